@@ -43,8 +43,6 @@ FIXED = 0.99
 """Level of the limits of all mean weights together that refuse a column: by chance, one fixed column in 200 at most."""
 CERTAIN = 20
 """Users of a segment from which it is no chance that all its rows have what at most half of the log's rows have."""
-WEIGHED = ("ips", "snips")
-"""Estimators that know weights of rows."""
 THIN = 30
 """Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
 NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
@@ -416,7 +414,7 @@ class _Rows:
 
     def asked(self, estimator: str, facts: Facts, level: float) -> dict[str, Any]:
         """What values and differences are given alike."""
-        weights = self.weights if estimator in WEIGHED else None
+        weights = self.weights if estimator in known_to_differ() else None
         return {
             "cluster": self.log.cluster,
             "weights": weights,

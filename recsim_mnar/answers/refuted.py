@@ -51,7 +51,6 @@ def with_refuters(
             action=shown.action,
             context=shown.context,
             time=shown.time,
-            complete=shown.least is not None,
             propensity_min=shown.least,
         )
         for name in targets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import PRECISION, Facts
 from recsim_mnar.estimators.from_columns import difference, estimate_value
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
@@ -30,34 +31,33 @@ class Regressor(Protocol):
         """(n,) predictions; a classifier's ``predict_proba`` is used instead where there is one."""
 
 
+@dataclass
 class ActionMeans:
     """Mean reward of each action, drawn towards the mean of all, plus a ridge regression on the context.
 
     q(x, a) = m_a + (x - mean x) b with m_a = (sum of a's rewards + strength * mean) / (n_a + strength).
 
-    Args:
+    Attributes:
         n_actions: actions are 0 .. n_actions - 1.
         strength: rows of the overall mean that an action's mean is mixed with.
         ridge: penalty on b, in units of rows.
+        means: (n_actions,) m, once it is fitted.
+        centre, slope: (d,) the mean context, and b.
     """
 
-    def __init__(self, n_actions: int, strength: float = 20.0, ridge: float = 1.0) -> None:
-        self.n_actions = n_actions
-        self.strength = strength
-        self.ridge = ridge
-        self.means: NDArray[np.floating] = np.zeros(n_actions)
-        self.centre: NDArray[np.floating] = np.zeros(0)
-        self.slope: NDArray[np.floating] = np.zeros(0)
+    n_actions: int
+    strength: float = 20.0
+    ridge: float = 1.0
+    means: Floats = field(init=False)
+    centre: Floats = field(init=False)
+    slope: NDArray[np.floating] = field(init=False)
 
     def fit(self, context: Floats, action: NDArray[np.int64], reward: Floats) -> None:
         """Fit on (n, d) contexts, (n,) actions and (n,) rewards."""
         counts = np.bincount(action, minlength=self.n_actions)
         sums = np.bincount(action, reward, self.n_actions)
-        mean = float(np.mean(reward)) if reward.size else 0.0
-        self.means = (sums + self.strength * mean) / (counts + self.strength)
-        self.centre = np.zeros(context.shape[1])
-        if reward.size:
-            self.centre = context.sum(axis=0) / reward.size
+        self.means = (sums + self.strength * float(np.mean(reward))) / (counts + self.strength)
+        self.centre = context.sum(axis=0) / reward.size
         centred = context - self.centre
         gram = centred.T @ centred + self.ridge * np.eye(context.shape[1])
         self.slope = np.linalg.solve(gram, centred.T @ (reward - self.means[action]))
@@ -145,6 +145,41 @@ def cross_fitted_rewards(
             q_logged[rows] = q[np.arange(rows.size), actions[rows]]
             q_target[rows] = np.sum(pi * q, axis=1)
     return q_logged, q_target
+
+
+def cross_fitted_positions(
+    action: Any, position: Any, reward: Any, user: Any, target_conditional: Any, *, folds: int = 5, prior: float = 10.0
+) -> tuple[Floats, Floats]:
+    """A reward model by item and position for cascade_dr, fitted on the users of the other folds.
+
+    The model is the mean reward of an item at a position, drawn to the position's mean by ``prior`` rows.
+
+    Args:
+        action: (n,) numbers of the items shown, from 0.
+        position: (n,) from 0 at the top.
+        reward: (n,).
+        user: (n,) ids.
+        target_conditional: (n, n_items) the target's probability of each item at the row's position, given the items
+            above in the log.
+        folds: number of folds of users.
+        prior: rows that each mean is drawn by.
+
+    Returns:
+        q_logged and q_target, (n,) each.
+    """
+    r, law = column(reward, "reward"), np.asarray(target_conditional, np.float64)
+    items, places = np.asarray(action, np.int64), np.asarray(position, np.int64)
+    clusters = Clusters.of(user, r.size, "user")
+    assert clusters is not None
+    folds = whole_number(folds, "folds", least=2)
+    fold, m, k = clusters.dense()[0] % folds, law.shape[1], int(places.max()) + 1
+    cell = (fold * k + places) * m + items
+    sums, counts = (np.bincount(cell, x, folds * k * m).reshape(folds, k, m) for x in (r, np.ones(r.size)))
+    sums, counts = sums.sum(0) - sums, counts.sum(0) - counts
+    usual = sums.sum(2, keepdims=True) / np.maximum(counts.sum(2, keepdims=True), 1.0)
+    model = (sums + prior * usual) / (counts + prior)
+    of_row = model[fold, places]
+    return of_row[np.arange(r.size), items], np.einsum("ij,ij->i", of_row, law)
 
 
 def _folds(clusters: Clusters | None, n: int, folds: int) -> tuple[NDArray[np.int64], int]:
@@ -320,5 +355,6 @@ def _with_estimated(verdict: Verdict, seen: bool) -> Verdict:
 
 def _poisson(uniform: Floats) -> Floats:
     """Poisson(1) counts by inversion."""
-    steps = np.cumsum(np.exp(-1.0) / np.cumprod([1, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]))
-    return np.searchsorted(steps, uniform, side="right").astype(np.float64)
+    from scipy.special import pdtr
+
+    return np.searchsorted(pdtr(np.arange(13), 1.0), uniform, side="right").astype(np.float64)

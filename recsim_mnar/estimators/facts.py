@@ -61,7 +61,7 @@ class Facts:
         """
         if self.full_support is not None and not isinstance(self.full_support, (bool, np.bool_)):
             raise UserError(f"full_support must be True, False or None, got {self.full_support!r}")
-        check_range(self.reward_min, self.reward_max)
+        _check_range(self.reward_min, self.reward_max)
         for name in ("weight_max", "user_rows_max"):
             _check_bound(name, getattr(self, name), math.inf)
         for name in ("propensity_min", "target_max"):
@@ -129,12 +129,8 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
 
 
-def check_range(reward_min: float | None, reward_max: float | None) -> tuple[float | None, float | None]:
-    """The range of rewards as floats.
-
-    Raises:
-        UserError: no finite numbers, or the least not below the largest.
-    """
+def _check_range(reward_min: float | None, reward_max: float | None) -> None:
+    """Raise UserError for ends that are no finite numbers, or the least not below the largest."""
     for name, value in (("reward_min", reward_min), ("reward_max", reward_max)):
         if value is not None and not (_is_number(value) and abs(value) <= LARGEST_REWARD):
             which = "least" if name == "reward_min" else "largest"
@@ -142,13 +138,10 @@ def check_range(reward_min: float | None, reward_max: float | None) -> tuple[flo
                 f"{name} must be a finite number, the {which} reward possible (at most {LARGEST_REWARD:g}), "
                 f"got {value!r}"
             )
-    least = None if reward_min is None else float(reward_min)
-    largest = None if reward_max is None else float(reward_max)
-    if largest is not None and (least if least is not None else -math.inf) >= largest:
+    if reward_min is not None and reward_max is not None and reward_min >= reward_max:
         raise UserError(
             f"--reward-min {reward_min} must be below --reward-max {reward_max}: give the least reward first"
         )
-    return least, largest
 
 
 def refuse_outside(
@@ -158,14 +151,11 @@ def refuse_outside(
     name: str,
     numbers: RowNumbers = None,
 ) -> None:
-    """Raise UserError for the first reward outside [least, largest]; ``numbers`` are its rows in the file."""
-    low = np.zeros(reward.size, bool) if least is None else reward < least
-    high = np.zeros(reward.size, bool) if largest is None else reward > largest
-    outside = low | high
-    if outside.any():
-        row = int(np.argmax(outside))
-        what = f"below --reward-min {least:g}; lower it" if low[row] else f"above --reward-max {largest:g}; raise it"
-        raise UserError(f"column {name!r}, {row_in_words(row, numbers)}: {reward[row]:g} is {what}")
+    """Raise UserError for a reward below ``least`` or above ``largest``; ``numbers`` are the rows' in a file."""
+    if least is not None:
+        refuse_rows(reward < least, reward, name, f"is below --reward-min {least:g}; lower it", numbers)
+    if largest is not None:
+        refuse_rows(reward > largest, reward, name, f"is above --reward-max {largest:g}; raise it", numbers)
 
 
 def limit_column(

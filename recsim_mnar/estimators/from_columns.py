@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,6 @@ from recsim_mnar.estimators.facts import (
     check_clip,
     check_precision,
     limit_column,
-    missing_column,
     model_column,
     refuse_outside,
 )
@@ -24,8 +23,8 @@ from recsim_mnar.estimators.intervals import Interval, betting, poisson_ratios
 from recsim_mnar.estimators.refuters import item_findings
 from recsim_mnar.estimators.repeats import RepeatSums
 from recsim_mnar.estimators.scores import EstimatorInfo, Rows, Scores, check_name, known_to_differ
-from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.value import AUTO, LEADING, Bounds, PairSums, ScoreSums, difference_of, unit, value_of
+from recsim_mnar.estimators.sums import PolicySums, ScoreSums, refuse_overflow
+from recsim_mnar.estimators.value import AUTO, LEADING, Bounds, PairSums, difference_of, value_of
 from recsim_mnar.estimators.verdict import Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Clusters, Floats, column, finite_column, refuse_rows, user_sums
@@ -35,6 +34,8 @@ GUARANTEED = {
     "anytime": "betting confidence sequence, anytime-valid",
 }
 INTERVALS = ("auto", "bootstrap", *GUARANTEED)
+BLOCK = 1 << 20
+"""Rows of a difference that are summed at a time."""
 
 _COMMON = ("replicates", "seed")
 _MEANING = {
@@ -71,7 +72,8 @@ def estimate_value(
         action: (n,) ids of the items shown; then the verdict says where the log proves propensities wrong item by item
             (:func:`recsim_mnar.estimators.refuters.item_findings`), and what was shown before.
         context: (n,) a column that was known before the item was chosen; then by item and level of it, too.
-        weights: (n,) how many rows each row stands for, in a log that keeps only some of its rows; for ips and snips.
+        weights: (n,) how many rows each row stands for, in a log that keeps only some of its rows; for ips,
+            clipped_ips and snips.
         facts: what is known of the log besides its rows.
         model: a reward model, as :func:`recsim_mnar.estimators.cross_fitted_rewards` returns it: its value (n,) of the
             logged action, and its mean (n,) under the target. ``dm`` needs the second alone.
@@ -101,16 +103,16 @@ def estimate_value(
     if "context" in info.takes and context is not None:
         parameters["context"], context = context, None if action is None else context
     _check_parameters(info, parameters)
-    log = _Log.of(reward, propensity, cluster, weights, facts, info)
-    rows = log.rows(target, "target")
-    policy = log.policy(rows, facts.unsupported)
-    rows = replace(rows, clip=check_clip(clip if info.clips else None), **log.model(info, model, policy))
+    policies = {"target": (target, facts.unsupported)}
+    (rows,) = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
+    policy = PolicySums.of_rows(rows, facts)
+    rows = replace(_with_model(rows, info, model), clip=check_clip(clip if info.clips else None))
     scores = info.scores(rows, **{name: each for name, each in parameters.items() if name not in _COMMON})
     common = {name: each for name, each in parameters.items() if name in _COMMON}
     found = estimate_scores(
         scores, rows, policy, info.name, facts=facts, level=level, precision=precision, interval=interval, **common
     )
-    return found.with_findings(log.findings(action, context))
+    return found.with_findings(_findings(rows, action, context))
 
 
 def estimate_scores(
@@ -152,21 +154,18 @@ def estimate_scores(
         )
     if scores.other_weights:  # judged by the weights that it uses
         assert scores.used is not None
-        missing, thinned = policy.missing, policy.thinned
-        policy = PolicySums(policy.shift, policy.clustered, thinned)
-        policy.extend(replace(rows, weight=scores.used))
-        policy.missing = missing
+        policy = PolicySums.of_rows(replace(rows, weight=scores.used))
         facts = replace(facts, weight_max=None, propensity_min=None)
     scored, sampling = ScoreSums.of(scores, rows, policy), None
     if policy.users > 1 and policy.supported:
         if interval in GUARANTEED:
             sampling = _guaranteed(scores, rows, policy, facts, level, interval)
         elif interval == "bootstrap" and (policy.rewarded or rows.q_target is not None):
-            sampling = _bootstrap(scores, rows, level, replicates, seed)
+            sampling = _bootstrap(scores, rows, policy.unit, level, replicates, seed)
     return value_of(scored, estimator, facts=facts, level=level, precision=precision, clip=rows.clip, sampling=sampling)
 
 
-def _bootstrap(scores: Scores, rows: Rows, level: float, replicates: int, seed: int) -> Interval:
+def _bootstrap(scores: Scores, rows: Rows, unit: str, level: float, replicates: int, seed: int) -> Interval:
     total = np.zeros(1)
     for above, below in ((scores.linear, np.ones(rows.reward.size)), (scores.numerator, scores.denominator)):
         if above is not None and below is not None:
@@ -174,8 +173,7 @@ def _bootstrap(scores: Scores, rows: Rows, level: float, replicates: int, seed: 
             total = total + poisson_ratios(*sums, replicates=replicates, seed=seed)
     half = (1.0 - level) / 2.0
     low, high = np.quantile(total, [half, 1.0 - half])
-    by = "by row" if rows.clusters is None else "by user"
-    return Interval(float(low), float(high), f"Poisson bootstrap, {by}, percentile, asymptotic")
+    return Interval(float(low), float(high), f"Poisson bootstrap, {unit}, percentile, asymptotic")
 
 
 def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, level: float, interval: str) -> Interval:
@@ -201,7 +199,7 @@ def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, le
     most = _largest_weight(scores, rows, facts) * bounds.reach
     ends = betting(sums / (most * longest), lengths / longest, level, anytime=interval == "anytime")
     said = " and ".join(words for words, needed in provisos.items() if needed)
-    words = f"{GUARANTEED[interval]}, {unit(policy)}" + (f", if {said}" if said else "")
+    words = f"{GUARANTEED[interval]}, {policy.unit}" + (f", if {said}" if said else "")
     return Interval(ends[0] * most, ends[1] * most, words)
 
 
@@ -216,93 +214,85 @@ def _largest_weight(scores: Scores, rows: Rows, facts: Facts) -> float:
     return max(stated if scores.used is None else min(stated, scores.most), seen)
 
 
-@dataclass(frozen=True)
-class _Log:
-    """The checked columns that all policies share.
+def _rows(
+    reward: Any,
+    propensity: Any,
+    policies: Mapping[str, tuple[Any, Any]],
+    info: EstimatorInfo,
+    *,
+    cluster: Any,
+    weights: Any,
+    facts: Facts,
+) -> list[Rows]:
+    """The checked rows of each policy.
 
-    Attributes:
-        reward: (n,) as given.
+    Args:
+        reward: (n,).
         propensity: (n,).
-        clusters: the user of each row, or None.
-        weights: (n,) how many rows each row stands for, with mean 1; or None.
+        policies: by name, the probabilities (n,), and those of what the log cannot show, or None.
+        info: of the estimator.
+        cluster: (n,) users, or None.
+        weights: (n,) how many rows each row stands for, or None.
         facts: of the log.
+
+    Raises:
+        UserError: no rows, a value that is no data, a reward outside its range.
     """
-
-    reward: Floats
-    propensity: Floats
-    clusters: Clusters | None
-    weights: Floats | None
-    facts: Facts
-
-    @staticmethod
-    def of(reward: Any, propensity: Any, cluster: Any, weights: Any, facts: Facts, info: EstimatorInfo) -> _Log:
-        """Check the columns.
-
-        Raises:
-            UserError: no rows, a value that is no data, a reward outside its range.
-        """
-        rewards = column(reward, "reward")
-        if rewards.size == 0:
-            raise UserError("the log has no rows; give at least one")
-        propensities = column(propensity, "propensity", rows=rewards.size)
-        refuse_outside(rewards, facts.reward_min, facts.reward_max, "reward")
-        if facts.reward_limit is not None:
-            limit_column(facts.reward_limit, rewards)
-        own = None if weights is None else row_weights(weights, rewards.size, info)
-        return _Log(rewards, propensities, Clusters.of(cluster, rewards.size), own, facts)
-
-    def rows(self, target: Any, name: str) -> Rows:
-        """The rows of a policy."""
-        shift = self.facts.counted_from(float(np.min(self.reward)))
+    rewards = column(reward, "reward")
+    if rewards.size == 0:
+        raise UserError("the log has no rows; give at least one")
+    refuse_outside(rewards, facts.reward_min, facts.reward_max, "reward")
+    if facts.reward_limit is not None:
+        limit_column(facts.reward_limit, rewards)
+    own = 1.0 if weights is None else row_weights(weights, rewards.size, info)
+    clusters, shift = Clusters.of(cluster, rewards.size), facts.counted_from(float(np.min(rewards)))
+    found = []
+    for name, (target, missing) in policies.items():
         names = ("reward", "propensity", name)
-        rows = Rows.of(self.reward, self.propensity, target, clusters=self.clusters, shift=shift, names=names)
-        return rows if self.weights is None else replace(rows, weight=rows.weight * self.weights)
+        rows = Rows.of(rewards, propensity, target, clusters=clusters, shift=shift, missing=missing, names=names)
+        found.append(rows if weights is None else replace(rows, weight=rows.weight * own, stands_for=own))
+    return found
 
-    def policy(self, rows: Rows, unsupported: Any) -> PolicySums:
-        """The sums of a policy."""
-        shift = self.facts.counted_from(float(np.min(self.reward)))
-        policy = PolicySums(shift, self.clusters is not None, self.weights is not None)
-        policy.extend(rows, self.facts, None if unsupported is None else missing_column(unsupported, rows.target))
-        return policy
 
-    def model(self, info: EstimatorInfo, model: Any, policy: PolicySums) -> dict[str, Any]:
-        """The columns of the reward model that an estimator needs, counted as rewards are.
+def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
+    """The rows with the columns of the reward model that an estimator needs, counted as rewards are.
 
-        Raises:
-            UserError: a column that is missing or no data.
-        """
-        if not info.needs:
-            return {}
-        if model is not None and not (isinstance(model, (tuple, list)) and len(model) == 2):
-            raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
-        logged, target = model if model is not None else (None, None)
-        found = {}
-        for name, values in (("q_logged", logged), ("q_target", target)):
-            if name in info.needs:
-                if values is None:
-                    raise UserError(
-                        f"estimator {info.name!r} needs a reward model: give model=(q_logged, q_target), its value of "
-                        "each row's logged action and its mean under the target policy"
-                    )
-                found[name] = model_column(values, name, self.reward, policy.weight_max) - policy.shift
-        return found
+    Raises:
+        UserError: a column that is missing or no data, or a model that the estimator does not use.
+    """
+    if not info.needs:
+        if model is not None:
+            raise UserError(f"estimator {info.name!r} uses no model of rewards: leave model out, or use dr")
+        return rows
+    if model is not None and not (isinstance(model, (tuple, list)) and len(model) == 2):
+        raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
+    given = dict(zip(("q_logged", "q_target"), model or (None, None), strict=True))
+    if any(given[name] is None for name in info.needs):
+        raise UserError(
+            f"estimator {info.name!r} needs a reward model: give model=(q_logged, q_target), its value of each row's "
+            "logged action and its mean under the target policy"
+        )
+    heaviest = float(np.max(rows.weight))
+    found = {name: model_column(given[name], name, rows.reward, heaviest) - rows.shift for name in info.needs}
+    return replace(rows, q_logged=found.get("q_logged"), q_target=found["q_target"])
 
-    def findings(self, action: Any, context: Any) -> list[Finding]:
-        """What the items shown say of the log, and its rows in their order.
 
-        Raises:
-            UserError: a context without the items shown.
-        """
-        if action is None:
-            if context is not None:
-                raise UserError("context is read with the items shown: give action too, or omit context")
-            return []
-        if self.weights is not None:
-            # Earlier rows are missing, so their order says nothing; and the rows of a level of the context stand for
-            # more or fewer rows than they are.
-            return item_findings(action, self.propensity * (np.max(self.weights) / self.weights), self.clusters)
-        found = item_findings(action, self.propensity, self.clusters, context=context)
-        return found + RepeatSums.of(self.reward, self.propensity, action, self.clusters).findings()
+def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
+    """What the items shown say of the log, and its rows in their order.
+
+    Raises:
+        UserError: a context without the items shown.
+    """
+    if action is None:
+        if context is not None:
+            raise UserError("context is read with the items shown: give action too, or omit context")
+        return []
+    if isinstance(rows.stands_for, np.ndarray):
+        # Earlier rows are missing, so their order says nothing; and the rows of a level of the context stand for
+        # more or fewer rows than they are.
+        return item_findings(action, rows.propensity * (np.max(rows.stands_for) / rows.stands_for), rows.clusters)
+    found = item_findings(action, rows.propensity, rows.clusters, context=context)
+    return found + RepeatSums.of(rows.reward + rows.shift, rows.propensity, action, rows.clusters).findings()
 
 
 def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
@@ -311,8 +301,8 @@ def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
     Raises:
         UserError: a weight that is not positive, or an estimator that has no use for weights of rows.
     """
-    if info.name not in ("ips", "snips"):
-        raise UserError(f"estimator {info.name!r} knows no weights of rows; use ips or snips")
+    if not info.in_blocks:
+        raise UserError(f"estimator {info.name!r} knows no weights of rows; use {', '.join(known_to_differ())}")
     found = finite_column(values, "weights", rows)
     refuse_rows(found <= 0.0, found, "weights", "is not positive; give how many rows the row stands for")
     return found / float(np.mean(found))
@@ -389,15 +379,40 @@ def difference(
     info, facts, level = _asked(estimator, clip), _facts(facts), level_of(level)
     if not info.in_blocks:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
-    log = _Log.of(reward, propensity, cluster, weights, facts, info)
-    limit = check_clip(clip if info.clips else None)
-    both = []
-    for values, name, lost in (
-        (target, "target", facts.unsupported),
-        (baseline, "baseline", facts.baseline_unsupported),
-    ):
-        rows = replace(log.rows(values, name), clip=limit)
-        scores = info.scores(rows)
-        both.append((rows, scores, ScoreSums.of(scores, rows, log.policy(rows, lost))))
-    found = difference_of(PairSums.of(*both), info.name, facts=facts, level=level, clip=limit)
-    return found.with_findings(log.findings(action, context))
+    policies = {"target": (target, facts.unsupported), "baseline": (baseline, facts.baseline_unsupported)}
+    both = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
+    ours, theirs = (replace(rows, clip=check_clip(clip if info.clips else None)) for rows in both)
+    found = difference_in_rows(ours, theirs, info, facts=facts, level=level)
+    return found.with_findings(_findings(ours, action, context))
+
+
+def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: Facts, level: float) -> Estimate:
+    """The difference of two policies, summed some users at a time.
+
+    Args:
+        ours: of the target.
+        theirs: of the baseline, the same rows.
+        info: an estimator that needs no other rows.
+        facts: of the log.
+        level: nominal coverage.
+
+    Raises:
+        UserError: a weight or a reward whose powers are too large for numbers.
+    """
+    found: PairSums | None = None
+    for parts in zip(ours.parts(BLOCK), theirs.parts(BLOCK), strict=True):
+        both = []
+        for rows in parts:
+            try:
+                policy = PolicySums.of_rows(rows, facts, degree=2)
+            except UserError:
+                refuse_overflow(ours)  # names the row of the log
+                raise
+            scores = info.scores(rows)
+            both.append((rows, scores, ScoreSums.of(scores, rows, policy)))
+        more = PairSums.of(*both)
+        found = more if found is None else found + more
+    assert found is not None
+    if not found.finite:
+        refuse_overflow(ours)
+    return difference_of(found, info.name, facts=facts, level=level, clip=ours.clip)

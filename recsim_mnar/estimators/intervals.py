@@ -135,7 +135,6 @@ class Deviations:
         second, third, fourth: sums of d^2, d^3 and d^4; the last two 0 where rows are the users.
         users: number of users.
         rewarded_users: those with a reward.
-        grouped: whether users have several rows.
     """
 
     second: float
@@ -143,14 +142,13 @@ class Deviations:
     fourth: float
     users: int
     rewarded_users: int
-    grouped: bool
 
     @staticmethod
     def of(apart: NDArray[np.float64], rewarded_users: int | None = None) -> Deviations:
-        """Of users of several rows, deviations ``apart`` (U,); all users have a reward unless their number is given."""
+        """Of deviations ``apart`` (U,); all users have a reward unless their number is given."""
         square = apart * apart
         powers = (float(np.sum(square)), float(square @ apart), float(square @ square))
-        return Deviations(*powers, apart.size, apart.size if rewarded_users is None else rewarded_users, grouped=True)
+        return Deviations(*powers, apart.size, apart.size if rewarded_users is None else rewarded_users)
 
     @property
     def carrying(self) -> float:
@@ -185,9 +183,7 @@ class Deviations:
 
     def spread(self, scale: float, up: float, down: float, level: float) -> Spread:
         """The spread of an estimate that is a sum over users divided by ``scale``; ``up`` and ``down`` before that."""
-        degrees = None
-        if self.grouped:
-            degrees = degrees_of_freedom(self.users, self.rewarded_users, self.second, self.fourth)
+        degrees = degrees_of_freedom(self.users, self.rewarded_users, self.second, self.fourth)
         variance = self.second * small_sample_factor(self.users, level, degrees) / scale**2
         skewed = abs(self.third) > 1e-9 * self.second**1.5  # two users have no skewness, but for roundings
         third = self.third / self.second if skewed and self.second > 0.0 else 0.0
@@ -238,55 +234,6 @@ def student_limits(value: float, variance: float, users: int, level: float) -> t
         return -math.inf, math.inf
     half = float(ndtri(1.0 - (1.0 - level) / 2.0)) * math.sqrt(max(variance, 0.0) * small_sample_factor(users, level))
     return value - half, value + half
-
-
-@dataclass(frozen=True)
-class Cut:
-    """Loss from changing the weights w to u: means over rows, and the variances of these means by user.
-
-    Attributes:
-        kept: mean of min(w, u).
-        kept_variance: of it.
-        excess: mean of (w - u)+.
-        excess_variance: of it about 0.
-        reward: mean of (w - u)+ r, None where it is of no use (a reward model, negative rewards).
-        reward_variance: of it about 0.
-        weight: mean of w.
-        weight_variance: of it.
-        largest: the largest excess of a row, divided by the number of rows.
-    """
-
-    kept: float
-    kept_variance: float
-    excess: float
-    excess_variance: float
-    reward: float | None
-    reward_variance: float
-    weight: float
-    weight_variance: float
-    largest: float
-
-
-def clipping_bias_bound(cut: Cut, reward_max: float, one_reward: float, level: float) -> float:
-    """Upper limit of E[(w - u)+ r], the value that clipped or shrunk weights may hide.
-
-    For r in [0, r_max] it is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013, eq. 12-13),
-    which holds even where the log lacks actions that the target takes. Where the mean weight does not speak against
-    support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] themselves hold too, with the largest
-    excess times ``one_reward`` as step; the smallest is taken. Each is one-sided at half of 1 - level.
-    """
-    from scipy.special import ndtri
-
-    quantile = float(ndtri(1.0 - (1.0 - level) / 2.0))
-    missing = 1.0 - (cut.kept - quantile * math.sqrt(max(cut.kept_variance, 0.0)))
-    part = reward_max * min(max(missing, 0.0), 1.0)
-    if cut.weight + quantile * math.sqrt(max(cut.weight_variance, 0.0)) < 1.0:
-        return part
-    seen = gamma_limits(cut.excess, cut.excess_variance, cut.largest, level)[1]
-    part = min(part, reward_max * seen)
-    if cut.reward is not None:
-        part = min(part, gamma_limits(cut.reward, cut.reward_variance, cut.largest * one_reward, level)[1])
-    return part
 
 
 def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[float, float, float]:
@@ -488,18 +435,9 @@ def resampled_sums(columns: Floats, *, replicates: int, seed: int) -> Floats:
 
 def resampled_counts(n_users: int, *, replicates: int, seed: int) -> NDArray[np.int8]:
     """How often each resample of :func:`resampled_sums` counts each user, (n_users, replicates)."""
-    from recsim_mnar.estimators import _by_user_kernel as kernels
-
-    size = -(-replicates // 8)
-    counts = np.zeros((n_users, 8 * size), np.int8)
-    words, one, unused = np.empty((4, size), np.uint32), np.ones(1), np.zeros(8 * size)
-    for user in range(n_users):
-        row = np.zeros(8 * size)
-        address = np.array([user], np.uint64)
-        with np.errstate(over="ignore"):
-            kernels.poisson_sums(np.uint64(seed), np.uint64(Stream.BOOTSTRAP), address, one, one, words, row, unused)
-        counts[user] = row
-    return counts[:, :replicates]
+    pairs = (np.eye(2, n_users, first) for first in range(0, n_users, 2))  # of each user, 1
+    counts = [resampled_sums(pair, replicates=replicates, seed=seed).astype(np.int8) for pair in pairs]
+    return np.concatenate(counts)[:n_users]
 
 
 def betting(values: Floats, lengths: Floats, level: float, *, anytime: bool = False) -> tuple[float, float]:

@@ -11,6 +11,7 @@ the log's probability of
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -100,6 +101,11 @@ class SlateLog:
     def by_slate(self, values: NDArray[Any]) -> NDArray[Any]:
         """(S, k) of values (n,)."""
         return values.reshape(-1, self.slate_size)
+
+    @property
+    def kinds(self) -> list[str]:
+        """Kinds of probabilities that both the log and the target have."""
+        return [kind for kind in self.logging if kind in self.targets]
 
     @property
     def gaps(self) -> bool:
@@ -296,6 +302,10 @@ class RankingEstimatorInfo:
     requires: tuple[str, ...] = ()
     takes: tuple[str, ...] = ()
     scores: Callable[..., Scores] | None = None
+
+    def item_estimator(self, clip: float) -> str:
+        """The estimator of single items that its weights go to, "" for its own scores."""
+        return self.machine if math.isinf(clip) else self.clipped
 
     @property
     def assumes(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import FEW_ESS, HEAVY, LEAST_ESS
 from recsim_mnar.estimators.facts import Facts, check_clip, missing_column, refuse_outside
-from recsim_mnar.estimators.from_columns import estimate_scores
+from recsim_mnar.estimators.from_columns import difference_in_rows, estimate_scores
 from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.ranking_records import (
     LOGGED,
@@ -36,10 +36,9 @@ from recsim_mnar.estimators.ranking_records import (
 from recsim_mnar.estimators.refuters import item_findings
 from recsim_mnar.estimators.scores import ESTIMATORS, Scores
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.value import PairSums, ScoreSums, difference_of
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Diagnostics, Estimate, Finding, Verdict, scaled
-from recsim_mnar.kernels.checks import level_of, whole_number
-from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, user_sums
+from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.log.columns import Clusters, Floats, Ints, finite_column, user_sums
 
 SUMS = ("mean", "clicks", "dcg")
 """Position weights by name: the mean per item shown, clicks per slate, sum of reward / log2(2 + position)."""
@@ -134,8 +133,9 @@ def estimate_ranking_value(
             ``{"marginal": P}`` is of an item at its position, as ``--propensity-min`` of the command line is.
         called: what the target's columns are called where ``target`` is arrays; advice names them.
         **given: arguments of estimators. q_logged and q_target (cascade_dr): (n,) a reward model, fitted on other users
-            (:func:`cross_fitted_positions`). behaviour (adaptive_ips): (n,) or a single one of :data:`BEHAVIOURS`.
-            logger, n_items, inclusion, context (:func:`recsim_mnar.estimators.ranking_records.pseudo_inverse`).
+            (:func:`recsim_mnar.estimators.cross_fitted.cross_fitted_positions`). behaviour (adaptive_ips): (n,) or a
+            single one of :data:`BEHAVIOURS`. logger, n_items, inclusion, context
+            (:func:`recsim_mnar.estimators.ranking_records.pseudo_inverse`).
 
     Returns:
         By estimator, the estimate. ``diagnostics["assumption"]`` has what the log says of users.
@@ -153,40 +153,26 @@ def estimate_ranking_value(
     infos = _chosen(estimators, log, given, alike=bool(np.ptp(factor) == 0.0))
     if math.isfinite(most) and estimators is not None:
         _refuse_unclipped(infos)
-    bounds = _Bounds(full_support, *_rewards(log, factor, reward_min, reward_max), weight_max, propensity_min)
     sums = position_weights if isinstance(position_weights, str) else np.asarray(position_weights, np.float64).tolist()
-    called = called or (target if isinstance(target, str) else "NAME")
-    asked = _Asked(sums, level, interval, most, from_today, assumption, called)
-    case = _Case(log, given, asked, bounds, factor)
+    case = _Case(
+        log=log,
+        given=given,
+        facts=Facts(full_support, *_rewards(log, factor, reward_min, reward_max)),
+        weight_max=weight_max,
+        propensity_min=propensity_min,
+        factor=np.tile(factor, log.reward.size // log.slate_size),
+        position_weights=sums,
+        level=level,
+        interval=interval,
+        clip=most,
+        from_today=from_today,
+        assumption=assumption,
+        called=called or (target if isinstance(target, str) else "NAME"),
+    )
     infos = [info for info in infos if info.machine in ("ips", "snips")] if from_today else infos
     for info in sorted(infos, key=lambda each: len(each.less)):  # advice asks those that assume less
         case.met[info.name] = case.judged(info)
     return {info.name: case.met[info.name] for info in infos}
-
-
-@dataclass(frozen=True)
-class AboutUsers:
-    """What an estimator assumes of users, and what the log says of that.
-
-    Attributes:
-        premise: by its name.
-        assumes: in words.
-        stated: what is stated of users.
-        differences: by an estimator that assumes less, how much larger this one is, with its limits.
-        clicks: what clicks say.
-    """
-
-    premise: str
-    assumes: str
-    stated: str | None
-    differences: Mapping[str, Limits]
-    clicks: ClickFacts
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON types."""
-        apart = {name: list(limits) for name, limits in self.differences.items()}
-        clicks = {name: each and list(each) for name, each in asdict(self.clicks).items()}
-        return {"premise": self.premise, "assumes": self.assumes, "stated": self.stated, "differences": apart, **clicks}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -208,22 +194,6 @@ class SlateDiagnostics(Diagnostics):
     effective_slates: float
     position_weights: Any
     assumption: dict[str, Any]
-
-
-@dataclass(frozen=True)
-class _Bounds:
-    """What is stated of a log, by kind where it is; rewards as they are weighted."""
-
-    full_support: bool | None
-    reward_min: float | None
-    reward_max: float | None
-    weight_max: float | Mapping[str, float] | None
-    propensity_min: float | Mapping[str, float] | None
-
-    def of(self, kind: str) -> Facts:
-        """What is stated of the weights of a kind; those of "adaptive" are each row's one of three."""
-        largest, least = _of_kind(self.weight_max, kind, max), _of_kind(self.propensity_min, kind, min)
-        return Facts(self.full_support, self.reward_min, self.reward_max, weight_max=largest, propensity_min=least)
 
 
 def _of_kind(value: Any, kind: str, worst: Callable[[Any], float]) -> Any:
@@ -252,15 +222,13 @@ def _add_behaviour(log: SlateLog, behaviour: Any) -> None:
         raise UserError(
             f"behaviour must be one of {', '.join(BEHAVIOURS)} per row, got {np.unique(codes)[:4].tolist()}"
         )
-    adaptive = {"log": np.empty(codes.size), "target": np.empty(codes.size)}
-    for name, kind in BEHAVIOURS.items():
-        which = codes == name
-        if not which.any():
-            continue
-        if kind not in log.logging or kind not in log.targets:
+    used = [name for name in BEHAVIOURS if np.any(codes == name)]
+    for name in used:
+        kind = BEHAVIOURS[name]
+        if kind not in log.kinds:
             raise UserError(f"behaviour {name!r} needs {columns_of(kind, 'log')} and {columns_of(kind, 'target')}")
-        adaptive["log"][which], adaptive["target"][which] = log.logging[kind][which], log.targets[kind][which]
-    log.logging["adaptive"], log.targets["adaptive"] = adaptive["log"], adaptive["target"]
+    for known in (log.logging, log.targets):
+        known["adaptive"] = np.select([codes == name for name in used], [known[BEHAVIOURS[name]] for name in used])
 
 
 def _chosen(
@@ -271,12 +239,11 @@ def _chosen(
     Raises:
         UserError: unknown ones, or such as need what is not there.
     """
-    known = [kind for kind in log.logging if kind in log.targets]
     if estimators is None:
         infos = [
             info
             for info in RANKING_ESTIMATORS.values()
-            if info.machine != "snips" and info.weight in known and all(each in given for each in info.requires)
+            if info.machine != "snips" and info.weight in log.kinds and all(each in given for each in info.requires)
             if alike or info.weight != "set"
         ]
         if not infos:
@@ -293,7 +260,7 @@ def _chosen(
         for need in info.requires:
             if given.get(need) is None:
                 raise UserError(f"estimator {info.name!r} needs {need}: {MEANING.get(need, 'an argument of its own')}")
-        if info.weight not in known and (info.name in RANKING_ESTIMATORS or not known):
+        if info.weight not in log.kinds and (info.name in RANKING_ESTIMATORS or not log.kinds):
             whose = "log" if info.weight not in log.logging else "target"
             raise UserError(f"estimator {info.name!r} needs {columns_of(info.weight, whose)}")
     takes = sorted({each for info in infos for each in (*info.requires, *info.takes)})
@@ -333,6 +300,31 @@ class ClickFacts:
     clicks_after_click: Limits | None = None
     items_below: Limits | None = None
     clicks_by_position: list[float] | None = None
+
+
+@dataclass(frozen=True)
+class AboutUsers:
+    """What an estimator assumes of users, and what the log says of that.
+
+    Attributes:
+        premise: by its name.
+        assumes: in words.
+        stated: what is stated of users.
+        differences: by an estimator that assumes less, how much larger this one is, with its limits.
+        clicks: what clicks say.
+    """
+
+    premise: str
+    assumes: str
+    stated: str | None
+    differences: Mapping[str, Limits]
+    clicks: ClickFacts
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        said = asdict(self)
+        clicks = said.pop("clicks")
+        return said | clicks
 
 
 def click_facts(log: SlateLog, level: float) -> ClickFacts:
@@ -487,10 +479,25 @@ def about_users(code: str) -> bool:
 # ------------------------------------------------------------------------------------------------------- one question
 
 
-@dataclass(frozen=True)
-class _Asked:
-    """How estimates are asked for; as of :func:`estimate_ranking_value`."""
+@dataclass(eq=False)
+class _Case:
+    """One log and one question, as of :func:`estimate_ranking_value`; what estimators share is computed once.
 
+    Attributes:
+        log: as it was read.
+        given: arguments of estimators.
+        facts: of the log; rewards as they are weighted.
+        weight_max, propensity_min: of every kind of weight, or by kind.
+        factor: (n,) what the reward of each row counts.
+        met: estimates so far, by estimator.
+    """
+
+    log: SlateLog
+    given: Mapping[str, Any]
+    facts: Facts
+    weight_max: Any
+    propensity_min: Any
+    factor: Floats
     position_weights: Any
     level: float
     interval: str
@@ -498,36 +505,16 @@ class _Asked:
     from_today: bool
     assumption: str | None
     called: str
-
-
-class _Case:
-    """One log and one question; what estimators share is computed once.
-
-    Attributes:
-        log: as it was read.
-        given: arguments of estimators.
-        asked: the question.
-        bounds: what is stated.
-        factor: (n,) what the reward of each row counts.
-        met: estimates so far, by estimator.
-    """
-
-    def __init__(
-        self, log: SlateLog, given: Mapping[str, Any], asked: _Asked, bounds: _Bounds, by_position: Floats
-    ) -> None:
-        self.log, self.given, self.asked, self.bounds = log, given, asked, bounds
-        self.factor = np.tile(by_position, log.reward.size // log.slate_size)
-        self.met: dict[str, Estimate] = {}
-        self._read: dict[str, RankingRows] = {}
-        self._scored: dict[tuple[str, float], Scores] = {}
+    met: dict[str, Estimate] = field(default_factory=dict)
+    _read: dict[str, RankingRows] = field(default_factory=dict)
+    _scored: dict[tuple[str, float], Scores] = field(default_factory=dict)
 
     def rows(self, info: RankingEstimatorInfo) -> RankingRows:
         """The columns, with the probabilities of the estimator's kind of weight."""
         if info.name in self._read:
             return self._read[info.name]
         log, k = self.log, self.log.slate_size
-        shared = [kind for kind in log.logging if kind in log.targets]
-        kind = info.weight if info.weight in shared else shared[0]
+        kind = info.weight if info.weight in log.kinds else log.kinds[0]
         p, t, reward = log.logging[kind], log.targets[kind], log.reward * self.factor
         weight, logged, mean = t / p, None, None
         if info.machine == "dr":
@@ -543,7 +530,7 @@ class _Case:
             q_logged=logged,
             q_target=mean,
             clusters=log.clusters,
-            clip=self.asked.clip if info.clipped else math.inf,
+            clip=self.clip if info.clipped else math.inf,
             slate_size=k,
             position=np.tile(np.arange(k), reward.size // k),
             action=log.action,
@@ -553,54 +540,51 @@ class _Case:
         )
         return self._read[info.name]
 
-    def own_scores(self, info: RankingEstimatorInfo, least: float = 0.0) -> Scores:
-        """Those of an estimator with a function of its own, of rewards counted from ``least``."""
-        if (info.name, least) not in self._scored:
+    def scores(self, info: RankingEstimatorInfo, rows: RankingRows) -> Scores:
+        """Those of an estimator's rows: of an estimator of single items, or of a function of its own."""
+        name = info.item_estimator(rows.clip)
+        if name:
+            return ESTIMATORS[name].scores(rows)
+        if (info.name, rows.shift) not in self._scored:
             assert info.scores is not None
-            names = [name for name in (*info.requires, *info.takes) if name in self.given]
-            given = {name: self.log.given(self.given[name]) for name in names}
-            rows = self.rows(info)
-            self._scored[info.name, least] = info.scores(replace(rows, reward=rows.reward - least), **given)
-        return self._scored[info.name, least]
+            names = [each for each in (*info.requires, *info.takes) if each in self.given]
+            given = {each: self.log.given(self.given[each]) for each in names}
+            self._scored[info.name, rows.shift] = info.scores(rows, **given)
+        return self._scored[info.name, rows.shift]
 
     def row_scores(self, info: RankingEstimatorInfo) -> Floats:
         """(n,) scores without clip and without normalisation."""
-        rows = self.rows(info)
-        if not info.machine:
-            linear = self.own_scores(info).linear
-            return np.zeros(rows.reward.size) if linear is None else linear
-        if info.machine == "dr":
-            return rows.model_mean + rows.weight * rows.residual
-        return rows.weight * rows.reward
+        scores = self.scores(info, replace(self.rows(info), clip=math.inf))
+        parts = scores.numerator if scores.linear is None else scores.linear
+        assert parts is not None
+        return parts
 
     def estimate(self, info: RankingEstimatorInfo) -> Estimate:
         """Value, interval and verdict by the estimators of single items, which nothing else here calls."""
-        rows, asked, facts = self.rows(info), self.asked, self.bounds.of(info.weight)
+        rows = self.rows(info)
+        largest, least = _of_kind(self.weight_max, info.weight, max), _of_kind(self.propensity_min, info.weight, min)
+        facts = replace(self.facts, weight_max=largest, propensity_min=least)
         refuse_outside(rows.reward, facts.reward_min, facts.reward_max, "reward")
         shift = facts.counted_from(float(np.min(rows.reward)))
-        rows = replace(rows, reward=rows.reward - shift)
-        name = info.machine if math.isinf(rows.clip) else info.clipped
         lost = self.log.unsupported if info.weight == "marginal" else None
-        scores = ESTIMATORS[name].scores(rows) if name else self.own_scores(info, shift)
-        policy = _sums(rows, shift, facts, None if lost is None else missing_column(lost, rows.target))
-        if asked.from_today:
-            today = replace(rows, target=rows.propensity, weight=np.ones(rows.reward.size))
-            theirs = ESTIMATORS[name].scores(today)
-            of_today = today, theirs, ScoreSums.of(theirs, today, _sums(today, shift, facts, None))
-            pair = PairSums.of((rows, scores, ScoreSums.of(scores, rows, policy)), of_today)
-            return difference_of(pair, name, facts=facts, level=asked.level, clip=rows.clip)
+        lost = None if lost is None else missing_column(lost, rows.target)
+        rows = replace(rows, reward=rows.reward - shift, shift=shift, missing=lost)
+        name = info.item_estimator(rows.clip)
+        if self.from_today:
+            today = replace(rows, target=rows.propensity, weight=np.ones(rows.reward.size), missing=None)
+            return difference_in_rows(rows, today, ESTIMATORS[name], facts=facts, level=self.level)
+        policy, scores = PolicySums.of_rows(rows, facts), self.scores(info, rows)
         return estimate_scores(
-            scores, rows, policy, name or info.name, facts=facts, level=asked.level, interval=asked.interval
+            scores, rows, policy, name or info.name, facts=facts, level=self.level, interval=self.interval
         )
 
     def judged(self, info: RankingEstimatorInfo) -> Estimate:
         """The estimate with what slates and users add to its verdict."""
         log, rows, found = self.log, self.rows(info), self.estimate(info)
         weight, clipped = log.by_slate(rows.weight).sum(1), math.isfinite(rows.clip)
-        signed = None if info.machine else self.own_scores(info).signed
+        signed = self.scores(info, rows).signed
         weight = weight if signed is None else signed[:: log.slate_size]
-        ess, facts = _effective(weight), self.facts
-        differences = self.differences(info)
+        ess, differences = _effective(weight), self.differences(info)
         if clipped:
             used = _effective(np.minimum(rows.weight, rows.clip))
             found = replace(found, ess=used, diagnostics=replace(found.diagnostics, ess=used))
@@ -609,14 +593,14 @@ class _Case:
             severity = scaled(ess, LEAST_ESS, min(FEW_ESS, weight.size))
             findings.append(Finding("effective_slates", severity, ess, ess=ess, slates=weight.size))
         findings += [*self.of_users(info, found, differences), *self.of_items]
-        about = AboutUsers(info.premise, info.assumes, self.asked.assumption, differences, facts)
+        about = AboutUsers(info.premise, info.assumes, self.assumption, differences, self.clicks)
         diagnostics = SlateDiagnostics(
             **vars(found.diagnostics),
             weight=info.weight,
             slate_size=log.slate_size,
             slates=weight.size,
             effective_slates=ess,
-            position_weights=self.asked.position_weights,
+            position_weights=self.position_weights,
             assumption=about.to_dict(),
         )
         return replace(found, estimator=info.name, diagnostics=diagnostics, verdict=Verdict.of(findings))
@@ -627,7 +611,7 @@ class _Case:
         clipped = math.isfinite(rows.clip)
         if finding.code == "heavy_tail":
             weight, reward = (self.log.by_slate(each) for each in (rows.weight, rows.reward))
-            times = heavy_tail(weight, reward, weight - 1.0 if self.asked.from_today else weight)
+            times = heavy_tail(weight, reward, weight - 1.0 if self.from_today else weight)
             return Finding("heavy_tail", scaled(times, HEAVY, np.inf), times, says="slates", do="slates", times=times)
         if finding.code == "heavy_row" and not clipped:
             advice = "slates" if info.clipped else "unclipped"
@@ -648,7 +632,7 @@ class _Case:
         Where nothing is stated the verdict is trust only if the log excludes a bias of more than ``ROOM`` times the
         half width of the estimate's interval, which costs the interval less than a hundredth of its coverage.
         """
-        premise, stated = info.premise, self.asked.assumption
+        premise, stated = info.premise, self.assumption
         if not premise:
             return []
         objections = [*self.contradicted(info, found, differences), *self.clicks_against(premise)]
@@ -663,7 +647,7 @@ class _Case:
     ) -> list[Finding]:
         """The finding that an estimator is wrong: one that assumes less differs from it, or items below matter."""
         proved = {name: limits for name, limits in differences.items() if _excludes_0(limits)}
-        below, size = self.facts.items_below, abs(found.value)
+        below, size = self.clicks.items_below, abs(found.value)
         if proved:
             name, limits = max(proved.items(), key=lambda each: abs(each[1][0]))
             severity = scaled(abs(limits[0]) / size if size > 0.0 else WIDE, TOLERABLE, WIDE)
@@ -675,7 +659,7 @@ class _Case:
 
     def clicks_against(self, premise: str) -> list[Finding]:
         """What clicks say of a premise."""
-        order, after, found = self.facts.position_effect, self.facts.clicks_after_click, []
+        order, after, found = self.clicks.position_effect, self.clicks.clicks_after_click, []
         if premise == "unordered" and order is not None and _excludes_0(order):
             found.append(_objection("position_effect", order, **self.instead("slate_ips")))
         if premise in ("independent", "additive") and after is not None and _excludes_0(after):
@@ -687,8 +671,8 @@ class _Case:
     def untested(self, found: Estimate, bound: Limits | None) -> Finding:
         """How large a bias could be that the log does not show; ``bound`` is the difference from slate_ips."""
         size, half, advice = abs(found.value), (found.high - found.low) / 2.0, self.instead("slate_ips")
-        if self.asked.assumption is not None:
-            advice |= {"says": "other", "stated": self.asked.assumption}
+        if self.assumption is not None:
+            advice |= {"says": "other", "stated": self.assumption}
             return Finding("assumption_unstated", CAUTION, 1.0, **advice)
         if bound is None:
             return Finding("assumption_untested", CAUTION, np.inf, says=self.lacking, **advice)
@@ -701,18 +685,17 @@ class _Case:
         return Finding("assumption_unstated", severity, most, **sizes, **advice)
 
     @cached_property
-    def facts(self) -> ClickFacts:
+    def clicks(self) -> ClickFacts:
         """What clicks say."""
-        return click_facts(self.log, self.asked.level)
+        return click_facts(self.log, self.level)
 
     def differences(self, info: RankingEstimatorInfo) -> dict[str, Limits]:
         """How much larger the estimator is than those that assume less; all limits together at the level."""
         log = self.log
         others = [RANKING_ESTIMATORS[name] for name in info.less]
-        known = [other for other in others if other.weight in log.logging and other.weight in log.targets]
-        known = [other for other in known if self.sees_target(other)]
+        known = [other for other in others if other.weight in log.kinds and self.sees_target(other)]
         share = 1.0 - TESTED.get(info.premise, 0.0)
-        each = 1.0 - share * (1.0 - self.asked.level) / max(len(known), 1)
+        each = 1.0 - share * (1.0 - self.level) / max(len(known), 1)
         ours, apart = self.row_scores(info), {}
         for other in known:
             parts = ours - self.row_scores(other)
@@ -737,9 +720,7 @@ class _Case:
     def instead(self, name: str) -> dict[str, Any]:
         """Whether another estimator can be used here, or what it lacks; parameters of the advice."""
         other, known = RANKING_ESTIMATORS[name], {"log": self.log.logging, "target": self.log.targets}
-        lacks = [
-            columns_of(other.weight, whose, self.asked.called) for whose in known if other.weight not in known[whose]
-        ]
+        lacks = [columns_of(other.weight, whose, self.called) for whose in known if other.weight not in known[whose]]
         if lacks:
             return {"do": "columns", "other": name, "columns": " and ".join(lacks)}
         usable = self.met[name].verdict.level != "do_not_use" if name in self.met else self.sees_target(other)
@@ -754,52 +735,7 @@ class _Case:
         return item_findings(self.log.items, propensity, self.log.clusters)
 
 
-def _sums(rows: RankingRows, shift: float, facts: Facts, missing: Floats | None) -> PolicySums:
-    """The sums of a policy."""
-    policy = PolicySums(shift, clustered=True)
-    policy.extend(rows, facts, missing)
-    return policy
-
-
 def _effective(weight: Floats) -> float:
     """Kish's effective number of slates, or rows, of these weights (n,)."""
     square = float(weight @ weight)
     return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
-
-
-# ------------------------------------------------------------------------------------------------------- reward models
-
-
-def cross_fitted_positions(
-    action: Any, position: Any, reward: Any, user: Any, target_conditional: Any, *, folds: int = 5, prior: float = 10.0
-) -> tuple[Floats, Floats]:
-    """A reward model by item and position for cascade_dr, fitted on the users of the other folds.
-
-    The model is the mean reward of an item at a position, drawn to the position's mean by ``prior`` rows.
-
-    Args:
-        action: (n,) numbers of the items shown, from 0.
-        position: (n,) from 0 at the top.
-        reward: (n,).
-        user: (n,) ids.
-        target_conditional: (n, n_items) the target's probability of each item at the row's position, given the items
-            above in the log.
-        folds: number of folds of users.
-        prior: rows that each mean is drawn by.
-
-    Returns:
-        q_logged and q_target, (n,) each.
-    """
-    r, law = column(reward, "reward"), np.asarray(target_conditional, np.float64)
-    items, places = np.asarray(action, np.int64), np.asarray(position, np.int64)
-    clusters = Clusters.of(user, r.size, "user")
-    assert clusters is not None
-    folds = whole_number(folds, "folds", least=2)
-    fold, m, k = clusters.dense()[0] % folds, law.shape[1], int(places.max()) + 1
-    cell = (fold * k + places) * m + items
-    sums, counts = (np.bincount(cell, x, folds * k * m).reshape(folds, k, m) for x in (r, np.ones(r.size)))
-    sums, counts = sums.sum(0) - sums, counts.sum(0) - counts
-    usual = sums.sum(2, keepdims=True) / np.maximum(counts.sum(2, keepdims=True), 1.0)
-    model = (sums + prior * usual) / (counts + prior)
-    of_row = model[fold, places]
-    return of_row[np.arange(r.size), items], np.einsum("ij,ij->i", of_row, law)

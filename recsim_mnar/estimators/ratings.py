@@ -222,17 +222,12 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     if metric in ("cg", "dcg@k", "prec@k") and (k is None or not 1 <= k <= matrix.shape[1]):
         raise UserError(f"{metric} needs k in 1..{matrix.shape[1]}, got {k}")
     n_items = matrix.shape[1]
-    top = n_items if k is None else k
+    top = n_items if k is None or metric == "dcg" else k
     if metric in RANKED:
         rank = ranks(matrix, seed=seed) if ranking is None else np.asarray(ranking)
         if rank.shape != matrix.shape:
             raise UserError(f"the ranking has shape {rank.shape} and the predictions {matrix.shape}")
-        if metric == "prec@k":
-            gain = np.where(rank <= top, n_items / top, 0.0)
-        else:
-            gain = n_items / np.log2(1.0 + rank)
-            if metric == "dcg@k":
-                gain[rank > top] = 0.0
+        gain = np.where(rank <= top, n_items / (top if metric == "prec@k" else np.log2(1.0 + rank)), 0.0)
     elif metric == "cg":
         gain = (n_items / top) * matrix
     else:
@@ -461,16 +456,15 @@ class Refits:
         return out
 
     def _one_by_one(self, weigh: Weigh, ratings: Ratings, d: Floats, factor: Floats) -> tuple[Floats, Floats, Floats]:
-        order = np.argsort(ratings.users, kind="stable")
-        lengths = np.bincount(ratings.users, minlength=ratings.n_users)
-        first = np.cumsum(lengths) - lengths
         counts = resampled_counts(ratings.n_users, replicates=self.replicates, seed=self.seed)
         out = np.zeros((3, self.replicates))
         for b in range(self.replicates):
-            users = np.repeat(np.arange(ratings.n_users), counts[:, b])
-            owner = np.repeat(np.arange(len(users)), lengths[users])
-            inside = np.arange(len(owner)) - (np.cumsum(lengths[users]) - lengths[users])[owner]
-            rows = order[first[users][owner] + inside]
+            times = counts[:, b].astype(np.int64)
+            users = np.repeat(np.arange(ratings.n_users), times)
+            rows = np.repeat(np.arange(len(d)), times[ratings.users])
+            # Of a rating that is there several times the first is of the user's first copy, and so on.
+            copy = np.concatenate([[0], np.cumsum(rows[1:] == rows[:-1])])
+            owner = (np.cumsum(times) - times)[ratings.users[rows]] + copy - copy[np.searchsorted(rows, rows)]
             again = Ratings(owner, ratings.items[rows], ratings.values[rows], len(users), ratings.n_items)
             w = factor[rows] * weigh(again, users)
             out[:, b] = (w * d[rows]).sum(), w.sum(), len(users) * ratings.n_items

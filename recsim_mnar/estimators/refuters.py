@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations, Spread, positive_limits, small_sample_factor
+from recsim_mnar.estimators.scores import Rows as LogRows
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column, user_sums
@@ -57,11 +58,6 @@ class _Rows:
     clusters: Clusters | None
     level: float
 
-    @property
-    def value(self) -> float:
-        """The self-normalised value."""
-        return float(self.weight @ self.reward) / float(np.sum(self.weight))
-
     def limits(self, parts: Floats, scale: float, step: float) -> tuple[float, float, float]:
         """Sum over rows of ``parts`` over ``scale``, and its limits by user; one more row may bring ``step``."""
         sums = user_sums(parts, self.clusters)
@@ -84,7 +80,6 @@ def refute(
     action: Any = None,
     context: Any = None,
     time: Any = None,
-    complete: bool = False,
     propensity_min: float | None = None,
     refit: Refit | None = None,
     seed: int = 0,
@@ -99,8 +94,8 @@ def refute(
         action: (n,) ids of the items shown.
         context: (n,) a column that was known before the item was chosen.
         time: (n,) numbers that grow with time; None for the order of the rows.
-        complete: every item can be shown in every row.
-        propensity_min: no item has a smaller propensity in any row.
+        propensity_min: every item can be shown in every row with at least this probability; None where that is not
+            known.
         refit: fits the learner behind the target to other rewards of the same rows.
         seed: of the permutations for ``refit``.
 
@@ -110,25 +105,23 @@ def refute(
     Raises:
         UserError: columns of other lengths, or without weight.
     """
-    r = column(reward, "reward")
-    p, t = (column(values, name, rows=r.size) for values, name in ((propensity, "propensity"), (target, "target")))
-    w = t / p
-    if not np.sum(w) > 0.0:
+    log = LogRows.of(reward, propensity, target)
+    p, clusters = log.propensity, Clusters.of(cluster, log.reward.size)
+    if not np.sum(log.weight) > 0.0:
         raise UserError("the target takes none of the logged actions: nothing can be refuted. Log with exploration")
-    clusters = Clusters.of(cluster, r.size)
     runs: dict[str, Refuter] = {"halves": lambda rows: halves(rows, time)}
     proved: list[Finding] = []
     if refit is not None:
         runs["refit"] = lambda rows: refitted(rows, p, refit, seed)
     if action is not None:
         shown = _Shown.of(action, p, context)
-        proved = item_findings(action, p, clusters, complete=complete, propensity_min=propensity_min, context=context)
+        proved = item_findings(action, p, clusters, propensity_min=propensity_min, context=context)
         if not proved:
             runs["item_propensities"] = lambda rows: all_items(rows, shown)
         if clusters is not None and _repeated(shown.item, clusters) <= REPEATED:
             runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown)
             runs["tastes"] = lambda rows: tastes(rows, shown)
-    rows = _Rows(r, w, clusters, 1.0 - ALARM / len(runs))
+    rows = _Rows(log.reward, log.weight, clusters, 1.0 - ALARM / len(runs))
     nothing = "found nothing", "nothing to do"
     return proved + [run(rows) or Finding(name, 0.0, 0.0, *nothing) for name, run in runs.items()]
 
@@ -142,24 +135,19 @@ def _repeated(item: Ints, clusters: Clusters) -> float:
 
 @dataclass(frozen=True)
 class _Shown:
-    """Items by row, their propensities, and the level of the context column."""
+    """Items by row, their propensities, and the levels of the context column."""
 
     propensity: Floats
     item: Ints
     n_items: int
-    context: Ints
-    n_levels: int
+    levels: Levels
 
     @staticmethod
     def of(action: Any, propensity: Floats, context: Any) -> _Shown:
         """The columns as integer codes."""
-        n = propensity.size
-        shown = Clusters.of(action, n, "action")
+        shown, levels = Clusters.of(action, propensity.size, "action"), Levels.of(context, propensity.size)
         assert shown is not None
-        if context is None:
-            return _Shown(propensity, *shown.dense(), np.zeros(n, np.int64), 1)
-        levels = Levels.of(context)
-        return _Shown(propensity, *shown.dense(), levels.codes(context, n), len(levels.names))
+        return _Shown(propensity, *shown.dense(), levels)
 
     def score(self, rows: _Rows, past: Ints | None = None) -> float:
         """Lower limit, in half widths, of how much more often items are chosen than their propensities say.
@@ -172,7 +160,7 @@ class _Shown:
             rows: of the log.
             past: (n,) a number from 0 on that the user's earlier rows make.
         """
-        level = self.context if past is None else past * self.n_levels + self.context
+        level = self.levels.codes if past is None else past * len(self.levels.names) + self.levels.codes
         cells, cell = np.unique(level * self.n_items + self.item, return_inverse=True)
         levels = cells // self.n_items
         half = _alternate(rows)
@@ -238,16 +226,7 @@ def last_from_0(values: Ints, clusters: Clusters) -> Ints:
     starts = user_starts(clusters.together(clusters.codes))
     seen = np.append(-1, np.maximum.accumulate(np.where(ordered >= 0, np.arange(ordered.size), -1))[:-1])
     own = np.repeat(starts, np.diff(np.append(starts, ordered.size)))
-    return _back(np.where(seen >= own, ordered[seen], -1), clusters)
-
-
-def _back(ordered: Ints, clusters: Clusters) -> Ints:
-    """Values of rows ordered by user, moved back to the original row order."""
-    if clusters.order is None:
-        return ordered
-    found = np.empty_like(ordered)
-    found[clusters.order] = ordered
-    return found
+    return clusters.back(np.where(seen >= own, ordered[seen], -1))
 
 
 def halves(rows: _Rows, time: Any = None) -> Finding | None:
@@ -300,53 +279,45 @@ OTHERS, MISSING = "any other value", "no value"
 
 @dataclass(frozen=True)
 class Levels:
-    """A column cut into few levels: the same cut for every block of a log.
+    """A column cut into few levels, whatever the rewards and the actions are.
 
     Attributes:
         name: of the column; "" without one.
-        names: of the levels.
-        edges: of a column of numbers, a value at an edge belongs above it; None of any other. Numbers that are missing
-            have a level of their own, the last.
-        values: the levels' values of any other column, those that are none of them being the last level.
+        names: of the levels; numbers that are missing have the last one for themselves, as have rare other values.
+        codes: (n,) the level of each row.
     """
 
-    name: str = ""
-    names: tuple[str, ...] = ("",)
-    edges: Floats | None = None
-    values: tuple[Any, ...] = ()
+    name: str
+    names: tuple[str, ...]
+    codes: Ints
 
     @staticmethod
-    def of(values: Any, name: str = "context") -> Levels:
-        """At most ten levels of a column (n,), whatever the rewards and the actions are."""
+    def of(values: Any, rows: int, name: str = "context") -> Levels:
+        """At most ten levels of a column (n,), numbers being cut at their quantiles; one level for None."""
         import pandas as pd
 
+        if values is None:
+            return Levels("", ("",), np.zeros(rows, np.int64))
         array = np.asarray(values)
-        if array.dtype.kind in "iuf":
-            found = np.unique(array[~np.isnan(array)]).astype(np.float64)
-            last = (MISSING,) if np.isnan(array).any() else ()
-            if found.size + len(last) <= MOST_LEVELS:
-                return Levels(name, (*(f"{value:g}" for value in found), *last) or ("",), found[1:])
-            most = MOST_LEVELS - len(last)
+        if array.shape != (rows,):
+            raise UserError(f"column {name!r} has shape {array.shape} and there are {rows} rows; give one each")
+        if array.dtype.kind not in "iuf":
+            words = array.astype(str)
+            common = sorted(pd.Series(words).value_counts().index[: MOST_LEVELS - 1])
+            codes = pd.Index(common).get_indexer(words)
+            return Levels(name, (*common, OTHERS), np.where(codes < 0, len(common), codes).astype(np.int64))
+        missing = np.isnan(array)
+        last = (MISSING,) if missing.any() else ()
+        most, found = MOST_LEVELS - len(last), np.unique(array[~missing]).astype(np.float64)
+        edges, names = found[1:], tuple(f"{value:g}" for value in found)
+        if found.size > most:
             edges = np.unique(np.quantile(array[np.isfinite(array)], np.arange(most) / most))[1:]
             ends = [f"{edge:.3g}" for edge in edges]
             between = [f"{a} to {b}" for a, b in itertools.pairwise(ends)]
-            return Levels(name, (f"below {ends[0]}", *between, f"above {ends[-1]}", *last), edges.astype(np.float64))
-        common = pd.Series(array.astype(str)).value_counts().index[: MOST_LEVELS - 1]
-        chosen = tuple(sorted(common))
-        return Levels(name, (*chosen, OTHERS), None, chosen)
-
-    def codes(self, values: Any, rows: int) -> Ints:
-        """(n,) the level of each value."""
-        import pandas as pd
-
-        array = np.asarray(values)
-        if array.shape != (rows,):
-            raise UserError(f"column {self.name!r} has shape {array.shape} and there are {rows} rows; give one each")
-        if self.edges is not None:
-            level = np.searchsorted(self.edges, array, side="right").astype(np.int64)
-            return np.where(np.isnan(array), len(self.names) - 1, level) if self.names[-1] == MISSING else level
-        found = pd.Index(self.values).get_indexer(array.astype(str))
-        return np.where(found < 0, len(self.values), found).astype(np.int64)
+            names = (f"below {ends[0]}", *between, f"above {ends[-1]}")
+        level = np.searchsorted(edges, array, side="right")  # a value at an edge belongs above it
+        names = (*names, *last) or ("",)
+        return Levels(name, names, np.where(missing, len(names) - 1, level).astype(np.int64))
 
 
 @dataclass
@@ -354,7 +325,8 @@ class ItemSums:
     """Per level of a context column and item, sums over users of x, the user's sum of 1 / propensity of the item.
 
     Attributes:
-        levels: of the column.
+        column: that is cut into levels; "" without one.
+        levels: their names.
         items: (K,) ids in ascending order.
         x, xx, xl: (C, K) sums of x, x^2 and x times the user's rows in the level.
         rows, users, ll: (C,) rows and users of a level, and the sum over users of squared rows.
@@ -362,7 +334,8 @@ class ItemSums:
         heaviest: largest 1 / propensity.
     """
 
-    levels: Levels
+    column: str
+    levels: tuple[str, ...]
     items: NDArray[Any]
     x: Floats
     xx: Floats
@@ -374,17 +347,14 @@ class ItemSums:
     heaviest: float
 
     @staticmethod
-    def of(
-        action: Any, propensity: Any, cluster: Any = None, *, context: Any = None, levels: Levels | None = None
-    ) -> ItemSums:
+    def of(action: Any, propensity: Any, cluster: Any = None, levels: Levels | None = None) -> ItemSums:
         """Gather the sums of rows, or of a block of whole users.
 
         Args:
             action: (n,) ids of the items shown, of any kind.
             propensity: (n,) in (0, 1].
             cluster: (n,) users, or None.
-            context: (n,) a column that was known before the item was chosen.
-            levels: its levels; None to make them of these rows.
+            levels: of a column that was known before the item was chosen.
 
         Raises:
             UserError: columns of other lengths, missing ids, propensities outside (0, 1].
@@ -394,18 +364,18 @@ class ItemSums:
         assert shown is not None
         code, n_items = shown.dense()
         items = np.asarray(action)[shown.first_rows()]
-        levels = levels or (Levels() if context is None else Levels.of(context))
-        level = np.zeros(p.size, np.int64) if context is None else levels.codes(context, p.size)
-        found = _sums_of(1.0 / p, code, n_items, Clusters.of(cluster, p.size), level, len(levels.names))
+        levels = levels or Levels.of(None, p.size)
+        found = _sums_of(1.0 / p, code, n_items, Clusters.of(cluster, p.size), levels.codes, len(levels.names))
         order = np.argsort(items, kind="stable")
         found |= {name: found[name][:, order] for name in TABLES}
-        return ItemSums(levels, items[order], heaviest=float(np.max(1.0 / p, initial=0.0)), **found)
+        heaviest = float(np.max(1.0 / p, initial=0.0))
+        return ItemSums(levels.name, levels.names, items[order], heaviest=heaviest, **found)
 
     def __add__(self, other: ItemSums) -> ItemSums:
         """Of the rows of both; no user may be in both."""
         if not isinstance(other, ItemSums):
             return NotImplemented
-        if self.levels.names != other.levels.names:
+        if self.levels != other.levels:
             raise UserError("sums by item merge only with the same levels; give every block those of the first")
         items = np.union1d(self.items, other.items)
         found: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in TOTALS}
@@ -415,7 +385,7 @@ class ItemSums:
                 part[:, np.searchsorted(items, one.items)] = getattr(one, name)
             found[name] = table.sum(axis=0)
         found["longest"] = np.maximum(self.longest, other.longest)
-        return ItemSums(self.levels, items, heaviest=max(self.heaviest, other.heaviest), **found)
+        return ItemSums(self.column, self.levels, items, heaviest=max(self.heaviest, other.heaviest), **found)
 
     def findings(self, *, propensity_min: float | None = None) -> list[Finding]:
         """The finding of items with disproved propensities, at the strict level for all items together.
@@ -424,9 +394,7 @@ class ItemSums:
             propensity_min: the least propensity of any item in any row, where every item can always be shown; None
                 where that is not known. Only then can a mean below 1 be a proof.
         """
-        limits = self.limits(1.0 - (1.0 - STRICT) / max(self.x.size, 1), propensity_min)
-        low, high = limits
-        high = np.where(high < 1.0, high, np.inf) if propensity_min is not None else np.full(high.shape, np.inf)
+        low, high = self.limits(1.0 - (1.0 - STRICT) / max(self.x.size, 1), propensity_min)
         off = np.maximum(low, 1.0 / np.maximum(high, 1e-300))
         if not np.any(off > 1.0):
             return []
@@ -452,8 +420,8 @@ class ItemSums:
         return low, high
 
     def _finding(self, place: int, item: Any, mean: float, wrong: int) -> Finding:
-        (said, wanted), levels = told_apart(mean, 1.0), self.levels
-        where = {"says": "level", "name": levels.name, "level": levels.names[place]} if levels.name else {}
+        said, wanted = told_apart(mean, 1.0)
+        where = {"says": "level", "name": self.column, "level": self.levels[place]} if self.column else {}
         wanted = f"{wanted} at most" if mean > 1.0 else wanted
         of_items = {"item": self.items[item], "wrong": wrong, "items": self.items.size}
         return Finding("item_propensities", GRAVE, mean, said=said, wanted=wanted, **of_items, **where)
@@ -465,23 +433,17 @@ def _sums_of(
     """``TABLES`` and ``TOTALS`` of :class:`ItemSums`, from cells of a user, a level and an item."""
     from scipy.sparse import coo_matrix
 
-    if clusters is None:
-        size, own, n_own, item, data = np.ones(weight.size), level, weight.size, code, weight
-        cell = level * n_items + item
-        each = np.ones(weight.size)
-    else:
-        user, n_users = clusters.dense()
-        group, n_own = user, n_users
-        if n_levels > 1:
-            both = Clusters.of(user * n_levels + level, user.size)
-            assert both is not None
-            group, n_own = both.dense()
-        own = np.zeros(n_own, np.int64)
-        own[group] = level
-        size = np.bincount(group, minlength=n_own).astype(np.float64)
-        table = coo_matrix((weight, (group, code)), (n_own, n_items)).tocsr()
-        counts, item, data = np.diff(table.indptr), table.indices.astype(np.int64), table.data
-        cell, each = np.repeat(own, counts) * n_items + item, np.repeat(size, counts)
+    group, n_own = (np.arange(weight.size), weight.size) if clusters is None else clusters.dense()
+    if n_levels > 1 and clusters is not None:
+        both = Clusters.of(group * n_levels + level, weight.size)
+        assert both is not None
+        group, n_own = both.dense()
+    own = np.zeros(n_own, np.int64)
+    own[group] = level
+    size = np.bincount(group, minlength=n_own).astype(np.float64)
+    table = coo_matrix((weight, (group, code)), (n_own, n_items)).tocsr()
+    counts, item, data = np.diff(table.indptr), table.indices.astype(np.int64), table.data
+    cell, each = np.repeat(own, counts) * n_items + item, np.repeat(size, counts)
     total = n_levels * n_items
     tables = [np.bincount(cell, values, total) for values in (data, data * data, data * each)]
     totals = [np.bincount(own, values, n_levels) for values in (size, np.ones(size.size), size * size)]
@@ -497,7 +459,6 @@ def item_findings(
     propensity: Any,
     cluster: Any = None,
     *,
-    complete: bool = False,
     propensity_min: float | None = None,
     context: Any = None,
     context_name: str = "context",
@@ -512,8 +473,8 @@ def item_findings(
         action: (n,) ids of the items shown, of any kind.
         propensity: (n,) in (0, 1].
         cluster: (n,) the user of each row, or None.
-        complete: every item can be shown in every row.
-        propensity_min: no item has a smaller propensity in any row.
+        propensity_min: every item can be shown in every row with at least this probability; None where that is not
+            known.
         context: (n,) a column that was known before the item was chosen, or None. Errors that average out within an
             item are seen with it only.
         context_name: of the column, for the message.
@@ -525,9 +486,8 @@ def item_findings(
         UserError: as :meth:`ItemSums.of`.
     """
     clusters = Clusters.of(cluster, len(propensity))
-    least = propensity_min if complete else None
-    found = ItemSums.of(action, propensity, clusters).findings(propensity_min=least)
+    found = ItemSums.of(action, propensity, clusters).findings(propensity_min=propensity_min)
     if found or context is None:
         return found
-    levels = Levels.of(context, context_name)
-    return ItemSums.of(action, propensity, clusters, context=context, levels=levels).findings(propensity_min=least)
+    levels = Levels.of(context, len(propensity), context_name)
+    return ItemSums.of(action, propensity, clusters, levels).findings(propensity_min=propensity_min)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
-from recsim_mnar.estimators.facts import check_rows
+from recsim_mnar.estimators.facts import HIGHEST_TARGET, check_rows, missing_column
 from recsim_mnar.estimators.verdict import CAUTION, Finding
-from recsim_mnar.log.columns import Clusters, Floats, column, refuse_rows
+from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column
 from recsim_mnar.plugins import announced, imported, unknown
 
 
@@ -36,6 +36,9 @@ class Rows:
         q_target: (n,) or None.
         clusters: which rows are a user's, or None.
         clip: inf for none.
+        stands_for: how many rows each row stands for, by which its weight was multiplied, (n,); 1 where all are alike.
+        shift: reward from which rewards are counted.
+        missing: (n,) the target's mass where the logging probability is 0; None where it is not known.
     """
 
     reward: Floats
@@ -46,6 +49,9 @@ class Rows:
     q_target: Floats | None = None
     clusters: Clusters | None = None
     clip: float = math.inf
+    stands_for: Floats | float = 1.0
+    shift: float = 0.0
+    missing: Floats | None = None
 
     @staticmethod
     def of(
@@ -55,6 +61,7 @@ class Rows:
         *,
         clusters: Clusters | None = None,
         shift: float = 0.0,
+        missing: Any = None,
         names: tuple[str, str, str] = ("reward", "propensity", "target"),
     ) -> Rows:
         """Check columns of rewards and probabilities.
@@ -65,6 +72,7 @@ class Rows:
             target: (n,) in [0, 1].
             clusters: the user of each row.
             shift: reward from which rewards are counted.
+            missing: (n,) the target's mass where the logging probability is 0.
             names: of the columns, for messages.
 
         Raises:
@@ -75,7 +83,31 @@ class Rows:
         check_rows(r, p, t, names)
         with np.errstate(over="ignore"):  # a weight that is too large is refused where it is summed
             weight = t / p
-        return Rows(r - shift if shift else r, p, t, weight, clusters=clusters)
+        lost = None if missing is None else missing_column(missing, t)
+        return Rows(r - shift if shift else r, p, t, weight, clusters=clusters, shift=shift, missing=lost)
+
+    def at(self, rows: slice | Ints) -> Rows:
+        """Those of whole users, each user's side by side."""
+
+        def some(values: Any) -> Any:
+            if isinstance(values, Clusters):
+                return Clusters(values.codes[rows], None)
+            return values[rows] if isinstance(values, np.ndarray) else values
+
+        return replace(self, **{each.name: some(getattr(self, each.name)) for each in fields(self)})
+
+    def parts(self, size: int) -> Iterator[Rows]:
+        """Some ``size`` rows at a time, a user's never apart."""
+        n, start = self.reward.size, 0
+        users = order = None
+        if self.clusters is not None:
+            users, order = self.clusters.together(self.clusters.codes), self.clusters.order
+        while start < n:
+            stop = min(start + size, n)
+            if users is not None:
+                stop = int(np.searchsorted(users, users[stop - 1], side="right"))
+            yield self.at(slice(start, stop) if order is None else order[start:stop])
+            start = stop
 
     @functools.cached_property
     def earned(self) -> Floats:
@@ -123,14 +155,6 @@ class Scores:
     signed: Floats | None = None
     warnings: tuple[Finding, ...] = ()
 
-    def value(self) -> float:
-        """The estimate; a ratio without denominator counts as 0."""
-        total = 0.0 if self.linear is None else float(np.mean(self.linear))
-        if self.numerator is not None and self.denominator is not None:
-            below = float(np.sum(self.denominator))
-            total += float(np.sum(self.numerator)) / below if below != 0.0 else 0.0
-        return total
-
 
 Weights = tuple[Floats, bool, float]
 """Weights in place of w, whether they differ from it (which makes the estimate biased), and the largest they can be."""
@@ -164,7 +188,8 @@ def plain(rows: Rows) -> Weights:
 
 def clipped(rows: Rows) -> Weights:
     """min(w, clip) (Ionides 2008)."""
-    return np.minimum(rows.weight, rows.clip), math.isfinite(rows.clip), rows.clip
+    limit = rows.clip * rows.stands_for
+    return np.minimum(rows.weight, limit), math.isfinite(rows.clip), float(np.max(limit))
 
 
 def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
@@ -225,13 +250,11 @@ def mips(
             raise UserError(
                 "mips needs both group_target and group_propensity: the group's probability under both policies"
             )
-        given = {"group_target": (group_target, 0.0), "group_propensity": (group_propensity, np.nextafter(0.0, 1.0))}
-        columns = {name: column(values, name, rows=n) for name, (values, _) in given.items()}
-        for name, (_, least) in given.items():
-            bad = ~((columns[name] >= least) & (columns[name] <= 1.0 + 1e-6))
-            refuse_rows(bad, columns[name], name, "is no such probability")
-        weight = columns["group_target"] / columns["group_propensity"]
-        return Scores(weight * rows.reward, used=weight, counts=True, other_weights=True, warnings=(own,))
+        names = "reward", "group_propensity", "group_target"
+        chance = column(group_propensity, names[1], rows=n)
+        chance = np.where(chance <= HIGHEST_TARGET, np.minimum(chance, 1.0), chance)  # a sum may pass 1 by a rounding
+        of_groups = Rows.of(rows.reward, chance, group_target, names=names)
+        return Scores(of_groups.earned, used=of_groups.weight, counts=True, other_weights=True, warnings=(own,))
     if groups is None:
         raise UserError(
             "estimator 'mips' needs the group's probability under both policies (group_target, group_propensity), or "
@@ -475,19 +498,5 @@ def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameter
         raise UserError(f"estimator {name!r} raised {described(error)}") from error
     if isinstance(found, Scores):
         return found
-    n = rows.reward.size
-    try:
-        linear = np.ascontiguousarray(found, np.float64)
-    except (TypeError, ValueError):
-        raise UserError(
-            f"estimator {name!r} must return one number per row ({n}), got {type(found).__name__}"
-        ) from None
-    if linear.shape != (n,):
-        raise UserError(f"estimator {name!r} must return one number per row ({n}), got shape {linear.shape}")
-    bad = ~np.isfinite(linear)
-    if bad.any():
-        row = int(np.argmax(bad))
-        raise UserError(
-            f"estimator {name!r}, row {row} (counted from 0): the score is {linear[row]}, which is not finite"
-        )
+    linear = finite_column(found, f"scores of {name}", rows.reward.size)
     return Scores(linear=linear, warnings=(Finding("own_estimator", CAUTION, 1.0),))

@@ -1,4 +1,9 @@
-"""Sums by user, of which an estimate, its interval and its checks are made; gathered in blocks, and mergeable."""
+"""Sums by user, of which an estimate, its interval and its checks are made; gathered in blocks, and mergeable.
+
+Of a policy's weights and rewards; of an estimator's row scores (:mod:`recsim_mnar.estimators.scores`): a linear part,
+whose mean is taken, and a numerator and a denominator, of which the ratio of sums is taken; and of what is left out by
+weights that an estimator changes.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +11,16 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import Facts
-from recsim_mnar.estimators.intervals import ROUNDING, Deviations
-from recsim_mnar.estimators.scores import Rows
+from recsim_mnar.estimators.intervals import ROUNDING, Deviations, Interval, gamma_limits, small_sample_factor
+from recsim_mnar.estimators.scores import Rows, Scores
+from recsim_mnar.estimators.verdict import Finding
 from recsim_mnar.log.columns import Clusters, Floats, Ints
 from recsim_mnar.log.rows import user_starts
 
@@ -60,6 +66,20 @@ class UserSums:
         self.others = tuple(others)
         self.degree = degree
         self._pairs = np.zeros((2, len(_places(len(names), degree)) + len(others)))
+
+    @staticmethod
+    def of(
+        names: Sequence[str],
+        columns: Sequence[Floats],
+        clusters: Clusters | None,
+        others: Sequence[str] = (),
+        *,
+        degree: int = 4,
+    ) -> UserSums:
+        """Of all rows, or of whole users, as :meth:`extend` says."""
+        sums = UserSums(names, others, degree=degree)
+        sums.extend(columns, clusters)
+        return sums
 
     def extend(self, columns: Sequence[Floats], clusters: Clusters | None) -> None:
         """Add whole users' rows.
@@ -130,8 +150,8 @@ class UserSums:
         return total
 
 
-def _policy_columns() -> UserSums:
-    return UserSums(("rows", "weight", "earned"), ("reward", "squared weight", "earned reward"))
+def _policy_columns(degree: int = 4) -> UserSums:
+    return UserSums(("rows", "weight", "earned"), ("reward", "squared weight", "earned reward"), degree=degree)
 
 
 @dataclass
@@ -180,12 +200,16 @@ class PolicySums:
     def of(propensity: Any, target: Any, cluster: Any = None, reward: Any = None) -> PolicySums:
         """Sums of checked columns (n,); without rewards these count as 0."""
         rewards = np.zeros(len(propensity)) if reward is None else reward
-        rows = Rows.of(rewards, propensity, target, clusters=Clusters.of(cluster, len(propensity)))
-        sums = PolicySums(clustered=rows.clusters is not None)
-        sums.extend(rows)
+        return PolicySums.of_rows(Rows.of(rewards, propensity, target, clusters=Clusters.of(cluster, len(propensity))))
+
+    @staticmethod
+    def of_rows(rows: Rows, facts: Facts | None = None, *, degree: int = 4) -> PolicySums:
+        """Of all rows of a log, or of whole users."""
+        sums = PolicySums(rows.shift, rows.clusters is not None, np.ndim(rows.stands_for) > 0, _policy_columns(degree))
+        sums.extend(rows, facts)
         return sums
 
-    def extend(self, rows: Rows, facts: Facts | None = None, missing: Floats | None = None) -> None:
+    def extend(self, rows: Rows, facts: Facts | None = None) -> None:
         """Add whole users' rows.
 
         Raises:
@@ -197,10 +221,10 @@ class PolicySums:
             columns = ones, weight, rows.earned, reward, weight * weight, rows.earned * reward
             self.by_user.extend(columns, rows.clusters)
         if not self.by_user.finite:
-            _refuse_overflow(rows)
-        if missing is not None:
+            refuse_overflow(rows)
+        if rows.missing is not None:
             self.missing = self.missing or UserSums(("rows", "missing"), degree=2)
-            self.missing.extend((ones, missing), rows.clusters)
+            self.missing.extend((ones, rows.missing), rows.clusters)
         sure = rows.target >= SURE
         self.rows += reward.size
         self.rewarded += int(np.count_nonzero(reward))
@@ -248,6 +272,11 @@ class PolicySums:
         return both
 
     @property
+    def unit(self) -> str:
+        """Unit of independence, in words."""
+        return "by user" if self.clustered else "by row"
+
+    @property
     def grouped(self) -> bool:
         """Whether users have several rows."""
         return self.clustered and self.users < self.rows
@@ -279,13 +308,16 @@ class PolicySums:
         return self.missing.total("missing") / self.rows, error
 
     def deviations(self, sums: UserSums, form: Form) -> Deviations:
-        """Deviations of users that are ``form`` of their sums; a spread that is a rounding counts as none."""
+        """Deviations of users that are ``form`` of their sums, the fourth powers 0 where the sums are of degree 2.
+
+        A spread that is a rounding counts as none.
+        """
         second = sums.product(form, form)
         squares = math.fsum(c * c * sums.product({name: 1.0}, {name: 1.0}) for name, c in form.items())
         if second <= ROUNDING * squares:
-            return Deviations(0.0, 0.0, 0.0, self.users, self.rewarded_users, self.grouped)
-        fourth = max(sums.product(form, form, form, form), 0.0)
-        return Deviations(second, 0.0, fourth, self.users, self.rewarded_users, self.grouped)
+            return Deviations(0.0, 0.0, 0.0, self.users, self.rewarded_users)
+        fourth = max(sums.product(form, form, form, form), 0.0) if sums.degree == 4 else 0.0
+        return Deviations(second, 0.0, fourth, self.users, self.rewarded_users)
 
 
 _COUNTS = ("rows", "users", "rewarded", "rewarded_users", "supported", "denied", "sure", "sure_rewarded")
@@ -298,7 +330,7 @@ _ENDS = {
 }
 
 
-def _refuse_overflow(rows: Rows) -> None:
+def refuse_overflow(rows: Rows) -> None:
     """Raise UserError for the row whose weight or reward is too large for sums of its powers."""
     row = int(np.argmin(rows.propensity))
     if rows.propensity[row] > 1e-60:
@@ -310,3 +342,259 @@ def _refuse_overflow(rows: Rows) -> None:
         f"column 'propensity', row {row} (counted from 0): {rows.propensity[row]:g} makes a weight too large to be "
         "summed; drop the row or correct the value"
     )
+
+
+# ------------------------------------------------------------------------------------------------------- scores, summed
+
+
+@dataclass
+class LeftOut:
+    """What is left out by weights u in place of w: sums by user of min(w, u), (w - u)+, (u - w)+, and of these times r.
+
+    Attributes:
+        by_user: the sums; of a reward model q, too, where there is one or where some u is above w.
+        rows_cut: rows with (w - u)+ above 0.
+        largest_excess, largest_more: of (w - u)+ and of (u - w)+.
+        model_min, model_max: least and largest q; 0 without a model.
+    """
+
+    by_user: UserSums
+    rows_cut: int = 0
+    largest_excess: float = 0.0
+    largest_more: float = 0.0
+    model_min: float = 0.0
+    model_max: float = 0.0
+
+    PLAIN = ("rows", "weight", "kept", "excess", "excess earned")
+    MODELLED = (*PLAIN, "more", "more earned", "excess model", "more model")
+
+    @staticmethod
+    def of(rows: Rows, used: Floats, *, counts: bool) -> LeftOut:
+        """Of all rows of a log, or of whole users.
+
+        Args:
+            rows: of the log.
+            used: (n,) the weights u.
+            counts: whether scores are weight times reward, without a model.
+        """
+        kept = np.minimum(rows.weight, used)
+        excess, more = rows.weight - kept, used - kept
+        columns = [np.ones(kept.size), rows.weight, kept, excess, excess * rows.reward]
+        q = None if counts else rows.q_logged
+        modelled = q is not None or bool(np.any(more > 0.0))
+        model = np.zeros(kept.size) if q is None else q
+        if modelled:
+            columns += [more, more * rows.reward, excess * model, more * model]
+        names = LeftOut.MODELLED if modelled else LeftOut.PLAIN
+        columns += [rows.reward, rows.reward * rows.reward]
+        sums = UserSums.of(names, columns, rows.clusters, ("reward", "squared reward"), degree=2)
+        ends = float(np.max(excess)), float(np.max(more)), float(np.min(model)), float(np.max(model))
+        return LeftOut(sums, int(np.count_nonzero(excess)), *ends)
+
+    def __add__(self, other: LeftOut) -> LeftOut:
+        """Of the rows of both, which share no user."""
+        return LeftOut(
+            self.by_user + other.by_user,
+            self.rows_cut + other.rows_cut,
+            max(self.largest_excess, other.largest_excess),
+            max(self.largest_more, other.largest_more),
+            min(self.model_min, other.model_min),
+            max(self.model_max, other.model_max),
+        )
+
+    def hidden(self, policy: PolicySums, reach: float, level: float, *, usual: bool) -> tuple[float, float]:
+        """How far below and above the estimate's mean the value may be.
+
+        The bias is E[(w - u)(r - q)], q = 0 without a model. Where the model is not negative either it is between
+        -E[(w - u)+ q] - E[(u - w)+ r] and E[(w - u)+ r] + E[(u - w)+ q], each of which is taken at an upper limit;
+        otherwise between the ranges of r - q times E[(w - u)+] and E[(u - w)+].
+
+        For r in [0, r_max] E[(w - u)+ r] is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013,
+        eq. 12-13), which holds even where the log lacks actions that the target takes. Where the mean weight does not
+        speak against support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] themselves hold too; the
+        smallest is taken. Every limit is one-sided at half of 1 - level, by user.
+
+        Args:
+            policy: of the same rows.
+            reach: size of a reward that the log happens not to show.
+            level: nominal coverage.
+            usual: whether one more reward is of the size that a reward of the log has; else of the largest.
+        """
+        from scipy.special import ndtri
+
+        modelled = len(self.by_user.names) > len(self.PLAIN)
+        if math.isinf(reach):
+            return reach if modelled else 0.0, reach
+        n, inflate = policy.rows, small_sample_factor(policy.users, level)
+        quantile = float(ndtri(1.0 - (1.0 - level) / 2.0))
+
+        def top(name: str, step: float) -> float:
+            """Upper gamma limit of the mean of a column that is not negative; one more row may bring ``step``."""
+            square = max(self.by_user.product({name: 1.0}, {name: 1.0}), 0.0) / n**2 * inflate
+            return gamma_limits(self.by_user.total(name) / n, square, step / n, level)[1]
+
+        def mean_and_reach(name: str) -> tuple[float, float]:
+            error = math.sqrt(self.by_user.centred(name, n) / n**2 * inflate)
+            return self.by_user.total(name) / n, quantile * error
+
+        def lost(name: str, most: float, one: float) -> float:
+            """Upper limit of the mean of an excess times a reward of at most ``most``, in the column of this name."""
+            if most <= 0.0:
+                return 0.0
+            return min(most * missing, top(name, self.largest_excess * one) if supported else math.inf)
+
+        def added(name: str, most: float) -> float:
+            """Upper limit of the mean of what the weights u add."""
+            step = self.largest_more * most
+            return top(name, step) if step > 0.0 else 0.0
+
+        kept, reach_of_kept = mean_and_reach("kept")
+        supported = sum(mean_and_reach("weight")) >= 1.0
+        missing = min(max(1.0 - (kept - reach_of_kept), 0.0), 1.0)
+        if supported:
+            missing = min(missing, top("excess", self.largest_excess))
+        if modelled and self.model_min < 0.0:
+            up, down = max(reach - self.model_min, 0.0), max(self.model_max, 0.0)
+            grown = top("more", self.largest_more)
+            return down * missing + grown * up, up * missing + grown * down
+        rewards = self.by_user.total("reward")
+        one_reward = self.by_user.total("squared reward") / rewards if usual and rewards > 0.0 else reach
+        below, above = 0.0, lost("excess earned", reach, one_reward)
+        if modelled:
+            below = lost("excess model", self.model_max, self.model_max) + added("more earned", reach)
+            above += added("more model", self.model_max)
+        return below, above
+
+
+@dataclass
+class ScoreSums:
+    """Sums by user of an estimator's row scores.
+
+    Attributes:
+        policy: of the same rows; its sums serve where the scores are weights and weighted rewards.
+        by_user: of ones ("rows") and of the parts that the estimator has.
+        linear, numerator, denominator: names of the parts; "" for none.
+        positive: whether the estimate is a sum of parts that are not negative.
+        modelled: whether a reward model takes part.
+        slope: largest size of what a row's score takes off per unit of weight.
+        left_out: by weights in place of target / propensity; None where there are none.
+        warnings: what the estimator brings along.
+    """
+
+    policy: PolicySums
+    by_user: UserSums
+    linear: str
+    numerator: str
+    denominator: str
+    positive: bool
+    modelled: bool = False
+    slope: float = 0.0
+    left_out: LeftOut | None = None
+    warnings: tuple[Finding, ...] = ()
+
+    @staticmethod
+    def of(scores: Scores, rows: Rows, policy: PolicySums) -> ScoreSums:
+        """Of all rows of a log, or of whole users."""
+        parts = {"linear": scores.linear, "numerator": scores.numerator, "denominator": scores.denominator}
+        given = {name: values for name, values in parts.items() if values is not None}
+        known = {id(rows.weight): "weight", id(rows.earned): "earned"}
+        if all(id(values) in known for values in given.values()):
+            sums = policy.by_user
+            names = {part: known[id(values)] for part, values in given.items()}
+        else:
+            columns = [np.ones(rows.reward.size), *given.values()]
+            sums = UserSums.of(("rows", *given), columns, rows.clusters, degree=policy.by_user.degree)
+            names = {part: part for part in given}
+        used = None if scores.other_weights else scores.used
+        return ScoreSums(
+            policy,
+            sums,
+            linear=names.get("linear", ""),
+            numerator=names.get("numerator", ""),
+            denominator=names.get("denominator", ""),
+            positive=scores.counts or scores.linear is None,
+            modelled=rows.q_target is not None,
+            slope=scores.slope if rows.q_logged is None else max(float(np.max(rows.q_logged)), 0.0),
+            left_out=None if used is None else LeftOut.of(rows, used, counts=scores.counts),
+            warnings=scores.warnings,
+        )
+
+    def __add__(self, other: ScoreSums) -> ScoreSums:
+        """Of the rows of both, which share no user."""
+        left = self.left_out
+        if left is not None and other.left_out is not None:
+            left = left + other.left_out
+        policy, sums = self.policy + other.policy, self.by_user + other.by_user
+        return replace(self, policy=policy, by_user=sums, left_out=left)
+
+    @staticmethod
+    def weighted(policy: PolicySums, *, ratio: bool) -> ScoreSums:
+        """Of ips, or of snips."""
+        names = ("", "earned", "weight") if ratio else ("earned", "", "")
+        return ScoreSums(policy, policy.by_user, *names, positive=True)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the linear part."""
+        return self.by_user.total(self.linear) / self.policy.rows if self.linear else 0.0
+
+    @property
+    def ratio(self) -> float:
+        """Ratio of the sums of numerator and denominator; without a denominator 0."""
+        below = self.by_user.total(self.denominator) if self.denominator else 0.0
+        return self.by_user.total(self.numerator) / below if below != 0.0 else 0.0
+
+    @property
+    def value(self) -> float:
+        """The estimate, above the reward from which rewards are counted."""
+        return self.mean + self.ratio
+
+    def influence(self) -> dict[str, float]:
+        """The estimate's first-order response to a user, times the number of rows, as a form of the user's sums."""
+        form = dict.fromkeys(self.by_user.names, 0.0)
+        if self.linear:
+            form[self.linear] += 1.0
+            form["rows"] -= self.mean
+        below = self.by_user.total(self.denominator) if self.denominator else 0.0
+        if below != 0.0:
+            form[self.numerator] += self.policy.rows / below
+            form[self.denominator] -= self.policy.rows / below * self.ratio
+        return form
+
+    def deviations(self) -> Deviations:
+        """Of the users from the estimate."""
+        return self.policy.deviations(self.by_user, self.influence())
+
+    def limits(self, reach: float, level: float) -> Limits:
+        """Student's limits by user, on a log scale where the estimate is a positive sum of parts that are not negative.
+
+        Where the target's rows have no reward, up to -log((1 - level) / 2) of them at the largest weight.
+        """
+        policy, value, deviations = self.policy, self.value, self.deviations()
+        if self.positive and value == 0.0 and deviations.second == 0.0:
+            high = -math.log((1.0 - level) / 2.0) * policy.weight_max * reach / policy.rows
+            return Limits(Interval(0.0, high, f"no reward seen, {policy.unit}"), 0.0, 0.0)
+        return Limits.of(deviations, value, policy, level, log_scale=self.positive and value > 0.0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of a value above the least reward, and what they rest on.
+
+    Attributes:
+        interval: by user.
+        carrying: users that carry the variance.
+        error: standard error.
+    """
+
+    interval: Interval
+    carrying: float
+    error: float
+
+    @staticmethod
+    def of(deviations: Deviations, value: float, policy: PolicySums, level: float, *, log_scale: bool) -> Limits:
+        """Student's, of a mean over rows."""
+        n = float(policy.rows)
+        low, high = deviations.limits(value, n, level, log_scale=log_scale)
+        method = f"Student {policy.unit}" + (", log scale" if log_scale else "")
+        return Limits(Interval(low, high, method), deviations.carrying, deviations.error(n))

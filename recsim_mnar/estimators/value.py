@@ -1,8 +1,7 @@
-"""From row scores to an answer: sums by user, their interval, the checks, the estimate.
+"""From sums by user to an answer: their interval, the checks, the estimate.
 
-An estimator gives scores per row (:mod:`recsim_mnar.estimators.scores`): a linear part, whose mean is taken, and a
-numerator and a denominator, of which the ratio of sums is taken. Their sums by user give the value, its influence and
-its interval; a difference of two policies is an estimate with the weight w - b.
+The sums of an estimator's scores (:mod:`recsim_mnar.estimators.sums`) give the value, its influence and its interval; a
+difference of two policies is an estimate with the weight w - b.
 """
 
 from __future__ import annotations
@@ -16,286 +15,15 @@ import numpy as np
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import Evidence, Support, judge
 from recsim_mnar.estimators.facts import PRECISION, Facts
-from recsim_mnar.estimators.intervals import (
-    Cut,
-    Deviations,
-    Interval,
-    clipping_bias_bound,
-    gamma_limits,
-    small_sample_factor,
-)
+from recsim_mnar.estimators.intervals import Interval
 from recsim_mnar.estimators.scores import Rows, Scores
-from recsim_mnar.estimators.sums import PolicySums, UserSums
-from recsim_mnar.estimators.verdict import Diagnostics, Estimate, Finding, Verdict
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.estimators.sums import Limits, PolicySums, ScoreSums, UserSums
+from recsim_mnar.estimators.verdict import Diagnostics, Estimate, Verdict
 
 AUTO = "auto"
 """The estimator that leads."""
 LEADING = "snips"
 """The estimator that leads, with no clip: the one of least error in benchmarks/ope_trust, and at home in any unit."""
-
-
-# ------------------------------------------------------------------------------------------------------- scores, summed
-
-
-@dataclass
-class LeftOut:
-    """What is left out by weights u in place of w: sums by user of min(w, u), (w - u)+, (u - w)+, and of these times r.
-
-    Attributes:
-        by_user: the sums; of a reward model q, too, where there is one or where some u is above w.
-        rows_cut: rows with (w - u)+ above 0.
-        largest_excess, largest_more: of (w - u)+ and of (u - w)+.
-        model_min, model_max: least and largest q; 0 without a model.
-    """
-
-    by_user: UserSums
-    rows_cut: int = 0
-    largest_excess: float = 0.0
-    largest_more: float = 0.0
-    model_min: float = 0.0
-    model_max: float = 0.0
-
-    PLAIN = ("rows", "weight", "kept", "excess", "excess earned")
-    MODELLED = (*PLAIN, "more", "more earned", "excess model", "more model")
-
-    @staticmethod
-    def of(rows: Rows, used: Floats, *, counts: bool) -> LeftOut:
-        """Of all rows of a log, or of whole users.
-
-        Args:
-            rows: of the log.
-            used: (n,) the weights u.
-            counts: whether scores are weight times reward, without a model.
-        """
-        kept = np.minimum(rows.weight, used)
-        excess, more = rows.weight - kept, used - kept
-        columns = [np.ones(kept.size), rows.weight, kept, excess, excess * rows.reward]
-        q = None if counts else rows.q_logged
-        modelled = q is not None or bool(np.any(more > 0.0))
-        model = np.zeros(kept.size) if q is None else q
-        if modelled:
-            columns += [more, more * rows.reward, excess * model, more * model]
-        names = LeftOut.MODELLED if modelled else LeftOut.PLAIN
-        sums = UserSums(names, ("reward", "squared reward"), degree=2)
-        sums.extend([*columns, rows.reward, rows.reward * rows.reward], rows.clusters)
-        ends = float(np.max(excess)), float(np.max(more)), float(np.min(model)), float(np.max(model))
-        return LeftOut(sums, int(np.count_nonzero(excess)), *ends)
-
-    def __add__(self, other: LeftOut) -> LeftOut:
-        """Of the rows of both, which share no user."""
-        return LeftOut(
-            self.by_user + other.by_user,
-            self.rows_cut + other.rows_cut,
-            max(self.largest_excess, other.largest_excess),
-            max(self.largest_more, other.largest_more),
-            min(self.model_min, other.model_min),
-            max(self.model_max, other.model_max),
-        )
-
-    def hidden(self, policy: PolicySums, reach: float, level: float, *, usual: bool) -> tuple[float, float]:
-        """How far below and above the estimate's mean the value may be.
-
-        The bias is E[(w - u)(r - q)], q = 0 without a model. Where the model is not negative either it is between
-        -E[(w - u)+ q] - E[(u - w)+ r] and E[(w - u)+ r] + E[(u - w)+ q], each of which is taken at an upper limit;
-        otherwise between the ranges of r - q times E[(w - u)+] and E[(u - w)+] (Bottou et al. 2013, eq. 12-13). Every
-        limit is one-sided at half of 1 - level, by user.
-
-        Args:
-            policy: of the same rows.
-            reach: size of a reward that the log happens not to show.
-            level: nominal coverage.
-            usual: whether one more reward is of the size that a reward of the log has; else of the largest.
-        """
-        modelled = len(self.by_user.names) > len(self.PLAIN)
-        if math.isinf(reach):
-            return reach if modelled else 0.0, reach
-        n, inflate = policy.rows, small_sample_factor(policy.users, level)
-
-        def mean(name: str) -> float:
-            return self.by_user.total(name) / n
-
-        def about_0(name: str) -> float:
-            return max(self.by_user.product({name: 1.0}, {name: 1.0}), 0.0) / n**2 * inflate
-
-        def centred(name: str) -> float:
-            return self.by_user.centred(name, n) / n**2 * inflate
-
-        cut = Cut(
-            mean("kept"),
-            centred("kept"),
-            mean("excess"),
-            about_0("excess"),
-            None,
-            0.0,
-            mean("weight"),
-            centred("weight"),
-            self.largest_excess / n,
-        )
-
-        def lost(name: str, most: float, one: float) -> float:
-            """Upper limit of the mean of an excess."""
-            if most <= 0.0:
-                return 0.0
-            return clipping_bias_bound(replace(cut, reward=mean(name), reward_variance=about_0(name)), most, one, level)
-
-        def added(name: str, most: float) -> float:
-            """Upper limit of the mean of what the weights u add."""
-            if self.largest_more * most <= 0.0:
-                return 0.0
-            return gamma_limits(mean(name), about_0(name), self.largest_more * most / n, level)[1]
-
-        rewards = self.by_user.total("reward")
-        one_reward = self.by_user.total("squared reward") / rewards if usual and rewards > 0.0 else reach
-        if not modelled:
-            return 0.0, lost("excess earned", reach, one_reward)
-        if self.model_min < 0.0:
-            up, down = max(reach - self.model_min, 0.0), max(self.model_max, 0.0)
-            grown = gamma_limits(mean("more"), about_0("more"), self.largest_more / n, level)[1]
-            below, above = (clipping_bias_bound(cut, most, most, level) for most in (down, up))
-            return below + grown * up, above + grown * down
-        below = lost("excess model", self.model_max, self.model_max) + added("more earned", reach)
-        return below, lost("excess earned", reach, one_reward) + added("more model", self.model_max)
-
-
-@dataclass
-class ScoreSums:
-    """Sums by user of an estimator's row scores.
-
-    Attributes:
-        policy: of the same rows; its sums serve where the scores are weights and weighted rewards.
-        by_user: of ones ("rows") and of the parts that the estimator has.
-        linear, numerator, denominator: names of the parts; "" for none.
-        positive: whether the estimate is a sum of parts that are not negative.
-        modelled: whether a reward model takes part.
-        slope: largest size of what a row's score takes off per unit of weight.
-        left_out: by weights in place of target / propensity; None where there are none.
-        warnings: what the estimator brings along.
-    """
-
-    policy: PolicySums
-    by_user: UserSums
-    linear: str
-    numerator: str
-    denominator: str
-    positive: bool
-    modelled: bool = False
-    slope: float = 0.0
-    left_out: LeftOut | None = None
-    warnings: tuple[Finding, ...] = ()
-
-    @staticmethod
-    def of(scores: Scores, rows: Rows, policy: PolicySums) -> ScoreSums:
-        """Of all rows of a log, or of whole users."""
-        parts = {"linear": scores.linear, "numerator": scores.numerator, "denominator": scores.denominator}
-        given = {name: values for name, values in parts.items() if values is not None}
-        known = {id(rows.weight): "weight", id(rows.earned): "earned"}
-        if all(id(values) in known for values in given.values()):
-            sums = policy.by_user
-            names = {part: known[id(values)] for part, values in given.items()}
-        else:
-            sums = UserSums(("rows", *given))
-            sums.extend([np.ones(rows.reward.size), *given.values()], rows.clusters)
-            names = {part: part for part in given}
-        used = None if scores.other_weights else scores.used
-        return ScoreSums(
-            policy,
-            sums,
-            linear=names.get("linear", ""),
-            numerator=names.get("numerator", ""),
-            denominator=names.get("denominator", ""),
-            positive=scores.counts or scores.linear is None,
-            modelled=rows.q_target is not None,
-            slope=scores.slope if rows.q_logged is None else max(float(np.max(rows.q_logged)), 0.0),
-            left_out=None if used is None else LeftOut.of(rows, used, counts=scores.counts),
-            warnings=scores.warnings,
-        )
-
-    def merged(self, other: ScoreSums, policy: PolicySums) -> ScoreSums:
-        """Of the rows of both, which share no user; ``policy`` is of both, too."""
-        own = self.by_user is not self.policy.by_user
-        left = self.left_out
-        if left is not None and other.left_out is not None:
-            left = left + other.left_out
-        sums = self.by_user + other.by_user if own else policy.by_user
-        return replace(self, policy=policy, by_user=sums, left_out=left)
-
-    @staticmethod
-    def weighted(policy: PolicySums, *, ratio: bool) -> ScoreSums:
-        """Of ips, or of snips."""
-        names = ("", "earned", "weight") if ratio else ("earned", "", "")
-        return ScoreSums(policy, policy.by_user, *names, positive=True)
-
-    @property
-    def mean(self) -> float:
-        """Mean of the linear part."""
-        return self.by_user.total(self.linear) / self.policy.rows if self.linear else 0.0
-
-    @property
-    def ratio(self) -> float:
-        """Ratio of the sums of numerator and denominator; without a denominator 0."""
-        below = self.by_user.total(self.denominator) if self.denominator else 0.0
-        return self.by_user.total(self.numerator) / below if below != 0.0 else 0.0
-
-    @property
-    def value(self) -> float:
-        """The estimate, above the reward from which rewards are counted."""
-        return self.mean + self.ratio
-
-    def influence(self) -> dict[str, float]:
-        """The estimate's first-order response to a user, times the number of rows, as a form of the user's sums."""
-        form = dict.fromkeys(self.by_user.names, 0.0)
-        if self.linear:
-            form[self.linear] += 1.0
-            form["rows"] -= self.mean
-        below = self.by_user.total(self.denominator) if self.denominator else 0.0
-        if below != 0.0:
-            form[self.numerator] += self.policy.rows / below
-            form[self.denominator] -= self.policy.rows / below * self.ratio
-        return form
-
-    def deviations(self) -> Deviations:
-        """Of the users from the estimate."""
-        return self.policy.deviations(self.by_user, self.influence())
-
-    def limits(self, reach: float, level: float) -> Limits:
-        """Student's limits by user, on a log scale where the estimate is a positive sum of parts that are not negative.
-
-        Where the target's rows have no reward, up to -log((1 - level) / 2) of them at the largest weight.
-        """
-        policy, value, deviations = self.policy, self.value, self.deviations()
-        if self.positive and value == 0.0 and deviations.second == 0.0:
-            high = -math.log((1.0 - level) / 2.0) * policy.weight_max * reach / policy.rows
-            return Limits(Interval(0.0, high, f"no reward seen, {unit(policy)}"), 0.0, 0.0)
-        return Limits.of(deviations, value, policy, level, log_scale=self.positive and value > 0.0)
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Limits of a value above the least reward, and what they rest on.
-
-    Attributes:
-        interval: by user.
-        carrying: users that carry the variance.
-        error: standard error.
-    """
-
-    interval: Interval
-    carrying: float
-    error: float
-
-    @staticmethod
-    def of(deviations: Deviations, value: float, policy: PolicySums, level: float, *, log_scale: bool) -> Limits:
-        """Student's, of a mean over rows."""
-        n = float(policy.rows)
-        low, high = deviations.limits(value, n, level, log_scale=log_scale)
-        method = f"Student {unit(policy)}" + (", log scale" if log_scale else "")
-        return Limits(Interval(low, high, method), deviations.carrying, deviations.error(n))
-
-
-def unit(policy: PolicySums) -> str:
-    """Unit of independence: users or rows."""
-    return "by user" if policy.clustered else "by row"
 
 
 @dataclass(frozen=True)
@@ -385,8 +113,7 @@ def value_of(
         whole, outside = _with_hidden(scored, sampling, bounds, level, clips=math.isfinite(clip))
         evidence["value_outside"] = outside
     sampling, whole = (interval.within(0.0, bounds.ceiling) for interval in (sampling, whole))
-    changed = scored.left_out is not None and not reason
-    part = _beyond(whole, sampling) if changed else 0.0
+    part = _beyond(whole, sampling)
     support = Support.of(policy, facts.supports, level)
     gap = support.entering * bounds.reach if support.entering > 0.0 else 0.0
     # Ratios and control variates take the missing mass for mass that earns as the rest does. A weighted mean may be too
@@ -538,17 +265,15 @@ class PairSums:
 
     Attributes:
         ours, theirs: scores of the two under one estimator.
-        mean: of 1 and (w - b) r; of the changed weights where the estimator changes them.
-        unchanged: of 1 and (w - b) r.
         ratio: of (w - b) r, b r, w - b and b.
+        means: of 1 and (w - b) r; of the changed weights first, where the estimator changes them. None of a ratio.
         differing: rows whose weights differ.
     """
 
     ours: ScoreSums
     theirs: ScoreSums
-    mean: UserSums
-    unchanged: UserSums
     ratio: UserSums
+    means: tuple[UserSums, ...]
     differing: int
 
     @staticmethod
@@ -557,21 +282,26 @@ class PairSums:
         (rows, scores, ours), (others, other_scores, theirs) = target, baseline
         ones, apart = np.ones(rows.reward.size), rows.weight - others.weight
         earned = apart * rows.reward
-        unchanged = UserSums(("rows", "apart"))
-        unchanged.extend((ones, earned), rows.clusters)
-        mean = unchanged
+        columns = earned, others.earned, apart, others.weight
+        # Of a mean the ratio's error is asked for, and no more.
+        degree = 4 if scores.linear is None else 2
+        ratio = UserSums.of(("earned apart", "earned", "apart", "weight"), columns, rows.clusters, degree=degree)
+        of_means = [] if scores.linear is None else [earned]
         if scores.used is not None and other_scores.used is not None:
-            mean = UserSums(("rows", "apart"))
-            mean.extend((ones, (scores.used - other_scores.used) * rows.reward), rows.clusters)
-        ratio = UserSums(("earned apart", "earned", "apart", "weight"))
-        ratio.extend((earned, others.earned, apart, others.weight), rows.clusters)
-        return PairSums(ours, theirs, mean, unchanged, ratio, int(np.count_nonzero(apart)))
+            of_means.insert(0, (scores.used - other_scores.used) * rows.reward)
+        means = tuple(UserSums.of(("rows", "apart"), (ones, each), rows.clusters) for each in of_means)
+        return PairSums(ours, theirs, ratio, means, int(np.count_nonzero(apart)))
 
-    def merged(self, other: PairSums, ours: ScoreSums, theirs: ScoreSums) -> PairSums:
-        """Of the rows of both, which share no user; with the merged scores of the two policies."""
-        unchanged = self.unchanged + other.unchanged
-        mean = unchanged if self.mean is self.unchanged else self.mean + other.mean
-        return PairSums(ours, theirs, mean, unchanged, self.ratio + other.ratio, self.differing + other.differing)
+    def __add__(self, other: PairSums) -> PairSums:
+        """Of the rows of both, which share no user."""
+        means = tuple(one + more for one, more in zip(self.means, other.means, strict=True))
+        ours, theirs, ratio = self.ours + other.ours, self.theirs + other.theirs, self.ratio + other.ratio
+        return PairSums(ours, theirs, ratio, means, self.differing + other.differing)
+
+    @property
+    def finite(self) -> bool:
+        """Whether no sum is too large for a number."""
+        return all(sums.finite for sums in (self.ratio, *self.means))
 
     @property
     def value(self) -> float:
@@ -625,7 +355,7 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
         gaps = [0.0, 0.0]
     elif ours.users > 1:
         ratios = pair.ratio_limits(level)
-        limits = ratios if is_ratio else pair.limits(pair.mean, value, level)
+        limits = ratios if is_ratio else pair.limits(pair.means[0], value, level)
         sampling = whole = limits.interval
         squares = max(pair.ratio.product({"apart": 1.0}, {"apart": 1.0}), 0.0)
         evidence |= {"carrying": limits.carrying, "heavy_tail": heavy_tail(ours, ratios.error, squares)}
@@ -669,8 +399,9 @@ def _difference_with_hidden(pair: PairSums, sampling: Interval, bounds: Bounds, 
     _, above = pair.ours.left_out.hidden(pair.ours.policy, bounds.one_reward, level, usual=True)
     _, below = pair.theirs.left_out.hidden(pair.theirs.policy, bounds.one_reward, level, usual=True)
     whole = Interval(sampling.low - below, sampling.high + above, sampling.method)
-    value = pair.unchanged.total("apart") / pair.ours.policy.rows
-    return _both(whole, pair.limits(pair.unchanged, value, level).interval, pair.value)
+    unchanged = pair.means[-1]
+    value = unchanged.total("apart") / pair.ours.policy.rows
+    return _both(whole, pair.limits(unchanged, value, level).interval, pair.value)
 
 
 def _joined(ours: Verdict, theirs: Verdict) -> Verdict:

@@ -150,11 +150,15 @@ class Clusters:
         steps = np.zeros(together.size, np.int64)
         np.cumsum(together[1:] != together[:-1], out=steps[1:])
         number = int(steps[-1]) + 1 if steps.size else 0
+        return self.back(steps), number
+
+    def back(self, together: NDArray[Any]) -> NDArray[Any]:
+        """What :meth:`together` brought together, in the order of the rows as they came."""
         if self.order is None:
-            return steps, number
-        codes = np.empty_like(steps)
-        codes[self.order] = steps
-        return codes, number
+            return together
+        rows = np.empty_like(together)
+        rows[self.order] = together
+        return rows
 
 
 def user_sums(values: Floats, clusters: Clusters | None) -> Floats:

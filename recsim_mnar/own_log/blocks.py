@@ -20,8 +20,8 @@ from recsim_mnar.estimators.facts import PRECISION, Facts, check_rows, limit_col
 from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.estimators.repeats import RepeatSums
 from recsim_mnar.estimators.scores import Rows, Scores, check_name
-from recsim_mnar.estimators.sums import CHUNK, PolicySums
-from recsim_mnar.estimators.value import AUTO, LEADING, PairSums, ScoreSums, difference_of, value_of
+from recsim_mnar.estimators.sums import CHUNK, PolicySums, ScoreSums
+from recsim_mnar.estimators.value import AUTO, LEADING, PairSums, difference_of, value_of
 from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.progress import counted
@@ -200,11 +200,9 @@ class Gathered:
         r, p = columns[question.reward], columns[question.propensity]
         of_policy: dict[tuple[str, str], tuple[Rows, Scores, ScoreSums]] = {}
         for name in question.policies:
-            rows = Rows.of(r, p, columns[name], clusters=clusters, shift=self.shift)
             missing = _missing(question, block, name)
-            policy = PolicySums(self.shift, question.clustered)
-            policy.extend(rows, question.facts, None if missing is None else missing_column(missing, rows.target))
-            more.policies[name] = policy
+            rows = Rows.of(r, p, columns[name], clusters=clusters, shift=self.shift, missing=missing)
+            policy = more.policies[name] = PolicySums.of_rows(rows, question.facts)
             for estimator in map(_named, question.estimators):
                 info = check_name(estimator)
                 clipped = replace(rows, clip=question.clip) if info.clips else rows
@@ -230,14 +228,8 @@ class Gathered:
             )
             return
         self.policies = {name: sums + other.policies[name] for name, sums in self.policies.items()}
-        self.scores = {
-            key: scored.merged(other.scores[key], self.policies[key[0]]) for key, scored in self.scores.items()
-        }
-        baseline = str(self.question.baseline)
-        self.pairs = {
-            key: pair.merged(other.pairs[key], self.scores[key], self.scores[baseline, key[1]])
-            for key, pair in self.pairs.items()
-        }
+        self.scores = {key: scored + other.scores[key] for key, scored in self.scores.items()}
+        self.pairs = {key: pair + other.pairs[key] for key, pair in self.pairs.items()}
         if other.items is not None:
             self.items = other.items if self.items is None else self.items + other.items
 

@@ -14,7 +14,6 @@ import numpy as np
 from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
 from recsim_mnar.answers.records import (
     ADVICE,
-    WEIGHED,
     Asked,
     RefusedColumnError,
     Segments,
@@ -41,6 +40,7 @@ from recsim_mnar.estimators.facts import (
 from recsim_mnar.estimators.from_columns import estimate_value
 from recsim_mnar.estimators.refuters import item_findings
 from recsim_mnar.estimators.repeats import RepeatSums
+from recsim_mnar.estimators.scores import known_to_differ
 from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
@@ -497,11 +497,11 @@ def _in_order(log: BanditFile) -> list[Finding]:
 
 def unweighed(log: BanditFile, record: Record) -> list[Finding]:
     """That an estimator passed weights of rows over, where there are some."""
-    if log.weight is None or (log.propensity is not None and record["estimator"] in WEIGHED):
+    if log.weight is None or (log.propensity is not None and record["estimator"] in known_to_differ()):
         return []
     message = f"{record['estimator']} knows no weights of rows, so those of {log.columns['weight']} are not used"
     slates = "assumption" in record["diagnostics"]
-    use = "give a log that keeps every slate" if slates else f"use {' or '.join(WEIGHED)} with propensities"
+    use = "give a log that keeps every slate" if slates else f"use {' or '.join(known_to_differ())} with propensities"
     action = f"{use}, or --weight-column none if they are not weights of rows"
     return [Finding("weights_ignored", GRAVE, 1.0, message, action)]
 

@@ -13,8 +13,8 @@ from recsim_mnar.answers.weights import RatioBins
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.scores import Rows
-from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.value import ScoreSums, value_of
+from recsim_mnar.estimators.sums import PolicySums, ScoreSums
+from recsim_mnar.estimators.value import value_of
 from recsim_mnar.log.blocks import LogBlocks
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.rows import user_begins
@@ -128,10 +128,9 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
         shown = log.is_bandit
         if shown.any():
             reward = log["reward"][shown]
-            more = PolicySums(clustered=True)
             # Of the policy that logged: every weight is 1, and it takes nothing that it does not take.
             ones, users = np.ones(len(reward)), Clusters(log["user"][shown], None)
-            more.extend(Rows.of(reward, ones, ones, clusters=users), missing=np.zeros(len(reward)))
+            more = PolicySums.of_rows(Rows.of(reward, ones, ones, clusters=users, missing=np.zeros(len(reward))))
             sums = more if sums is None else sums + more
     if sums is not None:
         estimate = value_of(ScoreSums.weighted(sums, ratio=False), "ips", facts=Facts(), level=LEVEL)

@@ -81,6 +81,10 @@ ONE = [
     ({"estimator": "dr"}, "needs a reward model"),
     ({"estimator": "dm"}, "needs a reward model"),
     *(({"estimator": "dr", "model": bad}, "model must be the pair") for bad in (NOTHING, (NOTHING,), 3)),
+    *(
+        ({"estimator": name, "model": (NOTHING, NOTHING)}, "uses no model")
+        for name in ("auto", "ips", "mips", "replay")
+    ),
     ({"estimator": "mips"}, "needs the group's probability under both policies"),
     ({"estimator": "ips", "tau": 1.0}, "has no parameter 'tau'"),
     ({"warnings": "hello"}, "no parameter 'warnings'; it takes: replicates, seed"),

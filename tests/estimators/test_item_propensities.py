@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy import stats
@@ -35,7 +37,7 @@ def test_the_sums_are_those_of_the_twin():
     action, propensity, user, x = log(1, n=300)
     order = np.random.default_rng(0).permutation(300)
     names = np.array([f"item {a}" for a in action])
-    found = ItemSums.of(names[order], propensity[order], user[order] % 7, context=x[order])
+    found = ItemSums.of(names[order], propensity[order], user[order] % 7, Levels.of(x[order], 300))
     cells, levels = item_sums(names, propensity, user % 7, x)
     for c in (0, 1):
         assert (found.rows[c], found.users[c], found.ll[c], found.longest[c]) == levels[c]
@@ -46,10 +48,10 @@ def test_the_sums_are_those_of_the_twin():
 
 def test_blocks_of_whole_users_add_up():
     action, propensity, user, x = log(2, n=1000)
-    levels = Levels.of(x)
-    whole = ItemSums.of(action, propensity, user, context=x, levels=levels)
+    levels = Levels.of(x, 1000)
+    whole = ItemSums.of(action, propensity, user, levels)
     parts = [
-        ItemSums.of(action[rows], propensity[rows], user[rows], context=x[rows], levels=levels)
+        ItemSums.of(action[rows], propensity[rows], user[rows], replace(levels, codes=levels.codes[rows]))
         for rows in (slice(0, 30), slice(30, 500), slice(500, 1000))
     ]
     merged = parts[0] + parts[1] + parts[2]
@@ -59,8 +61,8 @@ def test_blocks_of_whole_users_add_up():
 
 def test_without_users_a_row_is_one():
     action, propensity, _, x = log(3, n=500)
-    alone = ItemSums.of(action, propensity, context=x)
-    named = ItemSums.of(action, propensity, np.arange(500), context=x)
+    alone = ItemSums.of(action, propensity, None, Levels.of(x, 500))
+    named = ItemSums.of(action, propensity, np.arange(500), Levels.of(x, 500))
     for name in ("x", "xx", "xl", "rows", "users", "ll", "longest"):
         np.testing.assert_allclose(getattr(alone, name), getattr(named, name), rtol=1e-12)
 
@@ -73,7 +75,7 @@ def test_right_logs_are_flagged_no_more_often_than_stated(held):
     for seed in range(150):
         action, propensity, user, x = log(seed, held=held)
         least = 0.2 / 8
-        found += bool(item_findings(action, propensity, user, complete=True, propensity_min=least, context=x))
+        found += bool(item_findings(action, propensity, user, propensity_min=least, context=x))
     assert found <= most
 
 
@@ -105,9 +107,7 @@ def test_a_mean_below_one_is_a_proof_only_where_the_least_propensity_of_all_item
     action = np.append(action, 7)  # in the catalogue, shown once
     propensity, user = np.append(propensity, propensity.min()), np.append(user, user[-1] + 1)
     assert item_findings(action, propensity, user) == []
-    assert item_findings(action, propensity, user, complete=True) == []
-    assert item_findings(action, propensity, user, propensity_min=0.2 / 50) == []
-    (finding,) = item_findings(action, propensity, user, complete=True, propensity_min=0.2 / 50)
+    (finding,) = item_findings(action, propensity, user, propensity_min=0.2 / 50)
     assert "item 7" in finding.message
     assert finding.number < 0.1
 
@@ -138,8 +138,8 @@ def test_levels_of_any_column(kind):
         "one value": np.ones(500),
         "not numbers": np.where(rng.random(500) < 0.1, np.nan, rng.random(500)),
     }[kind]
-    levels = Levels.of(values)
-    codes = levels.codes(values, 500)
+    levels = Levels.of(values, 500)
+    codes = levels.codes
     assert 0 <= codes.min() <= codes.max() < len(levels.names) <= 10
     assert len(set(codes)) == len(levels.names)
     if kind == "few numbers":

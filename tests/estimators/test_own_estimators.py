@@ -106,10 +106,10 @@ def test_scores_of_a_ratio_are_taken_as_they_are(own):
 @pytest.mark.parametrize(
     ("name", "parameters", "said"),
     [
-        ("own_estimators:short", {}, r"must return one number per row \(4000\), got shape \(3,\)"),
+        ("own_estimators:short", {}, "column 'scores of own_estimators:short' has 3 rows and 'reward' has 4000"),
         ("own_estimators:broken", {}, "estimator 'own_estimators:broken' raised KeyError: 'x'"),
-        ("own_estimators:nothing", {}, r"row 7 \(counted from 0\): the score is nan"),
-        ("own_estimators:words", {}, r"must return one number per row \(4000\), got list"),
+        ("own_estimators:nothing", {}, r"row 7 \(counted from 0\): nan is not a finite number"),
+        ("own_estimators:words", {}, "column 'scores of own_estimators:words' must hold numbers"),
         ("own_estimators:needs", {}, "needs the parameter 'depth'"),
         ("own_estimators:many", {}, r"define many\(rows, \*, ...\)"),
         ("own_estimators:number", {}, "must be a function of the rows, got 3"),

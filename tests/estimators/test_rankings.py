@@ -13,11 +13,11 @@ import pyarrow as pa
 import pytest
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.cross_fitted import cross_fitted_positions
 from recsim_mnar.estimators.ranking_records import PREMISES, read_log
 from recsim_mnar.estimators.rankings import (
     RANKING_ESTIMATORS,
     click_facts,
-    cross_fitted_positions,
     estimate_ranking_value,
     heavy_tail,
     items_below,

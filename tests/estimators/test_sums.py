@@ -28,10 +28,9 @@ def make(n: int, seed: int = 0, users: int = 300) -> dict[str, np.ndarray]:
 
 
 def sums_of(reward, propensity, target, cluster=None, missing=None, facts=None) -> PolicySums:
-    rows = Rows.of(reward, propensity, target, clusters=Clusters.of(cluster, len(reward)))
-    sums = PolicySums(clustered=cluster is not None)
-    sums.extend(rows, facts, missing)
-    return sums
+    return PolicySums.of_rows(
+        Rows.of(reward, propensity, target, clusters=Clusters.of(cluster, len(reward)), missing=missing), facts
+    )
 
 
 def twin(reward, propensity, target, cluster=None):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators import ESTIMATORS
-from twins.facts import estimate_value
+from recsim_mnar.estimators import ESTIMATORS, from_columns
+from twins.facts import difference, estimate_value
 
 N = 4000
 TIGHT = {"rel": 1e-11, "abs": 1e-15}
@@ -84,6 +84,43 @@ def test_textbook_formulas(log):
     assert value(log, "mips", **given) == pytest.approx(np.mean(w * r), **TIGHT)
     assert value(log, "beta_ips", folds=4) == pytest.approx(beta_by_hand(w, r, np.arange(N) % 4), **TIGHT)
     assert value(log, "beta_ips", folds=groups) == pytest.approx(beta_by_hand(w, r, groups), **TIGHT)
+
+
+@pytest.mark.parametrize("clip", [0.5, 2.0])
+def test_a_row_that_stands_for_several_is_clipped_as_each_of_them(log, clip):
+    times = np.random.default_rng(4).integers(1, 6, N)
+    names = "reward", "propensity", "target", "user"
+    reward, propensity, target, user = (log[name] for name in names)
+    asked = {"estimator": "clipped_ips", "clip": clip}
+    found = estimate_value(np.abs(reward), propensity, target, cluster=user, weights=times, **asked)
+    by_hand = np.average(np.minimum(target / propensity, clip) * np.abs(reward), weights=times)
+    assert found.value == pytest.approx(by_hand, **TIGHT)
+    each = [np.repeat(column, times) for column in (np.abs(reward), propensity, target, user)]
+    apart = estimate_value(*each[:3], cluster=each[3], **asked)
+    assert found.value == pytest.approx(apart.value, **TIGHT)
+    assert found.diagnostics.clip_part == pytest.approx(apart.diagnostics.clip_part, rel=0.02)
+    assert found.diagnostics.clip_part > 0.0
+    baseline = 0.5 * propensity
+    ours = difference(np.abs(reward), propensity, target, baseline, cluster=user, weights=times, **asked)
+    theirs = difference(*each[:3], 0.5 * each[1], cluster=each[3], **asked)
+    assert ours.value == pytest.approx(theirs.value, **TIGHT)
+
+
+@pytest.mark.parametrize("estimator", ["ips", "snips", "clipped_ips"])
+@pytest.mark.parametrize("users", ["in order", "mixed", None])
+def test_a_difference_is_the_same_in_blocks_of_any_size(log, monkeypatch, estimator, users):
+    reward, propensity, target, user = (log[name] for name in ("reward", "propensity", "target", "user"))
+    cluster = {"in order": np.sort(user), "mixed": user, None: None}[users]
+    asked = {"cluster": cluster, "estimator": estimator, "clip": 2.0 if estimator == "clipped_ips" else None}
+    lost = 0.1 * (1.0 - target)
+
+    def ends():
+        found = difference(reward, propensity, target, 0.5 * propensity, unsupported=lost, **asked)
+        return found.value, found.low, found.high, found.ess, *(each.severity for each in found.verdict.findings)
+
+    whole = ends()
+    monkeypatch.setattr(from_columns, "BLOCK", 256)
+    assert ends() == pytest.approx(whole, rel=1e-12)
 
 
 def test_rewards_are_counted_from_the_least():

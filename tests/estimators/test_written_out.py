@@ -34,8 +34,7 @@ def sums(values, user):
 def test_the_error_of_missing_mass_is_by_user():
     r, p, t, _, user = users_log()
     lost = np.random.default_rng(5).uniform(0.0, 0.1, r.size)
-    policy = PolicySums()
-    policy.extend(Rows.of(r, p, t, clusters=Clusters.of(user, r.size)), missing=lost)
+    policy = PolicySums.of_rows(Rows.of(r, p, t, clusters=Clusters.of(user, r.size), missing=lost))
     apart = sums(lost - lost.mean(), user)
     expected = lost.mean(), math.sqrt(apart @ apart * 90 / 89) / r.size
     assert policy.missing_mass() == pytest.approx(expected, rel=1e-9)

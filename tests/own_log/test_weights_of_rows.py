@@ -88,11 +88,11 @@ def test_equal_weights_change_nothing(tmp_path):
 
 
 def test_an_estimator_that_knows_no_weights_must_not_be_used(tmp_path):
-    found = answered(thinned(1), tmp_path / "log.csv", estimators=["snips", "clipped_ips"], clip=3.0)
+    found = answered(thinned(1), tmp_path / "log.csv", estimators=["snips", "sg_ips"])
     codes = {(r["estimator"], each["code"]) for r in found.records for each in r["findings"]}
-    assert ("clipped_ips", "weights_ignored") in codes
+    assert ("sg_ips", "weights_ignored") in codes
     assert ("snips", "weights_ignored") not in codes
-    assert {r["verdict_level"] for r in found.records if r["estimator"] == "clipped_ips"} == {"do_not_use"}
+    assert {r["verdict_level"] for r in found.records if r["estimator"] == "sg_ips"} == {"do_not_use"}
 
 
 def test_weights_of_a_policy_are_no_weights_of_rows(tmp_path):
