@@ -45,7 +45,7 @@ def campaigns_env(preset: str | None = None, world: World | str | None = None, *
         preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
         world: instead, a platform's world that is there already, or a name.
         **params: ``render_mode`` of :class:`CampaignsEnv`, or fields of
-            :class:`recsim_mnar.campaigns.CampaignsParams` that differ from the preset's.
+            :class:`recsim_mnar.campaigns.model.CampaignsParams` that differ from the preset's.
     """
     return made_for(PlatformWorld, "campaigns", preset, world, params)
 

@@ -58,7 +58,8 @@ def of_exposures(world: ExposureWorld, lanes: int | None, asked: dict[str, Any])
 
 
 def _exposure_world(world: World) -> ExposureWorld:
-    if not isinstance(as_world(world), ExposureWorld):
+    world = as_world(world)
+    if not isinstance(world, ExposureWorld):
         raise UserError(
             f"this environment recommends slates, the {world.name} world does not: use recsim_mnar/World-v0"
         )

@@ -3,10 +3,11 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
+from recsim_mnar.purchases import policies
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.policies import DeployedPolicy, draw, exposures_of
 from recsim_mnar.purchases.world import COUPLINGS, PRESETS, PurchasesParams, PurchasesWorld
-from recsim_mnar.simulation import items, simulate
+from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
 from twins import purchases as twin
 from twins.purchases_log import propensity_matrix
@@ -124,7 +125,7 @@ def test_any_agent_recommends_with_known_propensities_whoever_computes_them(name
     policy = DeployedPolicy(world) if name == "deployed" else registry.learner(name).fit(train, n_items=12, seed=0)
     log = simulate(world, policy, 25, 2)
     with pool(3) as executor:
-        monkeypatch.setattr(items, "_CELLS", 7 * 12)
+        monkeypatch.setattr(policies, "_CELLS", 7 * 12)
         monkeypatch.setattr("recsim_mnar.simulation.executor.SHARD_USERS", 10)
         assert simulate(world, policy, 25, 2, executor=executor).digest() == log.digest()
     exposures = exposures_of(world, policy, log, 25, 2)
