@@ -13,7 +13,16 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import Evidence, Support, judge, mean_weight_limits
 from recsim_mnar.estimators.scores import Rows
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import TRUST, Diagnostics, Estimate, Finding, Verdict
+from recsim_mnar.estimators.verdict import (
+    TRUST,
+    Diagnostics,
+    Estimate,
+    Finding,
+    Verdict,
+    for_command,
+    texts,
+    written,
+)
 from recsim_mnar.log.columns import Clusters
 
 SUMS = {
@@ -351,6 +360,12 @@ def test_the_missing_mass_enters_by_its_upper_limit_by_user():
 )
 def test_shares_that_support_leaves(support, too_much, covered):
     assert (support.too_much, support.covered) == (pytest.approx(too_much), covered)
+
+
+def test_a_text_names_the_option_that_its_reader_has():
+    python, command = texts()["options"]["context"]
+    text = written("propensities_estimated", "do", {"do": "blind"})
+    assert (python in text, command in text, command in for_command(text)) == (True, False, True)
 
 
 def test_numbers_of_an_estimate_for_json():
