@@ -1,6 +1,7 @@
 """Mutation study: what share of small faults, put into the estimators one at a time, do the tests notice?
 
     python benchmarks/mutation/run.py           # coverage, then every mutant, then the table; resumes
+    python benchmarks/mutation/run.py --rules   # the verdict's rules alone, against the tests that are about them
     python benchmarks/mutation/run.py table     # the table from what was found
     python benchmarks/mutation/run.py --quick   # some mutants, nothing kept
 
@@ -46,6 +47,11 @@ TESTS = (
     "tests/protocols/test_uplift_protocol.py",
     "tests/test_least_propensity.py",
     "tests/test_mixture.py",
+)
+RULE_TESTS = (
+    "tests/estimators/test_verdict_rules.py",
+    "tests/estimators/test_verdict.py",
+    "tests/test_findings_page.py",
 )
 LONG, FIRST, AGAIN = 15.0, 6.0, 25.0  # seconds: a test that is left out, all tests of a mutant, of one that survived
 KILLED, SURVIVED = "killed", "survived"
@@ -239,14 +245,15 @@ def functions_here() -> dict[tuple[str, str], list[types.FunctionType]]:
     return dict(found)
 
 
-def chosen() -> list[dict[str, Any]]:
-    """All mutants of the rules, and those drawn from the rest."""
+def chosen(rules: bool) -> list[dict[str, Any]]:
+    """All mutants of the rules, and unless these alone are asked for, those drawn from the rest."""
+    of_rules = [m for name in RULES for m in mutants_of(SOURCE / name)]
+    if rules:
+        return of_rules
     files = sorted(path for path in SOURCE.rglob("*.py") if path.name != "__init__.py")
     rest = [m for path in files if str(path.relative_to(SOURCE)) not in RULES for m in mutants_of(path)]
     drawn = random.Random(SEED).sample(rest, DRAWN)
-    return [m for name in RULES for m in mutants_of(SOURCE / name)] + sorted(
-        drawn, key=lambda m: (m["file"], m["line"])
-    )
+    return of_rules + sorted(drawn, key=lambda m: (m["file"], m["line"]))
 
 
 # --------------------------------------------------------------------------------------------------------------- tests
@@ -255,8 +262,8 @@ def chosen() -> list[dict[str, Any]]:
 class Conductor:
     """A plugin that runs no test of the session, but forks of it."""
 
-    def __init__(self, work: Path, workers: int, only: int | None) -> None:
-        self.work, self.workers, self.only = work, workers, only
+    def __init__(self, work: Path, workers: int, mutants: list[dict[str, Any]]) -> None:
+        self.work, self.workers, self.mutants = work, workers, mutants
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
@@ -265,9 +272,7 @@ class Conductor:
         FUNCTIONS.update(functions_here())
         gc.freeze()  # forks share what is here
         covered = once(self.work / "covered.json", lambda: self.coverage(items))
-        mutants, path = chosen(), self.work / "found.json"
-        if self.only:
-            mutants = random.Random(SEED + 1).sample(mutants, self.only)
+        mutants, path = self.mutants, self.work / "found.json"
         for limit in (FIRST, AGAIN):
             found = read(path)
             todo = [m for m in mutants if found.get(key_of(m), {}).get("limit", 0.0) < limit and not dead(found, m)]
@@ -425,12 +430,12 @@ def package_of(mutant: dict[str, Any]) -> str:
     )
 
 
-def table(work: Path) -> None:
+def table(work: Path, mutants: list[dict[str, Any]]) -> None:
     """The score of each package, survivors that are equivalent named apart; results.json has the survivors."""
     found, equal = read(work / "found.json"), read(HERE / "equivalent.json")
     groups: dict[str, list[dict[str, Any]]] = defaultdict(list)
     survivors = []
-    for mutant in chosen():
+    for mutant in mutants:
         if key_of(mutant) not in found:
             continue
         alive = not dead(found, mutant)
@@ -461,14 +466,18 @@ def main() -> None:
     parser.add_argument("what", nargs="?", choices=("all", "table"), default="all")
     parser.add_argument("--work", type=Path, default=HERE / "work", help="folder of what was found so far")
     parser.add_argument("--workers", type=int, default=os.cpu_count())
-    parser.add_argument("--quick", action="store_true", help="20 mutants against the tests of the verdict rules")
+    parser.add_argument("--rules", action="store_true", help="the verdict's rules alone, against the tests about them")
+    parser.add_argument("--quick", action="store_true", help="20 mutants of the verdict's rules; no results")
     given = parser.parse_args()
+    rules = given.rules or given.quick
+    mutants = chosen(rules)
+    work = given.work / "rules" if rules else given.work
+    if given.quick:
+        mutants = random.Random(SEED + 1).sample(mutants, 20)
     if given.what == "all":
         os.chdir(ROOT)
-        tests = (
-            ["tests/estimators/test_verdict_rules.py", "tests/estimators/test_verdict.py"] if given.quick else [*TESTS]
-        )
-        conductor = Conductor(given.work, given.workers, 20 if given.quick else None)
+        tests = RULE_TESTS if rules else TESTS
+        conductor = Conductor(work, given.workers, mutants)
         options = [
             "-q",
             "-m",
@@ -484,7 +493,7 @@ def main() -> None:
         if status not in (0, 5):
             raise SystemExit(int(status))
     if not given.quick:
-        table(given.work)
+        table(work, mutants)
 
 
 if __name__ == "__main__":

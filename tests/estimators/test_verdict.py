@@ -183,7 +183,8 @@ def test_a_verdict_is_data_and_its_own_sentence():
     ("number", "caution", "grave", "severity"),
     [(0.2, 0.4, 1.0, 0.5), (0.7, 0.4, 1.0, 1.5), (3.4, 0.4, 1.0, 6.0), (1e9, 0.4, 1.0, 1000.0),
      (5.0, 0.1, math.inf, 1.0), (100.0, 100.0, 30.0, 1.0),
-     (30.0, 100.0, 30.0, 2.0), (1e6, 100.0, 30.0, 1e-4), (math.nan, 0.4, 1.0, 2.0)],
+     (30.0, 100.0, 30.0, 2.0), (0.0, 100.0, 30.0, 1000.0), (1e6, 100.0, 30.0, 1e-4), (math.nan, 0.4, 1.0, 2.0),
+     (-1.0, 0.4, 1.0, 0.0), (0.0, 0.0, 1.0, 1.0), (0.2, 0.4, 0.4, 0.5)],
 )  # fmt: skip
 def test_severities_are_straight_between_their_limits(number, caution, grave, severity):
     assert scaled(number, caution, grave) == pytest.approx(severity)

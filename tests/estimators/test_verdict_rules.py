@@ -5,12 +5,25 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.checks import Evidence, Support, judge
+from recsim_mnar.estimators.checks import Evidence, Support, judge, mean_weight_limits
+from recsim_mnar.estimators.scores import Rows
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import TRUST, Diagnostics, Estimate, Finding, Verdict
+from recsim_mnar.estimators.verdict import (
+    TRUST,
+    Diagnostics,
+    Estimate,
+    Finding,
+    Verdict,
+    for_command,
+    texts,
+    written,
+)
+from recsim_mnar.log.columns import Clusters
 
 SUMS = {
     "rows": 1000, "users": 1000, "clustered": True, "rewarded": 500, "rewarded_users": 500, "supported": 1000,
@@ -29,13 +42,17 @@ WIDE = {"low": 0.0, "high": 0.2}  # as wide on either side as the value
 APART = {"value_target": 0.2, "value_baseline": 0.1}  # a difference of .1
 
 
-def verdict(facts=None, estimator="ips"):
-    """The verdict of a log without faults, but for some numbers."""
+def evidence(facts=None, estimator="ips"):
+    """That of a log without faults, but for some numbers."""
     given = {"support": FULL, "estimator": estimator} | (facts or {})
     sums = PolicySums(**(SUMS | {name: value for name, value in given.items() if name in vars(PolicySums())}))
     numbers = NUMBERS | {name: value for name, value in given.items() if name in Diagnostics.__match_args__}
     others = OTHERS | {name: value for name, value in given.items() if name in Evidence.__match_args__}
-    return judge(Evidence(Diagnostics(**numbers), sums, **others))
+    return Evidence(Diagnostics(**numbers), sums, **others)
+
+
+def verdict(facts=None, estimator="ips"):
+    return judge(evidence(facts, estimator))
 
 
 def found(facts, estimator="ips"):
@@ -74,6 +91,7 @@ def test_a_log_without_faults_is_trusted():
         ({"sampling_low": 0.1, "sampling_high": 0.1, "same": True}, "no_width", None, None),
         ({"sampling_low": 0.1, "sampling_high": 0.1 + 9e-8}, "no_width", 1.0, 0.0),
         ({"sampling_low": 0.1, "sampling_high": 0.1 + 1.1e-7}, "no_width", None, None),
+        ({"sampling_low": 0.0, "sampling_high": 0.0}, "no_width", 1.0, 0.0),
         ({"sampling_low": 0.1, "sampling_high": 0.1 + 5e-8, "effective_users": 9.0}, "no_width", None, None),
         # few_rewards and few_carry: how many rewards and users carry the answer
         ({"rewarded": 60}, "few_rewards", 0.5, 60),
@@ -89,6 +107,7 @@ def test_a_log_without_faults_is_trusted():
         # bias_proved: from a fifth of the value on it is grave
         ({"value_outside": 0.01}, "bias_proved", 1.0, 0.01),
         ({"value_outside": 0.021}, "bias_proved", 2.0, 0.021),
+        ({"value_outside": 0.2, "scale": 1.0}, "bias_proved", 2.0, 0.2),
         ({"value_outside": 0.01, "scale": 0.0}, "bias_proved", 2.0, 0.01),
         ({"value_outside": 0.0}, "bias_proved", None, None),
         # support: what is proved is grave, whatever its size
@@ -115,6 +134,8 @@ def test_a_log_without_faults_is_trusted():
         ({"sure": 20, "sure_rewarded": 20, "rewarded": 500}, "target_knows", 2.0, 1.0),
         # weights
         ({"ess": 1000.0}, "effective_sample", None, None),
+        ({"ess": 1000.0 * (1.0 - 1e-9)}, "effective_sample", None, None),  # of equal weights, up to roundings
+        ({"ess": 1000.0 * (1.0 - 1.2e-9)}, "effective_sample", 0.1, 1000.0),
         ({"ess": 200.0}, "effective_sample", 0.5, 200.0),
         ({"ess": 100.0}, "effective_sample", 1.0, 100.0),
         ({"ess": 30.0}, "effective_sample", 2.0, 30.0),
@@ -173,6 +194,187 @@ def test_remedy(facts, estimator, code, action):
     assert action in found(facts, estimator)[code].action
 
 
+HALF_OF_ONE = {"scale": 1.0, "low": 0.5, "high": 1.5}  # half the interval is .5, exactly
+MORE_USERS = {"do": "narrower", "unit": "users"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "params"),
+    [
+        ({"users": 1}, "few_users", {"users": 1, "counted": "user", "unit": "users", "least": 100}),
+        ({"users": 2}, "few_users", {"users": 2, "counted": "users", "unit": "users", "least": 100}),
+        ({"users": 900, "user_rows_max": 900}, "long_user", {"percent": 90.0}),
+        ({"max_weight_share": 0.9}, "heavy_row", {"percent": 90.0, "remedy": "use clipped_ips or log more rows"}),
+        (
+            {"sure": 20, "sure_rewarded": 19, "rewarded": 444},
+            "target_knows",
+            {"rows": 20, "rewarded": 19, "percent": 44.4},
+        ),
+        # what is printed of the width: nothing from ten times the value on
+        (HALF_OF_ONE | {"precision": 0.5}, "wide_interval", {"says": "percent", "percent": 50.0} | MORE_USERS),
+        (
+            HALF_OF_ONE | {"gap_part": 0.5},
+            "wide_interval",
+            {"says": "percent", "percent": 50.0, "do": "times", "times": 4, "unit": "users"},
+        ),
+        (
+            {"scale": 1.0, "low": 0.0, "high": 19.0, "precision": 9.5},
+            "wide_interval",
+            {"says": "percent", "percent": 950.0} | MORE_USERS,
+        ),
+        ({"scale": 1.0, "low": 0.0, "high": 20.0, "precision": 10.0}, "wide_interval", MORE_USERS),
+        ({"scale": 1.0, "low": 0.0, "high": 24.0, "precision": 12.0}, "wide_interval", MORE_USERS),
+        # which ends mean something without a reward
+        ({"rewarded": 0}, "no_reward", {"says": "one_end"}),
+        ({"rewarded": 0, "high": 0.09}, "no_reward", {}),
+        ({"rewarded": 0, "high": math.inf}, "no_reward", {"says": "no_end", "do": "state"}),
+        # a gap as the mean weight proves it, and as a column says it
+        ({"support": PROVED}, "support_missing", {"mean": 0.75, "percent": 25.0}),
+        ({"support": replace(PROVED, mean=0.25)}, "support_missing", {"mean": 0.25, "percent": 75.0}),
+        ({"support": replace(PROVED, known=0.0)}, "support_missing", {"says": "column", "mean": 0.75, "percent": 25.0}),
+        ({"support": replace(FULL, known=0.6)}, "support_gap", {"percent": 60.0}),
+        (
+            {"denied": 3, "bounds": {"least propensity": 0.2}},
+            "bound_denied",
+            {"rows": 3, "bounds": "least propensity that is stated, 0.2", "says": "least", "least": "0.1"},
+        ),
+        (
+            {"denied": 3, "bounds": {"largest weight": 5.0}},
+            "bound_denied",
+            {"rows": 3, "bounds": "largest weight that is stated, 5"},
+        ),
+    ],
+)
+def test_numbers_and_case_of_a_text(facts, code, params):
+    said, expected = found(facts)[code], Finding(code, 0.0, 0.0, **params)
+    assert (said.message, said.action) == (expected.message, expected.action)
+
+
+@pytest.mark.parametrize(
+    ("times", "remedy"),
+    [
+        (1.0, {"do": "times", "times": 2}),
+        (2.5, {"do": "times", "times": 3}),
+        (999.5, {"do": "times", "times": 1000}),
+        (1000.0, {"do": "far"}),
+    ],
+)
+def test_how_much_more_to_log(times, remedy):
+    assert evidence().more(times) == remedy | {"unit": "users"}
+    half_known = evidence({"value_baseline": 0.1})  # no difference to tell from 0
+    assert half_known.more_for(8.0 * times, 8.0) == remedy | {"unit": "users"}
+
+
+def sums_of(weight, cluster=None, missing=None):
+    """Sums of weights up to 2, and of the mass that a column says is missing."""
+    rows = Rows.of(
+        np.zeros(len(weight)),
+        np.full(len(weight), 0.5),
+        0.5 * np.asarray(weight),
+        clusters=Clusters.of(cluster, len(weight)),
+    )
+    sums = PolicySums(clustered=cluster is not None)
+    sums.extend(rows, missing=missing)
+    return sums
+
+
+def error_by_user(values, cluster):
+    """Standard error of a mean over rows, from sums by user."""
+    apart = np.bincount(cluster, values - values.mean())
+    return math.sqrt(np.sum(apart**2) * apart.size / (apart.size - 1)) / values.size
+
+
+def test_limits_of_the_mean_weight_are_those_of_its_logarithm():
+    rng = np.random.default_rng(1)
+    cluster = np.sort(rng.integers(0, 40, 300))
+    weight = 2.0 * rng.random(300) * rng.random(40)[cluster]
+    mean = weight.mean()
+    for level in (0.95, 0.998):
+        reach = stats.norm.ppf(0.5 + level / 2) * error_by_user(weight, cluster) / mean
+        expected = (mean * math.exp(-reach), mean * math.exp(reach))
+        assert mean_weight_limits(sums_of(weight, cluster), level) == pytest.approx(expected)
+    # a level that rounds to 1 has limits, and so have two users; one user and weights of 0 have none
+    assert mean_weight_limits(sums_of(weight), 1.0) == pytest.approx((mean * math.exp(-30.0), mean * math.exp(30.0)))
+    low, high = mean_weight_limits(sums_of([1.0, 0.5]), 0.95)
+    assert 0.0 < low < 0.75 < high < math.inf
+    assert mean_weight_limits(sums_of([1.0]), 0.95) == (0.0, math.inf)
+    assert mean_weight_limits(sums_of([0.0] * 5), 0.95) == (0.0, math.inf)
+
+
+@pytest.mark.parametrize(
+    ("mean", "missing", "proved", "excess"),
+    [  # of equal weights: the limits of their mean are the mean
+        (1.0, None, False, 0.0),
+        (0.99, None, False, 0.0),  # may be the digits of the columns
+        (0.988, None, True, 0.0),
+        (1.005, None, False, 0.0),
+        (0.995, None, False, 0.0),
+        (1.01, None, False, 0.0),
+        (1.0125, None, False, 0.0125),
+        # with mass that a column says is missing
+        (0.75, 0.25, False, 0.0),
+        (0.745, 0.25, False, 0.0),
+        (0.625, 0.25, True, 0.0),
+        (0.875, 0.25, False, 0.125),
+        (1.0, 0.25, False, 0.25),
+    ],
+)
+def test_what_the_mean_weight_proves(mean, missing, proved, excess):
+    sums = sums_of([mean] * 2, missing=None if missing is None else np.full(2, missing))
+    support = Support.of(sums, None, 0.95)
+    assert (support.proved, support.known, support.mean) == (proved, missing, mean)
+    assert support.excess == pytest.approx(excess, abs=1e-6)
+    assert support.entering == pytest.approx(missing or 0.0, abs=1e-6)
+
+
+def test_a_mean_weight_that_may_be_chance_proves_nothing():
+    weight = np.repeat([0.0, 2.0], [70, 58])  # the mean is .906
+    for rows, proved in ((weight, False), (np.tile(weight, 12), True)):
+        assert Support.of(sums_of(rows), None, 0.95).proved == proved
+        assert (Support.of(sums_of(2.0 - rows), None, 0.95).excess > 0.0) == proved
+
+
+def test_the_missing_mass_enters_by_its_upper_limit_by_user():
+    rng = np.random.default_rng(2)
+    cluster = np.sort(rng.integers(0, 30, 200))
+    missing = rng.random(200) * rng.random(30)[cluster]
+    support = Support.of(sums_of(np.full(200, 0.5), cluster, missing), None, 0.9)
+    reach = stats.t.ppf(0.95, 29) * error_by_user(missing, cluster) * math.sqrt(30 / 29)
+    assert (support.known, support.entering) == pytest.approx((missing.mean(), missing.mean() + reach))
+    few = Support.of(sums_of([0.5] * 3, missing=np.array([0.0, 1.0, 1.0])), None, 0.95)
+    assert few.entering == 1.0
+
+
+@pytest.mark.parametrize(
+    ("support", "too_much", "covered"),
+    [
+        (FULL, 0.0, 1.0),
+        (replace(FULL, mean=1.25), 0.0, 1.0),
+        (replace(FULL, mean=1.25, excess=0.01), 0.2, 1.0),
+        (replace(FULL, mean=0.75, known=0.25), 0.0, 0.75),
+        (replace(FULL, mean=0.5, known=0.25), 0.0, 0.75),
+        (replace(FULL, mean=0.5, known=0.25, proved=True), 0.0, 0.5),
+        (replace(FULL, mean=0.875, known=0.25, proved=True), 0.0, 0.75),
+        (PROVED, 0.0, 0.75),
+    ],
+)
+def test_shares_that_support_leaves(support, too_much, covered):
+    assert (support.too_much, support.covered) == (pytest.approx(too_much), covered)
+
+
+def test_a_text_names_the_option_that_its_reader_has():
+    python, command = texts()["options"]["context"]
+    text = written("propensities_estimated", "do", {"do": "blind"})
+    assert (python in text, command in text, command in for_command(text)) == (True, False, True)
+
+
+def test_numbers_of_an_estimate_for_json():
+    facts = Diagnostics(**NUMBERS, clip=0.0)
+    assert facts.to_dict() == NUMBERS | {"clip": 0.0}
+    for diagnostics in (facts, facts.to_dict()):  # of decisions, and of slates
+        assert Estimate(0.1, 0.0, 0.2, 0.95, "", 9, 9.0, diagnostics).numbers() == facts.to_dict()
+
+
 def test_what_does_not_apply_is_not_said():
     assert not {"effective_sample", "heavy_row"} & set(found({"ess": 50.0}, "dm"))  # a model has no weights
     assert set(found({"supported": 0, "users": 9})) == {"few_users", "no_support"}
@@ -189,6 +391,7 @@ def test_an_estimate_says_itself_and_keeps_its_verdict():
     assert str(doubted).startswith("ips: 0.1 ")
     assert str(doubted).endswith(". Caution: why: what")
     assert Verdict("caution") == "caution"
+    assert Verdict.of([Finding("x", 0.5, 0.0), Finding("y", 1.5, 0.0)]).severity == 1.5
     assert TRUST.meets("trust")
     with pytest.raises(UserError, match="no verdict 'good'"):
         Verdict("good")
