@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from recsim_mnar.answers.sentence import Record
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding
 from recsim_mnar.kernels.checks import level_of, whole_number
 
@@ -80,7 +81,7 @@ def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propen
     return least if given == [None, None] and 0.0 < least <= 1.0 else None
 
 
-def taken(records: Sequence[dict[str, Any]], least: float | None) -> list[dict[str, Any]]:
+def taken(records: Sequence[Record], least: float | None) -> list[Record]:
     """Records whose diagnostics say that this least propensity was taken from the provenance, where one was."""
     if least is None:
         return list(records)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from recsim_mnar.estimators.checks import mean_weight_limits
 from recsim_mnar.estimators.facts import PRECISION, Facts
 from recsim_mnar.estimators.scores import check_name, known_to_differ
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS, Finding
+from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS, Finding, written
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
 
@@ -50,7 +51,6 @@ THIN = 30
 NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
 """Codes of why a column is refused."""
 NO_VALUE = "no value"
-ADVICE = "Name a column that was known before the recommendation"
 
 
 class RefusedColumnError(UserError):
@@ -61,11 +61,16 @@ class RefusedColumnError(UserError):
         code: :data:`NOT_FIXED` or :data:`TOO_MANY`.
     """
 
-    def __init__(self, column: str, why: str = "", code: str = NOT_FIXED) -> None:
-        super().__init__(printable(f"--by {column}: {why}") if why else column, code=code)
+    def __init__(self, message: str, column: str = "", code: str = NOT_FIXED) -> None:
+        super().__init__(message, code=code)
         self.column = column
 
-    def to_dict(self) -> dict[str, Any]:
+    @staticmethod
+    def of(column: str, code: str = NOT_FIXED, **params: Any) -> RefusedColumnError:
+        """The error of a code of ``findings.toml``; ``params`` are those of its text."""
+        return RefusedColumnError(printable(f"--by {column}: {written(code, 'says', params)}"), column, code)
+
+    def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
         return {"by": self.column, "code": self.code, "message": str(self)}
 
@@ -98,9 +103,7 @@ class Segments:
         """
         used, sizes = np.unique(codes, return_counts=True)
         if used.size > MOST:
-            why = f"it has {used.size:,} values, and at most {MOST} segments can be estimated at once. Write the rare "
-            why += "ones as one value (other), or numbers as ranges; ids of users are no segments"
-            raise RefusedColumnError(column, why, TOO_MANY)
+            raise RefusedColumnError.of(column, TOO_MANY, number=used.size, most=MOST)
         order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
         found = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
         listed = sorted(found, key=lambda code: (code < 0, -found[code].size, code))
@@ -170,9 +173,8 @@ class Weights:
             for words, mean in zip(named, found, strict=True):
                 if mean is not None:
                     said, wanted = told_apart(mean, 1.0)
-                    why = f"{segments.where(value)} {words} {said} and should be {wanted}, so the column depends on "
-                    why += f"what was recommended (or the propensities there are wrong). {ADVICE}"
-                    raise RefusedColumnError(segments.column, why)
+                    params = {"where": segments.where(value), "what": words, "said": said, "wanted": wanted}
+                    raise RefusedColumnError.of(segments.column, says="weights", **params)
 
     def _refuse_outcomes(self, segments: Segments) -> None:
         """Refuse a column with a segment all of whose rows are rewarded, or none where most are."""
@@ -181,10 +183,8 @@ class Weights:
         for value, rows in segments:
             users = rows if self.users is None else np.unique(self.users.codes[rows])
             if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
-                what = "none of the {:,} rows is" if usual else "all {:,} rows are"
-                why = f"{segments.where(value)} {what.format(rows.size)} rewarded, so the column depends on what came "
-                why += f"of the recommendation. {ADVICE}"
-                raise RefusedColumnError(segments.column, why)
+                what = f"none of the {rows.size:,} rows is" if usual else f"all {rows.size:,} rows are"
+                raise RefusedColumnError.of(segments.column, says="rewards", where=segments.where(value), what=what)
 
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
@@ -254,7 +254,7 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
     return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
 
 
-def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, Any]:
+def segment_summary(whole: Record, records: Sequence[Record]) -> Mapping[str, object]:
     """By the key ``segments`` of a leading difference the names of the segments in which it is what; else nothing.
 
     Args:
@@ -264,11 +264,11 @@ def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, Any]:
     of_it = [r for r in records if subject(r) == subject(whole)]
     if not (of_it and whole["leads"] and "baseline" in whole):
         return {}
-    found: dict[str, Any] = {"by": of_it[0]["by"], "worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
+    found: dict[str, list[str]] = {"worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
     for record in of_it:
         way = {"": "cannot_tell", "earns less": "worse", "looks worse": "worse"}.get(_said(record), "better")
         found["do_not_use" if record["verdict_level"] == "do_not_use" else way].append(segment_label(record))
-    return {"segments": found}
+    return {"segments": {"by": of_it[0]["by"], **found}}
 
 
 def _said(record: Record) -> str:
@@ -282,7 +282,7 @@ def _said(record: Record) -> str:
 
 def segment_reasons(records: Sequence[Record]) -> list[str]:
     """The reasons to doubt segments, the gravest first: one line per reason, with the segments that it is about."""
-    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    found: dict[tuple[str, str], dict[str, Record]] = {}
     for record in records:
         for each in record["findings"]:
             if each["level"] == record["verdict_level"] != "trust":
@@ -309,153 +309,135 @@ _CLICKS = (0.0, 1.0)
 def estimate_columns(
     log: LogColumns,
     targets: Sequence[str],
-    *,
-    baseline: str | None = None,
     estimators: Sequence[str] = ("ips", "snips"),
-    clip: float | None = None,
     level: float = 0.95,
-    interval: str = "auto",
-    models: Mapping[str, tuple[Any, Any]] | None = None,
-    missing: Mapping[str, Any] | None = None,
-    made: Mapping[str, Any] | None = None,
-    largest: Mapping[str, float] | None = None,
     segments: Segments | None = None,
     action: Ints | None = None,
-    refused: list[RefusedColumnError] | None = None,
-    facts: Facts | None = None,
-    precision: float = PRECISION,
-    weights: Any = None,
+    **of_rows: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from columns that were read and checked.
 
     Args:
-        log: with a column of ``others`` for each policy: its probability of the logged action.
-        targets: names of such columns.
-        baseline: likewise.
+        log: see :class:`PolicyRows`.
+        targets: names of columns of ``log.others``.
         estimators: as :func:`recsim_mnar.own_log.estimating.estimate_file`.
-        clip: likewise.
         level: likewise.
-        interval: likewise.
-        models: by policy, its reward model's value (n,) of the logged action and its mean (n,); where some policies
-            have one, those without get no estimate that needs it.
-        missing: by policy, its mass (n,) where the logging probability is 0.
-        made: provenance of the log.
-        largest: by policy, its largest probability of any action, where all of them are known.
         segments: whose estimates are added.
         action: (n,) numbers of the items shown, by which segments are checked.
-        refused: takes the error of a column of segments that is refused, in place of raising it.
-        facts: of the log.
-        precision: half the interval over the value up to which a value is trusted.
-        weights: (n,) how many rows each row stands for.
+        **of_rows: further fields of :class:`PolicyRows`.
 
     Returns:
         As :func:`recsim_mnar.own_log.estimating.estimate_file`.
 
     Raises:
-        UserError: as :func:`recsim_mnar.estimators.estimate_value`.
+        UserError: as :func:`recsim_mnar.estimators.estimate_value`; also for segments that are refused.
     """
-    policies = targets if baseline is None or baseline in targets else [*targets, baseline]
-    # The policy that logged the rows takes nothing that it cannot take.
-    today = [name for name in policies if log.others[name] is log.propensity]
-    missing = {**{name: np.zeros(len(log.reward)) for name in today}, **(missing or {})}
-    rows = _Rows(
-        log, baseline, today, models or {}, missing, largest or {}, facts or Facts(), clip, precision, weights, interval
-    )
-
-    def off_by(name: str, **ends: Any) -> float:
-        rows_per_row = 1.0 if weights is None else weights
-        return weight_tolerance(log.reward, log.propensity, log.others[name] * rows_per_row, **ends)
-
-    compared = [] if baseline is None else [name for name in targets if name != baseline]
-    asked = Asked(policies, estimators, level, baseline, compared, set(today), made or {}, off_by)
+    rows = PolicyRows(log, **of_rows)
+    asked = rows.question(targets, estimators, level)
     records = records_of(asked, rows.value, rows.apart)
-    try:
-        return records if segments is None else records + rows.by_segment(segments, action, asked, records)
-    except RefusedColumnError as error:
-        if refused is None:
-            raise
-        refused.append(error)
-        return records
+    return records if segments is None else records + rows.by_segment(segments, action, asked, records)
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows to be asked for estimates, as :func:`estimate_columns`.
+class PolicyRows:
+    """Rows to be asked for estimates of policies.
 
     Attributes:
-        log: their columns.
+        log: their columns; ``others`` has one for each policy, its probability of the logged action.
         baseline: the policy that others are compared with.
-        today: names of the policy that logged them.
-        models: reward models by policy.
-        missing: mass by policy.
-        largest: probability by policy.
+        models: by policy, its reward model's value (n,) of the logged action and its mean (n,); where some policies
+            have one, those without get no estimate that needs it.
+        missing: by policy, its mass (n,) where the logging probability is 0.
+        made: provenance of the log.
+        largest: by policy, its largest probability of any action, where all of them are known.
         facts: of the log.
         clip: of the clipped estimators.
-        precision: of values.
+        precision: half the interval over the value up to which a value is trusted.
         weights: (n,) how many rows each row stands for, or None.
         interval: of values.
+        today: names of the policy that logged them; None to find those whose column is that of the propensities.
     """
 
     log: LogColumns
-    baseline: str | None
-    today: Collection[str]
-    models: Mapping[str, tuple[Any, Any]]
-    missing: Mapping[str, Any]
-    largest: Mapping[str, float]
-    facts: Facts
-    clip: float | None
-    precision: float
-    weights: Any
-    interval: str
+    baseline: str | None = None
+    models: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    missing: Mapping[str, Any] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=dict)
+    largest: Mapping[str, float] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    clip: float | None = None
+    precision: float = PRECISION
+    weights: Any = None
+    interval: str = "auto"
+    today: Collection[str] | None = None
+
+    @cached_property
+    def logged(self) -> frozenset[str]:
+        """Names of the policy that logged the rows."""
+        if self.today is not None:
+            return frozenset(self.today)
+        return frozenset(name for name, values in self.log.others.items() if values is self.log.propensity)
+
+    def question(self, targets: Sequence[str], estimators: Sequence[str], level: float) -> Asked:
+        """The question for the values of policies, and for their differences from the baseline."""
+        policies = targets if self.baseline is None or self.baseline in targets else [*targets, self.baseline]
+        compared = [] if self.baseline is None else [name for name in targets if name != self.baseline]
+        return Asked(policies, estimators, level, self.baseline, compared, self.logged, self.made, self._off_by)
+
+    def _off_by(self, name: str, **ends: Any) -> float:
+        """The tolerance of a policy by its rows."""
+        target = self.log.others[name] * (1.0 if self.weights is None else self.weights)
+        return weight_tolerance(self.log.reward, self.log.propensity, target, **ends)
+
+    def _gap(self, name: str) -> Any:
+        """(n,) a policy's missing mass, or None; the one that logged the rows takes nothing that it cannot take."""
+        return self.missing.get(name, np.zeros(len(self.log.reward)) if name in self.logged else None)
 
     def most(self, *names: str) -> float | None:
         """The largest probability of any action, where it is known of all policies; that of today has no weights."""
-        found = [self.largest.get(name) for name in names if name not in self.today]
+        found = [self.largest.get(name) for name in names if name not in self.logged]
         known = [each for each in found if each is not None]
         return max(known) if known and len(known) == len(found) else None
 
-    def asked(self, estimator: str, facts: Facts, level: float) -> dict[str, Any]:
-        """What values and differences are given alike."""
-        weights = self.weights if estimator in WEIGHED else None
-        return {
-            "cluster": self.log.cluster,
-            "weights": weights,
-            "facts": facts,
-            "estimator": estimator,
-            "clip": self.clip,
-            "level": level,
-        }
+    def _partial(self, estimate: Callable[..., Estimate], estimator: str, facts: Facts, level: float) -> Any:
+        """An estimate of these rows, which lacks the policies alone."""
+        return functools.partial(
+            estimate,
+            self.log.reward,
+            self.log.propensity,
+            cluster=self.log.cluster,
+            weights=self.weights if estimator in WEIGHED else None,
+            facts=facts,
+            estimator=estimator,
+            clip=self.clip,
+            level=level,
+        )
 
     def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
         """The estimate of a policy; None where it needs a reward model that only others have."""
-        log, needs = self.log, check_name(estimator).needs
+        needs = check_name(estimator).needs
         if needs and self.models and name not in self.models:
             return None
-        facts = replace(self.facts, unsupported=self.missing.get(name), target_max=self.most(name))
-        return estimate_value(
-            log.reward,
-            log.propensity,
-            log.others[name],
-            model=self.models.get(name) if needs else None,
-            interval=self.interval,
-            precision=self.precision,
-            **self.asked(estimator, facts, level),
-        )
+        facts = replace(self.facts, unsupported=self._gap(name), target_max=self.most(name))
+        ask = self._partial(estimate_value, estimator, facts, level)
+        model = self.models.get(name) if needs else None
+        found: Estimate = ask(self.log.others[name], model=model, interval=self.interval, precision=self.precision)
+        return found
 
     def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of a policy's difference from the baseline."""
-        log, missing = self.log, self.missing
         assert self.baseline is not None
         facts = replace(
             self.facts,
-            unsupported=missing.get(name),
-            baseline_unsupported=missing.get(self.baseline),
+            unsupported=self._gap(name),
+            baseline_unsupported=self._gap(self.baseline),
             target_max=self.most(name, self.baseline),
         )
-        asked = self.asked(estimator, facts, level)
-        return difference(log.reward, log.propensity, log.others[name], log.others[self.baseline], **asked)
+        ask = self._partial(difference, estimator, facts, level)
+        found: Estimate = ask(self.log.others[name], self.log.others[self.baseline])
+        return found
 
-    def part(self, rows: Ints) -> _Rows:
+    def part(self, rows: Ints) -> PolicyRows:
         """Some of the rows."""
         log, facts, numbers = self.log, self.facts, np.asarray(self.log.numbers)[rows]
         others = {name: values[rows] for name, values in log.others.items()}
@@ -468,15 +450,17 @@ class _Rows:
             most = _CLICKS[1] if facts.reward_max is None else facts.reward_max
             facts = replace(facts, reward_min=least, reward_max=most)
         missing = {name: values[rows] for name, values in self.missing.items()}
-        more = {"facts": facts, "weights": _at(self.weights, rows)}
-        return replace(self, log=columns, models=models, missing=missing, **more)
+        weights = _at(self.weights, rows)
+        return replace(
+            self, log=columns, models=models, missing=missing, facts=facts, weights=weights, today=self.logged
+        )
 
     def by_segment(
         self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
     ) -> list[Record]:
         """The leading estimates of each segment, whose intervals hold all at once at the level that is asked for."""
         log, leaders = self.log, [record for record in records if record["leads"]]
-        targets = {name: log.others[name] for name in asked.policies if name not in self.today}
+        targets = {name: log.others[name] for name in asked.policies if name not in self.logged}
         if self.weights is None:
             Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, self.facts).refuse(segments)
         number = len(segments.names) * len(leaders)

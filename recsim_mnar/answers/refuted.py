@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from recsim_mnar.answers.sentence import Record, target_of
@@ -12,25 +11,8 @@ from recsim_mnar.estimators.verdict import CAUTION, Finding, Verdict
 from recsim_mnar.log.columns import LogColumns
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Further columns that refuters use, if the file has them.
-
-    Attributes:
-        action: (n,) ids of the items shown.
-        context: (n,) a column that was known before the item was chosen.
-        time: (n,) numbers that grow with time.
-        least: no item has a smaller propensity in any row, where the log's provenance says so.
-    """
-
-    action: Any = None
-    context: Any = None
-    time: Any = None
-    least: float | None = None
-
-
 def with_refuters(
-    records: Sequence[Record], targets: Sequence[str], log: LogColumns, shown: Shown | None = None
+    records: Sequence[Record], targets: Sequence[str], log: LogColumns, least: float | None = None, **shown: Any
 ) -> list[Record]:
     """The records, each target's leading value with ``refuters``, and verdicts with what they found.
 
@@ -38,29 +20,22 @@ def with_refuters(
         records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
         targets: names; one that takes none of the logged actions is left out.
         log: the rows behind them.
-        shown: further columns.
+        least: no item has a smaller propensity in any row, where the log's provenance says so.
+        **shown: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
+            before the item was chosen (``context``), and numbers that grow with ``time``.
     """
-    shown = shown or Shown()
     users = None if log.cluster is None else log.cluster.codes
+    known = {"cluster": users, "complete": least is not None, "propensity_min": least, **shown}
     found = {
-        name: refute(
-            log.reward,
-            log.propensity,
-            log.others[name],
-            cluster=users,
-            action=shown.action,
-            context=shown.context,
-            time=shown.time,
-            complete=shown.least is not None,
-            propensity_min=shown.least,
-        )
+        name: refute(log.reward, log.propensity, log.others[name], **known)
         for name in targets
         if log.others[name].any()
     }
     written = []
     for record in records:
-        of_it, known = found.get(target_of(record), []), {each["code"] for each in record["findings"]}
-        record = with_findings(record, [e for e in of_it if e.severity >= CAUTION and e.code not in known])
+        of_it, before = found.get(target_of(record), []), {each["code"] for each in record["findings"]}
+        new = [each for each in of_it if each.severity >= CAUTION and each.code not in before]
+        record = with_findings(record, new)
         if of_it and record["leads"] and "baseline" not in record:
             record |= {"refuters": [each.to_dict() for each in of_it]}
         written.append(record)

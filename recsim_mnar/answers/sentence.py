@@ -209,7 +209,7 @@ def reasons(records: Sequence[Record]) -> list[Reason]:
     A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
     that the log does not cover :func:`identified` says it.
     """
-    by_policy: dict[tuple[str, str], tuple[Record, dict[str, Any]]] = {}
+    by_policy: dict[tuple[str, str], tuple[Record, Record]] = {}
     for record in records:
         for each in record["findings"]:
             if each["level"] != "trust" and not (lacks(record) and each["code"] in (*_GAPS, "wide_interval")):
@@ -389,10 +389,10 @@ class Sentence:
     action: str
     text: str
     rests: str
-    segments: dict[str, Any] | None = None
+    segments: Mapping[str, object] | None = None
     baseline_kind: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
         return asdict(self)
 
@@ -477,7 +477,7 @@ def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
     return [r for r in records if r["leads"] and "baseline" not in r and r["policy"] in names and lacks(r)]
 
 
-def _limits(record: Record) -> dict[str, Any]:
+def _limits(record: Record) -> Record:
     """Level and ends of a record's interval, corrected for the choice of the best where it was one."""
     return record.get("best_of") or record
 
@@ -490,7 +490,7 @@ def _sure(record: Record) -> str:
     return max(record["verdict_level"], _limits(record)["verdict_level"], key=LEVELS.index)
 
 
-def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
+def _doubts(record: Record, sure: str) -> list[Record]:
     """The findings that determine the verdict, each code once."""
     found = [each for each in (*record["findings"], *_limits(record)["findings"]) if each["level"] == sure]
     return list({each["code"]: each for each in reversed(found)}.values())[::-1]

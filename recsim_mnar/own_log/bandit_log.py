@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
-from recsim_mnar.own_log.blocks import Block
+from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_items, same_items
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.ids import Ids
@@ -215,23 +215,33 @@ class BanditLog:
 
         Where a part lacks one that is not read, in those that are.
         """
-        counts, unread, work = self.counts, self.unread, _Pass(self)
-        names, found = columns_of_copies(self.file.names), list[NDArray[np.uint64]]()
-        self.copies_in = "every column"
+        names, self.copies_in = columns_of_copies(self.file.names), "every column"
         while True:
             try:
-                for each in self.file.blocks(dict.fromkeys(names, "text") | self.kinds(), 1 << 19):
-                    found.append(work.recommendations(each).digests(names))
+                found = [rows.digests(names) for rows in self._recommendations(names)]
                 break
             except AgainError:
-                found.clear()
+                continue
             except UserError:
                 if names == self.read_columns:
                     raise
-                names, found = self.read_columns, []
+                names = self.read_columns
                 self.copies_in = ", ".join(names)
-        self.counts, self.unread, self.digested = counts, unread, names
+        self.digested = names
         return np.concatenate(found)
+
+    def _recommendations(self, digested: Sequence[str] = ()) -> Iterator[Rows]:
+        """The recommendations once more, some at a time; what is known of the last pass stays.
+
+        Args:
+            digested: columns that are read as text besides.
+        """
+        counts, unread, work = self.counts, self.unread, _Pass(self)
+        try:
+            for each in self.file.blocks(dict.fromkeys(digested, "text") | self.kinds(), BLOCK_ROWS):
+                yield work.recommendations(each)
+        finally:
+            self.counts, self.unread = counts, unread
 
     def count_copies(self, alike: int = 1) -> None:
         """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row.
@@ -249,16 +259,14 @@ class BanditLog:
         The rows are read once more.
         """
         rows_of, first = Counter[str](), dict[str, int]()
-        counts, unread, work = self.counts, self.unread, _Pass(self)
-        for each in self.file.blocks(self.kinds(), 1 << 19):
-            shown = work.recommendations(each).quiet()
+        for each in self._recommendations():
+            shown = each.quiet()
             ids = shown.ids(self.columns["user"])
             codes, places, numbers = np.unique(ids.codes, return_index=True, return_counts=True)
             for code, place, number in zip(codes.tolist(), places.tolist(), numbers.tolist(), strict=True):
                 if code >= 0:
                     rows_of[str(ids.ids[code])] += number
                     first.setdefault(str(ids.ids[code]), int(shown.row_numbers[place]))
-        self.counts, self.unread = counts, unread
         (user, number), *_ = rows_of.most_common(1)
         return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first[user]]))}"
 
@@ -273,11 +281,9 @@ class BanditLog:
             return False
         key = [self.reading.key, *self.others] if self.reading.key else []
         group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
-        kinds = dict.fromkeys(self.digested, "text") | self.kinds()
-        counts, unread, work = self.counts, self.unread, _Pass(self)
-        tables = (work.recommendations(each) for each in self.file.blocks(kinds, 1 << 19))
-        expected, found = chance_of(tables, self.columns, [*group, *key], (self.digested, self.file.head()), digests)
-        self.counts, self.unread = counts, unread
+        seen, tables = (self.digested, self.file.head()), self._recommendations(self.digested)
+        expected, found = chance_of(tables, self.columns, [*group, *key], seen, digests)
+        counts = self.counts
         counts["duplicates" if found else "coincidences"], counts["by_chance"] = number, round(expected)
         return found
 
@@ -291,7 +297,7 @@ class BanditLog:
         if not self.reading.exact and self.users.by_order_met():
             return False
         if not self.users.by_value():
-            for _ in self.blocks(1 << 19):
+            for _ in self.blocks(BLOCK_ROWS):
                 pass
             self.users.rank()
         return True
@@ -564,7 +570,7 @@ class _Pass:
         if name is not None and not log._no_events and not counts["shown_rows"]:
             raise UserError(f"{source} holds no bandit rows: {without_recommendations(_behind(_WORD, counts), name)}")
         away = self.faults.forgive(self.forgiven)
-        log.unread = [str(fault).removesuffix(f": {fault.advice}") for fault in away if fault.code != MISSING]
+        log.unread = [fault.message for fault in away if fault.code != MISSING]
         away = [fault for fault in away if fault.code == MISSING]
         if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
             log.count_copies()

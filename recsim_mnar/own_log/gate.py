@@ -16,7 +16,7 @@ from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
-from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_file import Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Gather, Question, Usual, estimate_log, is_own_schema
 from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
@@ -124,7 +124,7 @@ class FileAnswer:
         return [cause for reason in self.reasons for cause in reason.causes]
 
     @cached_property
-    def stamp(self) -> dict[str, Any]:
+    def stamp(self) -> Mapping[str, object]:
         """What tells one answer from another: schema, the files it was made from, what was required, whether and why.
 
         Files are read once more for their digests, when this is first asked for.
@@ -330,8 +330,7 @@ def _of_single_items(path: Path, question: Question, reading: Reading) -> Readin
                 f"--{name} {value} is about slates, and {path} has one item per row: name the columns of slates and "
                 "positions with --slate-column and --position-column"
             )
-    columns = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
-    return replace(reading, columns=columns)
+    return replace(reading, columns=but_for_slates(reading.columns))
 
 
 def _without_targets(file: TableFile, reading: Reading) -> str:
@@ -419,7 +418,7 @@ def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:
     return [f"--require {require}: {own[0]} is the policy that logged, so this says nothing of a new one"]
 
 
-def _identity(name: str, path: Path) -> dict[str, Any]:
+def _identity(name: str, path: Path) -> Mapping[str, object]:
     """Name, size and digest of a file; of a folder the digest of what ``sha256sum *`` prints in it.
 
     ``last_line_ends`` is false of a text file that may have been cut, and absent otherwise.

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
 from recsim_mnar.answers.records import Asked, records_of, todays
@@ -23,15 +24,15 @@ from recsim_mnar.estimators.rankings import about_users, estimate_ranking_value
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Question, Usual, of_the_rows, unweighed
+from recsim_mnar.own_log.problems import PROBLEM, Problem
 from recsim_mnar.own_log.slate_file import (
     OF,
     SAID,
     SlateFile,
     Slates,
-    Wrong,
     arrange,
     check_probabilities,
     check_target,
@@ -121,7 +122,7 @@ def read_slates(
         UserError: values that are no data; no column of probabilities.
     """
     file, names = found.file, found.file.names
-    columns = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
+    columns = but_for_slates(reading.columns)
     columns |= {role: name for role, name in found.columns.items() if role == "action"}
     own = endings_of([name for name in policies if name != columns.get("propensity")], names)
     kinds = dict(found.probabilities)
@@ -153,7 +154,7 @@ def read_slates(
     except UserError as error:
         if error.code not in ("missing_values", "invalid_values") or reading.drop_invalid == 1.0:
             raise
-        besides: list[Wrong] = []
+        besides: list[Problem] = []
         with contextlib.suppress(UserError):  # all that is wrong at once
             whole = replace(reading, drop_missing=True, drop_invalid=1.0)
             besides = read_slates(found, whole, policies, others).slates.problems
@@ -187,7 +188,7 @@ def read_slates(
     if main:
         known[main], kinds[main] = np.asarray(log.propensity), str(generic)
         check_probabilities(slates, known, kinds)
-        read: dict[str, Any] = {**log.policies, **log.context}
+        read = log.of_policies
         for name in policies:
             bare = main if "marginal" not in kinds else "marginal"
             names_of = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
@@ -196,8 +197,7 @@ def read_slates(
             own_items = getattr(ranked.get(name), "codes", ranked.get(name))
             check_target(slates, name, values, names_of, own_items, (bare, known.get(bare, known[main])))
         if found.one_reward and not {*known} & {"conditional", "slate", "set"}:
-            message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
-            slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))
+            slates.problems.append(Problem.of("slate_reward", PROBLEM, str(generic), kind=OF[main]))
         lines += [f"{generic}: the probability of {OF[main]} ({why}; --propensities-of states another)"]
     if slates.size and log.columns.get("time") is None and not found.per_slate:
         slates, order = _by_number(slates, log)
@@ -229,7 +229,7 @@ def in_words(n: int) -> str:
 
 def _whole(log: BanditFile, slate: Ints) -> BanditFile:
     """Without the slates that lost a row to --drop-missing or --drop-invalid."""
-    key = np.unique(slate if log.user is None else joint(log.user.codes, slate), return_inverse=True)[1]
+    key = np.unique(slate if log.users is None else joint(log.users, slate), return_inverse=True)[1]
     sizes = np.bincount(key)
     keep = sizes[key] == sizes.max()
     assert log.key is not None
@@ -283,7 +283,7 @@ class _Ranked:
         log, order, size = slates.log, slates.slates.order, slates.slates.size
         self.rows: Ints = order[::size] if found.one_reward else order
         self.size = 1 if found.one_reward else size
-        self.columns: dict[str, Any] = {
+        self.columns: dict[str, NDArray[Any]] = {
             "reward": log.reward[self.rows],
             "position": np.tile(np.arange(self.size), slates.slates.number),
         }
@@ -294,7 +294,7 @@ class _Ranked:
             self.columns["action"] = names[log.action.codes[self.rows]]
         self.logged = self._kinds(slates.known)
         self.columns |= {LOGGED[kind]: values for kind, values in self.logged.items()}
-        self.given: dict[str, Any] = {key: log.others[name][self.rows] for key, name in models.items()}
+        self.given: dict[str, Floats] = {key: log.others[name][self.rows] for key, name in models.items()}
         self.made = provenance_of(found.file.parts) if found.own else {}
         self.bound = known_bound(self.made, question.stated, log.columns["propensity"])
         self.met: dict[Any, dict[str, Estimate]] = {}
@@ -311,7 +311,7 @@ class _Ranked:
     def _target(self, name: str) -> dict[str, Floats]:
         """The probabilities of a policy by kind, whole slates' too of one that is sure of each item."""
         log, main = self.slates.log, self.slates.main
-        read: dict[str, Any] = {**log.policies, **log.context}
+        read = log.of_policies
         kinds = {kind: read[name + ending] for kind, ending in SUFFIXES.items() if ending and name + ending in read}
         if name in read:
             sure = bool(np.isin(read[name], (0.0, 1.0)).all())
@@ -324,7 +324,7 @@ class _Ranked:
         if (name, level, apart) in self.met:
             return self.met[name, level, apart]
         asked = self.question
-        stated = {key: value for key, value in asked.stated.items() if value is not None}
+        stated = {key: value for key, value in asked.stated.items() if value is not None} | self.given
         least = stated.pop("propensity_min", self.bound)
         # A bound is of items at their positions: of whole slates it says that none is impossible.
         stated["full_support"] = True if self.bound is not None or today else stated.get("full_support")
@@ -345,7 +345,6 @@ class _Ranked:
             position_weights=asked.position_weights,
             propensity_min=None if least is None else {"marginal": least},
             **stated,
-            **self.given,
         )
         unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
         facts = {"unit": unit + " (dcg)" * (asked.position_weights == "dcg"), "slate_size": self.slates.slates.size}
@@ -353,7 +352,7 @@ class _Ranked:
         self.met[name, level, apart] = found
         return found
 
-    def _in_the_file(self, estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
+    def _in_the_file(self, estimate: Estimate, facts: Mapping[str, object], *, today: bool) -> Estimate:
         """The estimate in the names of the file; of today's policy nothing is assumed."""
         findings = [f for f in estimate.verdict.findings if not (today and about_users(f.code))]
         if self.slates.why == STATED:
@@ -385,8 +384,9 @@ class _Ranked:
         def apart(name: str, estimator: str, *, level: float) -> Estimate | None:
             return self.estimates(name, level, today=False, apart=True).get(estimator)
 
-        against: dict[str, Any] = {} if asked.baseline is None else {"baseline": own, "compared": targets}
-        question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names, **against)
+        question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names)
+        if asked.baseline is not None:
+            question = replace(question, baseline=own, compared=targets)
         records: list[Record] = taken(records_of(question, value, apart), self.bound)
         records = [with_findings(record, [*unweighed(log, record), *of_the_rows(log.counts)]) for record in records]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]

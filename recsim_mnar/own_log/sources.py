@@ -19,7 +19,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import steps_within, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_file import Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.slate_estimates import SlateLog, read_slates
 from recsim_mnar.own_log.slate_file import OF, find_slates
@@ -148,7 +148,7 @@ def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict
         UserError: slates that are none, or whose items' propensities at their positions are not known.
     """
     found = find_slates(file, reading.columns)
-    named = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
+    named = but_for_slates(reading.columns)
     if found is None:
         return None, named
     if found.per_slate:

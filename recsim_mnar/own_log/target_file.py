@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile
-from recsim_mnar.tables.faults import MISSING, Faults, in_rows, percent_lines
+from recsim_mnar.tables.faults import MISSING, Faults, in_rows, listed, percent_lines
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.rows import DROP, Rows, repeats
@@ -330,4 +330,4 @@ def _example(ids: Ids) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    return listed(names, 4)
