@@ -52,6 +52,12 @@ class Reading:
     propensities_of: str | None = None
     exact: bool = False
 
+    @property
+    def says_more(self) -> bool:
+        """Whether the user says more of the file than our own logs need."""
+        leaves_out = self.drop_missing or self.deduplicate or self.drop_invalid is not None
+        return leaves_out or any(self.columns.values()) or bool(self.context)
+
 
 def but_for_slates(columns: Mapping[str, str | None]) -> dict[str, str | None]:
     """Columns by role, without those that say how rows stand in slates."""
@@ -105,7 +111,7 @@ class BanditFile:
         return len(self.reward)
 
     @property
-    def of_policies(self) -> Mapping[str, Any]:
+    def of_policies(self) -> dict[str, Any]:
         """By column, (n,) numbers or ids of policies: their probabilities, or what else was read of them."""
         return {**self.policies, **self.context}
 

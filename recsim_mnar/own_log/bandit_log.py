@@ -66,6 +66,8 @@ class BanditLog:
         unread: of the last pass, what could not be read in the rows that were left out for it.
         digested: columns in which copies were last found to be equal; none before they were looked for.
         chosen: why a column is the action, where others hold the same items; "" where none does.
+        unit: what is counted: rows, or items where rows hold lists.
+        lists: how many lists there are then.
     """
 
     file: TableFile
@@ -86,6 +88,8 @@ class BanditLog:
     copies_in: str = "every column"
     digested: Sequence[str] = ()
     chosen: str = ""
+    unit: str = "row"
+    lists: int | None = None
 
     @staticmethod
     def open(
@@ -327,20 +331,21 @@ class BanditLog:
             said.append(f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept")
         if dropped:
             each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
-            have = "rows have missing values and are" if dropped > 1 else "row has missing values and is"
-            said.append(f"{dropped:,} {have} left out ({each})")
+            said.append(f"{self._have(dropped, 'missing values', 'missing values')} left out ({each})")
         if counts["dropped_invalid"]:
-            one = counts["dropped_invalid"] == 1
-            have = (
-                "row has a value that cannot be read and is" if one else "rows have values that cannot be read and are"
-            )
-            said.append(f"{counts['dropped_invalid']:,} {have} left out: {'; '.join(self.unread)}")
+            have = self._have(counts["dropped_invalid"], "a value that cannot be read", "values that cannot be read")
+            said.append(f"{have} left out: {'; '.join(self.unread)}")
         return said if self.reading.exact else [*self._introduction(), *said]
+
+    def _have(self, number: int, one: str, several: str) -> str:
+        """``1 row has a value and is``, ``2 rows have values and are``."""
+        return f"{number:,} {self.unit}s have {several} and are" if number > 1 else f"1 {self.unit} has {one} and is"
 
     def _introduction(self) -> list[str]:
         counts, name = self.counts, self.columns.get("event")
         written = self.file.how_written()
-        rows = in_rows(counts["rows"])
+        rows = in_rows(counts["rows"] if self.lists is None else self.lists)
+        rows += "" if self.lists is None else f", {counts['rows']:,} items"
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
         lines += [f"taken: {self.columns.line()}", *([self.chosen] if self.chosen else []), *self.columns.lines()[1:]]
         cut = [part.name for part in self.parts.files if ends_within_a_line(part)]

@@ -229,50 +229,55 @@ def answer_question(
         )
     if require not in (None, *REQUIREMENTS):
         raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
-    recognised = bool(any(reading.columns.values()) or reading.context or reading.drop_missing or reading.deduplicate)
-    recognised = recognised or reading.drop_invalid is not None
+    recognised = reading.says_more
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
-    files = {str(each): path_of(each) for each in (path, question.target_file, metrics) if each is not None}
+    second = None if metrics is None else path_of(metrics)
+    files = {str(name): path_of(name) for name in (path, question.target_file, metrics) if name is not None}
     with opened(
-        path,
-        columns=reading.columns,
-        fields=reading.context,
-        targets=question.targets,
-        metrics=None if metrics is None else path_of(metrics),
+        path, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=second
     ) as tool:
-        if tool is None:
-            if metrics is not None:
-                raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
-            file = TableFile.open(path)
-            question, own = _of_table(file, question, reading, require)
-            named = [*question.targets, *([question.baseline] if question.baseline else [])]
-            leave = endings_of(named, file.names)
-            slates = find_slates(file, reading.columns, leave)
-            if slates is not None:
-                found = estimate_slates(slates, question, reading)
-            else:
-                perhaps = perhaps_slates(file, reading.columns, leave)
-                reading = _of_single_items(path, question, reading)
-                exact = not (recognised or own) and is_own_schema(file)
-                found = estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
-                if perhaps is not None:
-                    doubt = Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)
-                    found = found.with_findings([doubt], first=True)
-        else:
+        if tool is not None:
             found = estimate_tool_log(tool, question, reading, gather)
-    records = found.records + found.segments
+        elif metrics is not None:
+            raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
+        else:
+            found = _estimate_table(TableFile.open(path), question, reading, require, gather, exact=not recognised)
     _refuse_empty(path, found.records)
-    if min_rows is not None and found.records[0]["n"] < min_rows:
-        said = (
-            f"{path}: the estimates would rest on {in_rows(found.records[0]['n'])}, fewer than --min-rows {min_rows:,}"
-        )
-        raise UserError(f"{said}: is the log whole?", code=TOO_FEW_ROWS)
+    rows = found.records[0]["n"]
+    if min_rows is not None and rows < min_rows:
+        few = f"the estimates would rest on {in_rows(rows)}, fewer than --min-rows {min_rows:,}"
+        raise UserError(f"{path}: {few}: is the log whole?", code=TOO_FEW_ROWS)
+    records = found.records + found.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
     reasons = () if require is None else (*unmet(require, records), *_refused(require, found))
     sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
     return FileAnswer(sentence, records, require, reasons, warnings, files, found)
+
+
+def _estimate_table(
+    file: TableFile, question: Question, reading: Reading, require: str | None, gather: Gather | None, *, exact: bool
+) -> Answer:
+    """The estimates of a table: of slates, or of single items; ``exact`` where it may be read as our own logs are."""
+    if not question.targets and question.target_file is None:
+        raise UserError(_without_targets(file, reading), code="no_target")
+    if require == BETTER and question.baseline is None:
+        raise UserError(_NO_BASELINE)
+    if require is not None and (question.fit_reward_model or not reading.context):
+        question = replace(question, needs=("propensity",))  # a column that got lost is no doubtful estimate
+    policies = [*question.targets, *([question.baseline] if question.baseline else [])]
+    leave = endings_of(policies, file.names)
+    slates = find_slates(file, reading.columns, leave)
+    if slates is not None:
+        return estimate_slates(slates, question, reading)
+    perhaps = perhaps_slates(file, reading.columns, leave)
+    exact = exact and not any((question.target_file, question.on, question.fit_reward_model)) and is_own_schema(file)
+    reading = replace(_of_single_items(file.path, question, reading), exact=exact)
+    found = estimate_log(file, question, reading=reading, gather=gather)
+    if perhaps is None:
+        return found
+    return found.with_findings([Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)], first=True)
 
 
 def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gather: Any = None) -> Answer:
@@ -307,17 +312,6 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
 def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
     """Estimators where none are named: those without clipping bias, and those that other options are for."""
     return Usual(["ips", "snips", *(["clipped_ips"] if clip else []), *(["dr"] if fit_reward_model else [])])
-
-
-def _of_table(file: TableFile, question: Question, reading: Reading, require: str | None) -> tuple[Question, bool]:
-    """The question, refused where it lacks what is required; and whether more than the file's own columns is asked."""
-    if not question.targets and question.target_file is None:
-        raise UserError(_without_targets(file, reading), code="no_target")
-    if require == BETTER and question.baseline is None:
-        raise UserError(_NO_BASELINE)
-    if require is not None and (question.fit_reward_model or not reading.context):
-        question = replace(question, needs=("propensity",))  # a column that got lost is no doubtful estimate
-    return question, any((question.target_file, question.on, question.fit_reward_model))
 
 
 def _of_single_items(path: Path, question: Question, reading: Reading) -> Reading:

@@ -320,13 +320,7 @@ def plan_ab(
     if lift is None and users is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
     given = None if users is None else whole_number(users, "users", least=2)
-    if baseline is not None and target is None:
-        raise UserError("baseline has no effect without a target: name both, or neither")
-    baseline = None if baseline == "today" and baseline not in names_of_columns(log) else baseline
-    policies = [name for name in (target, baseline) if name is not None]
-    pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
-    if pilot.clusters is None:
-        raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
+    pilot, baseline = _pilot(log, target, baseline, columns)
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
@@ -368,6 +362,20 @@ def plan_ab(
         reading=pilot.lines,
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
+
+
+def _pilot(
+    log: Any, target: str | None, baseline: str | None, columns: Mapping[str, str | None] | Reading | None
+) -> tuple[Pilot, str | None]:
+    """The log with its users, and the baseline's column; None for the policy that logged."""
+    if baseline is not None and target is None:
+        raise UserError("baseline has no effect without a target: name both, or neither")
+    baseline = None if baseline == "today" and baseline not in names_of_columns(log) else baseline
+    policies = [name for name in (target, baseline) if name is not None]
+    pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
+    if pilot.clusters is None:
+        raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
+    return pilot, baseline
 
 
 _SHOWN_DAYS = (7, 14, 28, 56, 112)
