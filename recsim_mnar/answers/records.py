@@ -473,7 +473,7 @@ class PolicyRows:
                 name = target_of(whole)
                 estimate = (part.apart if "baseline" in whole else part.value)(name, whole["estimator"], level=level)
                 assert estimate is not None
-                names = [each for each in subject(whole) if each is not None]
+                names = [name for name in subject(whole) if name is not None]
                 estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
                 own = {key: whole[key] for key in _OF_POLICIES if key in whole}
                 found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
@@ -564,7 +564,9 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
 
 def _off_everywhere(whole: Record) -> list[Finding]:
     """What proves the propensities of the whole log wrong, and so those of each segment."""
-    found = [each for each in whole["findings"] if each["code"] == "propensities" and each["level"] != "trust"]
+    found = [
+        finding for finding in whole["findings"] if finding["code"] == "propensities" and finding["level"] != "trust"
+    ]
     return [Finding.from_dict(each) for each in found]
 
 

@@ -33,18 +33,18 @@ def with_refuters(
     }
     written = []
     for record in records:
-        of_it, before = found.get(target_of(record), []), {each["code"] for each in record["findings"]}
-        new = [each for each in of_it if each.severity >= CAUTION and each.code not in before]
+        of_it, before = found.get(target_of(record), []), {finding["code"] for finding in record["findings"]}
+        new = [finding for finding in of_it if finding.severity >= CAUTION and finding.code not in before]
         record = with_findings(record, new)
         if of_it and record["leads"] and "baseline" not in record:
-            record |= {"refuters": [each.to_dict() for each in of_it]}
+            record |= {"refuters": [finding.to_dict() for finding in of_it]}
         written.append(record)
     return written
 
 
 def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
     """A record with further findings in its verdict; ``first``: before others of their level."""
-    before = [Finding.from_dict(each) for each in record["findings"]]
+    before = [Finding.from_dict(finding) for finding in record["findings"]]
     return record | Verdict(record["verdict_level"], [*findings, *before] if first else [*before, *findings]).to_dict()
 
 
@@ -53,7 +53,7 @@ def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for record in records:
         if "refuters" in record:
-            alarms = [each["code"] for each in record["refuters"] if each["level"] != "trust"]
+            alarms = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
             found = f"{', '.join(dict.fromkeys(alarms))} found something" if alarms else "none found anything"
             lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {found}")
     return lines

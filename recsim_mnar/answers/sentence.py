@@ -112,7 +112,7 @@ def covered_share(record: Record) -> float:
     facts = record["diagnostics"]
     if "identified_share" in facts:
         return float(facts["identified_share"])
-    gaps = [each for each in record["findings"] if each["code"] in _GAPS]
+    gaps = [finding for finding in record["findings"] if finding["code"] in _GAPS]
     if not gaps:
         return 1.0
     return 0.0 if any(each["code"] == "no_support" for each in gaps) else 1.0 - float(gaps[0]["number"])
@@ -133,7 +133,7 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
         # Limits as wide as rewards are say nothing in a table: `identified` has them in words.
         return "not covered" if differs else f"covers {100.0 * covered_share(record):.2g} %", "-"
     # The value of a proved bias is not one to show: its limits are.
-    if any(each["code"] == "bias_proved" for each in record["findings"]) and not low < value < high:
+    if any(finding["code"] == "bias_proved" for finding in record["findings"]) and not low < value < high:
         return (f"at least {write(low)}" if value <= low else f"at most {write(high)}"), interval
     return write(value), interval
 
@@ -439,10 +439,11 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     if best is None:
         first = candidates(records)[0]
         lacking = _uncovered(first, records)[0]
-        for each in (each for each in lacking["findings"] if each["code"] == "target_knows"):  # and so its mass is off
-            text = f"Do not judge {target_of(first)} by this log: {each['message']}."
-            return _sentence(first, "do_not_use", text, "do_not_use", each["action"])
-        action = next((each["action"] for each in lacking["findings"] if each["code"] in _PROVED), EXPLORE)
+        knows = next((finding for finding in lacking["findings"] if finding["code"] == "target_knows"), None)
+        if knows is not None:  # and so its mass is off
+            text = f"Do not judge {target_of(first)} by this log: {knows['message']}."
+            return _sentence(first, "do_not_use", text, "do_not_use", knows["action"])
+        action = next((finding["action"] for finding in lacking["findings"] if finding["code"] in _PROVED), EXPLORE)
         text = identified(lacking, Amounts.of(records))
         return _sentence(first, "not_covered", text, "do_not_use", action)
     if "baseline" in best:
@@ -492,7 +493,7 @@ def _sure(record: Record) -> str:
 
 def _doubts(record: Record, sure: str) -> list[Record]:
     """The findings that determine the verdict, each code once."""
-    found = [each for each in (*record["findings"], *_limits(record)["findings"]) if each["level"] == sure]
+    found = [finding for finding in (*record["findings"], *_limits(record)["findings"]) if finding["level"] == sure]
     return list({each["code"]: each for each in reversed(found)}.values())[::-1]
 
 
@@ -517,7 +518,7 @@ def _of_slates(doubts: Sequence[Mapping[str, Any]]) -> str:
 def _because(record: Record, sure: str) -> str:
     """The doubts; where the record's own verdict is better than that of the best of k, why."""
     doubts = _doubts(record, sure)
-    said = _of_slates(doubts) if is_of_slates(record) else "; ".join(each["message"] for each in doubts)
+    said = _of_slates(doubts) if is_of_slates(record) else "; ".join(doubt["message"] for doubt in doubts)
     own = record["verdict_level"]
     if own == sure:
         return said
@@ -545,7 +546,7 @@ def _unusable(record: Record, against: str = "") -> Sentence | None:
     if sure != "do_not_use":
         return None
     action = _next(record, sure, "log more rows")
-    if any(each["code"] == "no_reward" for each in _doubts(record, sure)):
+    if any(finding["code"] == "no_reward" for finding in _doubts(record, sure)):
         text = f"No reward is in the log, so it says nothing of what {target_of(record)} earns{against}."
         return _sentence(record, "no_reward", text, sure, action)
     text = f"Do not judge {target_of(record)}{against} by this log: {_because(record, sure)}."
@@ -663,7 +664,7 @@ def _sizes(record: Record, sign: float, shares: tuple[float, ...] | None, amount
 def intervals_of(some: Sequence[Record], records: Sequence[Record]) -> tuple[list[tuple[float, float, float]], bool]:
     """Values and intervals as the sentence has them, and whether all are shares of the baseline's value."""
     shares = [_shares(record, records) if "baseline" in record else None for record in some]
-    known = [each for each in shares if each is not None]
+    known = [share for share in shares if share is not None]
     if len(known) == len(shares):
         return known, True
     return [(record["value"], _limits(record)["low"], _limits(record)["high"]) for record in some], False

@@ -632,11 +632,11 @@ def chance_of(
     cell = [*item, *([columns["reward"]] if "reward" in columns else [])]
     one_in, begin = np.uint64(max(1, digests.size // _SAMPLED)), 0
     found: list[list[NDArray[Any]]] = []
-    for each in tables:
-        groups = each.digests(group)
+    for table in tables:
+        groups = table.digests(group)
         kept = groups % one_in == 0
-        own, begin = digests[begin : begin + len(each)][kept], begin + len(each)
-        rows = each.kept(kept)
+        own, begin = digests[begin : begin + len(table)][kept], begin + len(table)
+        rows = table.kept(kept)
         known = [np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0)] if "propensity" in columns else []
         compared = (item, cell, *([name] for name in numbering))
         found.append([own, groups[kept], *(rows.digests(names) for names in compared), *known])

@@ -349,7 +349,7 @@ class _Estimating:
 
     def _said_of(self, records: Sequence[Record]) -> list[str]:
         """Which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
-        found = [each for record in records for each in record["findings"] if each["code"] == "long_user"]
+        found = [finding for record in records for finding in record["findings"] if finding["code"] == "long_user"]
         longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in found) else []
         return [*longest, *bound_lines(records)]
 

@@ -130,9 +130,9 @@ class FileAnswer:
         Files are read once more for their digests, when this is first asked for.
         """
         asked = {} if self.require is None else {"required": self.require, "met": self.met, "reasons": self.causes}
-        refused = [each.to_dict() for each in self.found.refused]
+        refused = [refusal.to_dict() for refusal in self.found.refused]
         by = {"refused": refused} if refused or self.found.segments else {}
-        return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **by, **asked}
+        return {"schema": SCHEMA, "input": [_identity(*file) for file in self.files.items()], **by, **asked}
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
         """The same answer, with other names for files."""
@@ -148,7 +148,7 @@ class FileAnswer:
         begin = {"sentence": self.sentence.to_dict()}
         begin |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
         first, *others = [{**stamp, **record} for record in self.records]
-        return [plain(each) for each in ({**begin, **first}, *others)]
+        return [plain(record) for record in ({**begin, **first}, *others)]
 
 
 def answer_file(
@@ -182,8 +182,8 @@ def answer_file(
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
     """
-    asked = [each.name for each in fields(Question) if each.name not in _OWN]
-    facts = [each.name for each in fields(Facts) if each.name not in asked] + ["precision"]
+    asked = [field.name for field in fields(Question) if field.name not in _OWN]
+    facts = [field.name for field in fields(Facts) if field.name not in asked] + ["precision"]
     for name in stated:
         if name not in (*asked, *facts, *_READING, "weight_column"):
             raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, [*asked, *facts, *_READING])}")
@@ -305,7 +305,7 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
     answer = estimate_log(
         tool.file, question, reading=replace(reading, columns=columns, context=context), gather=gather
     )
-    findings = [Finding(each.code, GRAVE, each.size, each.message, each.advice) for each in tool.damages]
+    findings = [Finding(damage.code, GRAVE, damage.size, damage.message, damage.advice) for damage in tool.damages]
     return replace(answer.with_findings(findings), lines=[*tool.lines, *answer.lines])
 
 
@@ -384,15 +384,15 @@ def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
 
 def _refused(require: str, found: Answer) -> Iterator[Reason]:
     """A column of segments that is refused: what was required of each of them cannot be met."""
-    for each in found.refused:
-        yield Reason(f"--require {require}: {each}", [{**each.to_dict(), "contradicted": False}])
+    for refusal in found.refused:
+        yield Reason(f"--require {require}: {refusal}", [{**refusal.to_dict(), "contradicted": False}])
 
 
 def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:
     """Why one verdict with its interval misses a requirement, and each cause by itself; None where it meets it."""
     least = LEVELS.index("trust" if require == BETTER else require)
     lines = [str(judged["verdict"])] if LEVELS.index(judged["verdict_level"]) > least else []
-    against = [each for each in judged["findings"] if LEVELS.index(each["level"]) > least]
+    against = [finding for finding in judged["findings"] if LEVELS.index(finding["level"]) > least]
     causes: list[Record] = [
         {"code": each["code"], "message": each["message"], "contradicted": each["code"] in CONTRADICTED}
         for each in against
@@ -421,7 +421,7 @@ def _identity(name: str, path: Path) -> Mapping[str, object]:
         whole = {"last_line_ends": False} if ends_within_a_line(path) else {}
         return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path), **whole}
     folder = path / "log" if (path / "log").is_dir() else path
-    files = sorted(each for each in folder.iterdir() if each.is_file() and each.name[0] != ".")
-    listed = "".join(f"{file_digest(each)}  {each.name}\n" for each in files)
-    size = sum(each.stat().st_size for each in files)
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] != ".")
+    listed = "".join(f"{file_digest(file)}  {file.name}\n" for file in files)
+    size = sum(file.stat().st_size for file in files)
     return {"path": name, "bytes": size, "sha256": hashlib.sha256(listed.encode()).hexdigest()}

@@ -35,7 +35,7 @@ def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | 
         sums: gives sums of 1 / propensity by item, of all rows; None where items are not known.
         propensity: the column.
     """
-    proved = any(each["code"] in _EXPLAINED for record in records for each in record["findings"])
+    proved = any(finding["code"] in _EXPLAINED for record in records for finding in record["findings"])
     items = sums() if proved else None
     return [record if items is None else _explained(record, items, propensity) for record in records]
 
@@ -49,12 +49,12 @@ def sums_of(log: BanditFile) -> ItemSums | None:
 
 def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
     fault = likely_fault(items, record["diagnostics"], propensity, target_of(record))
-    if not fault or not any(each["code"] in _EXPLAINED for each in record["findings"]):
+    if not fault or not any(finding["code"] in _EXPLAINED for finding in record["findings"]):
         return record
 
     def put(judged: Record) -> Record:
-        found = [Finding.from_dict(each) for each in judged["findings"]]
-        named = [replace(each, action=fault) if each.code in _EXPLAINED else each for each in found]
+        found = [Finding.from_dict(finding) for finding in judged["findings"]]
+        named = [replace(finding, action=fault) if finding.code in _EXPLAINED else finding for finding in found]
         return judged | Verdict(judged["verdict_level"], named).to_dict()
 
     return put(record) | ({"best_of": put(record["best_of"])} if "best_of" in record else {})

@@ -117,7 +117,7 @@ def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
     foreign = [needs_numbering(path) for path in paths]
     if all(foreign):
         found = read_as_logs(paths, reading)
-        data, others = (each.validate() for each in (*found.logs, Log({}))[:2])
+        data, others = (log.validate() for log in (*found.logs, Log({}))[:2])
         return replace(Given.at_once(log, data, others, ours=False), lines=tuple(found.lines))
     if any(foreign):
         ours = paths[foreign.index(False)]
@@ -135,7 +135,7 @@ def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
 
 def _of_other_seeds(data: Log | LogBlocks, training: Training) -> bool:
     """True if the provenance of two logs gives different seeds, so that they share no user."""
-    seeds = [each.provenance.get("seed") for each in (data, training)]
+    seeds = [log.provenance.get("seed") for log in (data, training)]
     return len(training) == 0 or (all(map(is_seed, seeds)) and seeds[0] != seeds[1])
 
 
@@ -276,7 +276,7 @@ class Fitting:
         if size > 1 and least is None:  # of other rankings nobody knows what they cannot show
             logging = None
         story = story if least is None else {**story, PROPENSITY_MIN: least}
-        if given.blocks is None or any(learns_online(given.provenance, each) for each in fitted.values()):
+        if given.blocks is None or any(learns_online(given.provenance, policy) for policy in fitted.values()):
             replay_at_once(given.whole(), fitted, logging, target, executor, story)
             return 0
         count = counted(given.survey.n_rows, "rows")

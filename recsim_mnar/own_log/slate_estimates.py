@@ -314,7 +314,7 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     targets = [name for name in question.targets if name not in today]
     for name in targets:
         if not endings_of([name], known):
-            there = [each for each in known if each not in getattr(found.file, "added", {}).values()]
+            there = [name for name in known if name not in getattr(found.file, "added", {}).values()]
             raise UserError(f"{path} has no column {name!r}; {nearest(name, there)}", code="no_such_column")
     models = {key: name for key in ("q_logged", "q_target") if (name := getattr(question, key)) is not None}
     slates = read_slates(found, reading, targets, list(models.values()))
@@ -447,12 +447,12 @@ class _Ranked:
 def assumption_lines(records: Sequence[Record]) -> list[str]:
     """What each estimator assumes of users, and what the log says of it, once for each."""
     lines: dict[str, str] = {}
-    for record in (each for each in records if each["role"] == "target"):
+    for record in (record for record in records if record["role"] == "target"):
         about = record["diagnostics"]["assumption"]
         of_users = sorted((f for f in record["findings"] if about_users(f["code"])), key=lambda f: str(f["code"]))
         said = [f["message"] for f in of_users]
         said += list(dict.fromkeys(f["action"] for f in of_users if record["leads"] and f["level"] != "trust"))
         said = said or ["the log does not contradict that"] * bool(about["premise"])
         line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"
-        lines.setdefault(record["estimator"], ". ".join([line, *(each[:1].upper() + each[1:] for each in said)]))
+        lines.setdefault(record["estimator"], ". ".join([line, *(text[:1].upper() + text[1:] for text in said)]))
     return list(lines.values())

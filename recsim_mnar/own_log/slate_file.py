@@ -106,7 +106,7 @@ def _of_positions(
             return None
         raise UserError(f"{file.path}: no column is recognised as the position; name it with --position-column")
     for tier, names in enumerate([[named["slate"]]] if "slate" in named else USUAL_NAMES["slate"]):
-        for name in [each for each in free if each in names or plain_name(each) in names]:
+        for name in [name for name in free if name in names or plain_name(name) in names]:
             if name == places[0] or ("slate" not in named and name == columns.get("user")):
                 continue
             user = find_columns(
@@ -159,7 +159,7 @@ def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Co
         known = [place for place in found if place is not None]
         message = f"column {name!r} counts positions {min(known)} to {max(known)}"
         others = [each for each in free if each != name and each not in kinds.values()]
-        guess = next((each for each in others if _holds_slates(head[each], found)), "")
+        guess = next((name for name in others if _holds_slates(head[name], found)), "")
     message += ", as of slates, and no column is recognised that says which rows are one slate"
     where = tuple(kinds.values()) if places is None else (places[0],)
     return Problem(PERHAPS, NOTE, message, f"name it with --slate-column {guess or 'NAME'}, or {single}", where, guess)
@@ -218,7 +218,7 @@ def _of_lists(
     if not names:
         return None
     lists = {name: each for name, values in file.head().items() if (each := _lists_of(values)) is not None}
-    for name in (each for each in names if each in lists):
+    for name in (name for name in names if name in lists):
         sizes = [len(each) for each in lists[name]]
         alike = tuple(
             each

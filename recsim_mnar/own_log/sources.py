@@ -91,8 +91,8 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
     """
     reading = reading or Reading()
     every = [_events(TableFile.open(path), reading, first=i == 0) for i, path in enumerate(paths)]
-    users, user_codes = _together([each.user for each in every])
-    items, item_codes = _together([each.item for each in every])
+    users, user_codes = _together([part.user for part in every])
+    items, item_codes = _together([part.item for part in every])
     logs = []
     for each, user, item in zip(every, user_codes, item_codes, strict=True):
         order = np.argsort(user, kind="stable") if each.time is None else np.lexsort((each.time, user))
@@ -120,7 +120,7 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
                 {"kind": "own log", "file": Path(each.source).name, "columns": dict(each.columns.names)},
             )
         )
-    return OwnLogs(logs, len(items), [line for each in every for line in each.lines])
+    return OwnLogs(logs, len(items), [line for part in every for line in part.lines])
 
 
 def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]:

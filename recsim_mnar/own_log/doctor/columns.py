@@ -336,8 +336,8 @@ class Unnamed:
         values = {name: self.rows.numbers(name) for name in names} if len(names) > 1 else {}
 
         def off(name: str) -> float:
-            others = [values[each] / values[name] for each in names if each != name]
-            means = [float(np.nanmean(np.where(np.isfinite(each), each, np.nan))) for each in others]
+            others = [values[other] / values[name] for other in names if other != name]
+            means = [float(np.nanmean(np.where(np.isfinite(weights), weights, np.nan))) for weights in others]
             return min((abs(np.log(max(mean, 1e-12))) for mean in means), default=0.0)
 
         with np.errstate(divide="ignore", invalid="ignore"):

@@ -147,7 +147,7 @@ class Contents:
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
         slates = None if self.slates is None else self.slates.to_dict()
-        return asdict(self) | {"mean_weight": [each.to_dict() for each in self.mean_weight], "slates": slates}
+        return asdict(self) | {"mean_weight": [weight.to_dict() for weight in self.mean_weight], "slates": slates}
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
     columns = {role: name for role, name in asked.columns.items() if name in tool.file.names}
     targets = tuple(asked.targets or tool.policies if tool.has_propensities else ())
     found = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
-    damages = [Problem(each.code, PROBLEM, each.message, each.advice, ("propensity",)) for each in tool.damages]
+    damages = [Problem(damage.code, PROBLEM, damage.message, damage.advice, ("propensity",)) for damage in tool.damages]
     return replace(found, source=str(tool.file.path), kind=BANDIT, problems=[*damages, *found.problems])
 
 
@@ -342,7 +342,7 @@ def _read(found: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem
 
 def _of_other_kinds(names: Sequence[str]) -> set[str]:
     """Columns with the probabilities, of slates and the like, of a policy whose own column is there too."""
-    return {each for name in names for each in endings_of([name], names) if each != name}
+    return {ending for name in names for ending in endings_of([name], names) if ending != name}
 
 
 def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> TargetFacts:

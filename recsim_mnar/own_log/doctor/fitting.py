@@ -131,7 +131,7 @@ def _refused(found: Examination) -> str:
 def _perhaps_targets(found: Examination) -> list[str]:
     """Columns that look like a new policy's probabilities and are not named so."""
     codes = ("maybe_target", HOLDS_ITEMS)
-    return [name for each in found.problems if each.code in codes for name in each.columns]
+    return [name for problem in found.problems if problem.code in codes for name in problem.columns]
 
 
 def _as_policies(found: Examination, names: Sequence[str]) -> str:
@@ -209,8 +209,8 @@ def _least(found: Examination) -> str:
 
 def _not_of_the_item(found: Examination) -> list[str]:
     """Columns of new policies whose mean weight is proved to be above 1."""
-    weights = [each for each in found.contents.mean_weight if each.policy and each.actions is None]
-    return [each.policy for each in weights if 1.0 < each.low < math.inf]
+    weights = [weight for weight in found.contents.mean_weight if weight.policy and weight.actions is None]
+    return [weight.policy for weight in weights if 1.0 < weight.low < math.inf]
 
 
 def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:

@@ -427,7 +427,7 @@ class _Test:
         both_arms = 2.0 * self.arm
         if entering is not None:
             days = both_arms / entering
-            low, _, high = (None, None, None) if self.factors is None else (days * each for each in self.factors)
+            low, _, high = (None, None, None) if self.factors is None else (days * factor for factor in self.factors)
             return Dates(entering, span, days, low, high, both_arms, round(self.arm * totals.length))
         if span is None or pilot.days is None or pilot.clusters is None:
             return Dates(log_days=span)
@@ -438,7 +438,7 @@ class _Test:
         if self.factors is None:
             ends = [first_day((users >= both_arms) & (np.arange(users.size) + 1 >= span))]
         else:
-            ends = [first_day(errors * math.sqrt(each) * found_at <= abs(self.lift)) for each in self.factors]
+            ends = [first_day(errors * math.sqrt(factor) * found_at <= abs(self.lift)) for factor in self.factors]
         low, middle, high = ends[0], ends[len(ends) // 2], ends[-1]
         by_then = rows = None
         if middle is not None:
