@@ -44,7 +44,7 @@ def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
     return [Finding("users_not_independent", CAUTION, float(lanes), lanes=lanes)]
 
 
-def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str]) -> list[Finding]:
+def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | None]) -> list[Finding]:
     """The finding of a policy that was fitted on users who judge it; empty where none is known to be.
 
     Args:
@@ -61,7 +61,7 @@ def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str]) ->
     return [Finding("trained_on_log", severity, shared / users, shared=shared, users=users)]
 
 
-def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str) -> Estimate:
+def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str | None) -> Estimate:
     """The estimate of policies, its verdict with how the log was made and what they were fitted on."""
     return estimate.with_findings([*adaptive_findings(provenance), *fitted_findings(provenance, policies)])
 

@@ -32,9 +32,10 @@ from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.checks import mean_weight_limits
 from recsim_mnar.estimators.facts import PRECISION, Facts
+from recsim_mnar.estimators.refuters import refute
 from recsim_mnar.estimators.scores import check_name, known_to_differ
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS, Finding, written
+from recsim_mnar.estimators.verdict import CAUTION, LEVEL_WORDS, LEVELS, Finding, Verdict, written
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
 
@@ -473,8 +474,8 @@ class PolicyRows:
                 name = target_of(whole)
                 estimate = (part.apart if "baseline" in whole else part.value)(name, whole["estimator"], level=level)
                 assert estimate is not None
-                names = [name for name in subject(whole) if name is not None]
-                estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
+                estimate = with_adaptive_findings(estimate, asked.made, *subject(whole))
+                estimate = estimate.with_findings(_off_everywhere(whole))
                 own = {key: whole[key] for key in _OF_POLICIES if key in whole}
                 found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
         return found
@@ -544,7 +545,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
                 continue
             of_it = {} if other is None else {"baseline": other, "baseline_kind": "policy"}
             called = name if other is None else f"{name} - {other}"
-            estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
+            estimate = with_adaptive_findings(estimate, asked.made, name, other)
             today = (other or name) in asked.today
             of_it |= {"baseline_kind": kind_of_log(estimate.numbers())} if today else {}
             role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
@@ -556,7 +557,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
         at = level_of_best(asked.level, number)
         estimate = again[best["policy"], best.get("baseline")](best["estimator"], level=at)
         assert estimate is not None
-        estimate = with_adaptive_findings(estimate, asked.made, *(name for name in subject(best) if name is not None))
+        estimate = with_adaptive_findings(estimate, asked.made, *subject(best))
         ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
         best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
     return records
@@ -564,10 +565,8 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
 
 def _off_everywhere(whole: Record) -> list[Finding]:
     """What proves the propensities of the whole log wrong, and so those of each segment."""
-    found = [
-        finding for finding in whole["findings"] if finding["code"] == "propensities" and finding["level"] != "trust"
-    ]
-    return [Finding.from_dict(each) for each in found]
+    findings = [Finding.from_dict(finding) for finding in whole["findings"]]
+    return [finding for finding in findings if finding.code == "propensities" and finding.level != "trust"]
 
 
 def _answers(estimator: str, baseline: str | None, differing: Collection[str]) -> bool:
@@ -622,3 +621,54 @@ def _record(policy: str, estimate: Estimate) -> Record:
         **estimate.verdict.to_dict(),
         "diagnostics": estimate.numbers(),
     }
+
+
+# ------------------------------------------------------------------------------------------------------------- refuters
+
+
+def with_refuters(
+    records: Sequence[Record], targets: Sequence[str], log: LogColumns, least: float | None = None, **shown: Any
+) -> list[Record]:
+    """The records, each target's leading value with ``refuters``, and verdicts with what they found.
+
+    Args:
+        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
+        targets: names; one that takes none of the logged actions is left out.
+        log: the rows behind them.
+        least: no item has a smaller propensity in any row, where the log's provenance says so.
+        **shown: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
+            before the item was chosen (``context``), and numbers that grow with ``time``.
+    """
+    users = None if log.cluster is None else log.cluster.codes
+    known = {"cluster": users, "complete": least is not None, "propensity_min": least, **shown}
+    found = {
+        name: refute(log.reward, log.propensity, log.others[name], **known)
+        for name in targets
+        if log.others[name].any()
+    }
+    written = []
+    for record in records:
+        of_it, before = found.get(target_of(record), []), {finding["code"] for finding in record["findings"]}
+        new = [finding for finding in of_it if finding.severity >= CAUTION and finding.code not in before]
+        record = with_findings(record, new)
+        if of_it and record["leads"] and "baseline" not in record:
+            record |= {"refuters": [finding.to_dict() for finding in of_it]}
+        written.append(record)
+    return written
+
+
+def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
+    """A record with further findings in its verdict; ``first``: before others of their level."""
+    before = [Finding.from_dict(finding) for finding in record["findings"]]
+    return record | Verdict(record["verdict_level"], [*findings, *before] if first else [*before, *findings]).to_dict()
+
+
+def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Outcome of the refuters, one line per policy; their findings are among the reasons."""
+    lines = []
+    for record in records:
+        if "refuters" in record:
+            alarms = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
+            found = f"{', '.join(dict.fromkeys(alarms))} found something" if alarms else "none found anything"
+            lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {found}")
+    return lines

@@ -21,10 +21,12 @@ from recsim_mnar.answers.records import (
     check_question,
     missing_columns,
     records_of,
+    refuter_lines,
     segment_summary,
     todays,
+    with_findings,
+    with_refuters,
 )
-from recsim_mnar.answers.refuted import refuter_lines, with_findings, with_refuters
 from recsim_mnar.answers.sentence import Record, is_of_slates, target_of, tolerance_of, weight_excess
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
-from recsim_mnar.answers.records import Asked, records_of, todays
-from recsim_mnar.answers.refuted import with_findings
+from recsim_mnar.answers.records import Asked, records_of, todays, with_findings
 from recsim_mnar.answers.sentence import Record
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES, ranking_estimator
