@@ -255,7 +255,7 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
     return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
 
 
-def segment_summary(whole: Record, records: Sequence[Record]) -> Mapping[str, object]:
+def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, object]:
     """By the key ``segments`` of a leading difference the names of the segments in which it is what; else nothing.
 
     Args:

@@ -390,7 +390,7 @@ class Sentence:
     action: str
     text: str
     rests: str
-    segments: Mapping[str, object] | None = None
+    segments: Mapping[str, Any] | None = None
     baseline_kind: str | None = None
 
     def to_dict(self) -> Mapping[str, object]:

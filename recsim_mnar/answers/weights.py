@@ -70,7 +70,7 @@ class WeightDistribution:
     edges: tuple[float, ...]
     counts: tuple[int, ...]
 
-    def to_dict(self) -> Mapping[str, object]:
+    def to_dict(self) -> dict[str, object]:
         """JSON types."""
         return {**vars(self), "edges": list(self.edges), "counts": list(self.counts)}
 

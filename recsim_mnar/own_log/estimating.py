@@ -679,9 +679,9 @@ def of_the_rows(counts: Counter[str]) -> list[Finding]:
     again = counts["duplicates"] - counts["dropped_duplicates"]
     if again:
         share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
-        params = {"rows": in_rows(again), "repeat": repeat, "by_chance": counts["by_chance"]}
-        case = {"says": "chance"} if counts["by_chance"] else {}
-        found.append(Finding("rows_repeated", scaled(share, MANY_DROPPED, np.inf), share, **params, **case))
+        severity, case = scaled(share, MANY_DROPPED, np.inf), {"says": "chance"} if counts["by_chance"] else {}
+        rows, by_chance = in_rows(again), counts["by_chance"]
+        found.append(Finding("rows_repeated", severity, share, rows=rows, repeat=repeat, by_chance=by_chance, **case))
     events = counts["dropped_duplicates"] * bool(counts["coincidences"])
     if events:
         share = events / (events + counts["kept"])

@@ -145,7 +145,7 @@ class FileAnswer:
     def to_json(self) -> list[Record]:
         """The list that ``estimate --json`` writes."""
         stamp = dict(self.stamp)
-        begin = {"sentence": self.sentence.to_dict()}
+        begin: dict[str, object] = {"sentence": self.sentence.to_dict()}
         begin |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
         first, *others = [{**stamp, **record} for record in self.records]
         return [plain(record) for record in ({**begin, **first}, *others)]

@@ -396,12 +396,15 @@ class _Ranked:
             **stated,
         )
         unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
-        facts = {"unit": unit + " (dcg)" * (asked.position_weights == "dcg"), "slate_size": self.slates.slates.size}
+        facts: dict[str, object] = {
+            "unit": unit + " (dcg)" * (asked.position_weights == "dcg"),
+            "slate_size": self.slates.slates.size,
+        }
         found = {key: self._in_the_file(each, facts, today=today) for key, each in found.items()}
         self.met[name, level, apart] = found
         return found
 
-    def _in_the_file(self, estimate: Estimate, facts: Mapping[str, object], *, today: bool) -> Estimate:
+    def _in_the_file(self, estimate: Estimate, facts: dict[str, object], *, today: bool) -> Estimate:
         """The estimate in the names of the file; of today's policy nothing is assumed."""
         findings = [f for f in estimate.verdict.findings if not (today and about_users(f.code))]
         if self.slates.why == STATED:
