@@ -309,33 +309,35 @@ class BanditLog:
     @property
     def lines(self) -> list[str]:
         """Summary of the last pass: columns used, repeated rows, and rows left out."""
-        counts = self.counts
-        dropped, said = counts["dropped_missing"], []
-        number = counts["duplicates"] + counts["coincidences"]
-        if number and not self.reading.exact:
-            what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
-            chance = f"chance makes some {counts['by_chance']:,} equal"
-            if self.reading.deduplicate:
-                said = [
-                    f"{what}: left out"
-                    + f", though {chance}: are they different events?" * (counts["coincidences"] > 0)
-                ]
-            elif counts["coincidences"]:
-                said = [f"{what}: kept as separate events, as {chance}"]
-            else:
-                said = [
-                    f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
-                ]
-        if counts[_ALIKE] > 0 and "time" in self.columns and not self.reading.exact:
-            only = f"{in_rows(counts[_ALIKE])} repeat{'s' * (counts[_ALIKE] == 1)} an earlier row in what is read"
-            said.append(f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept")
-        if dropped:
-            each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
-            said.append(f"{self._have(dropped, 'missing values', 'missing values')} left out ({each})")
-        if counts["dropped_invalid"]:
-            have = self._have(counts["dropped_invalid"], "a value that cannot be read", "values that cannot be read")
-            said.append(f"{have} left out: {'; '.join(self.unread)}")
-        return said if self.reading.exact else [*self._introduction(), *said]
+        if self.reading.exact:
+            return [*self._left_out()]
+        return [*self._introduction(), *self._copies(), *self._left_out()]
+
+    def _copies(self) -> Iterator[str]:
+        """What is said of rows that are equal, in all columns or in those that are read."""
+        number, alike = self.counts["duplicates"] + self.counts["coincidences"], self.counts[_ALIKE]
+        by_chance = self.counts["coincidences"] > 0
+        what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
+        chance = f"chance makes some {self.counts['by_chance']:,} equal"
+        if number and self.reading.deduplicate:
+            yield f"{what}: left out" + f", though {chance}: are they different events?" * by_chance
+        elif number and by_chance:
+            yield f"{what}: kept as separate events, as {chance}"
+        elif number:
+            yield f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
+        if alike > 0 and "time" in self.columns:
+            only = f"{in_rows(alike)} repeat{'s' * (alike == 1)} an earlier row in what is read"
+            yield f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept"
+
+    def _left_out(self) -> Iterator[str]:
+        """What is said of rows that are left out."""
+        missing, invalid = self.counts["dropped_missing"], self.counts["dropped_invalid"]
+        if missing:
+            by_column = ", ".join(f"{name} {self.counts[_LACKS + name]:,}" for name in _behind(_LACKS, self.counts))
+            yield f"{self._have(missing, 'missing values', 'missing values')} left out ({by_column})"
+        if invalid:
+            have = self._have(invalid, "a value that cannot be read", "values that cannot be read")
+            yield f"{have} left out: {'; '.join(self.unread)}"
 
     def _have(self, number: int, one: str, several: str) -> str:
         """``1 row has a value and is``, ``2 rows have values and are``."""
