@@ -106,10 +106,10 @@ class Segments:
         if used.size > MOST:
             raise RefusedColumnError.of(column, TOO_MANY, number=used.size, most=MOST)
         order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
-        found = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
-        listed = sorted(found, key=lambda code: (code < 0, -found[code].size, code))
+        rows_of = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
+        listed = sorted(rows_of, key=lambda code: (code < 0, -rows_of[code].size, code))
         names = tuple(None if code < 0 else str(values[code]) for code in listed)
-        return Segments(column, names, tuple(found[code] for code in listed))
+        return Segments(column, names, tuple(rows_of[code] for code in listed))
 
     def where(self, value: str | None) -> str:
         """A segment, in a sentence."""
@@ -244,11 +244,11 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
     for compared in dict.fromkeys(subject(record) for record in records if "baseline" in record):
         of_it = [record for record in records if subject(record) == compared]
         target, other = target_of(of_it[0]), baseline_of(of_it[0])
-        found: dict[str, list[str]] = {way: [] for way in ("earns less", "looks worse")}
+        ways: dict[str, list[str]] = {way: [] for way in ("earns less", "looks worse")}
         for record in of_it:
-            found.setdefault(_said(record), []).append(segment_label(record))
-        rest = found.pop("", [])
-        words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in found.items() if which]
+            ways.setdefault(_said(record), []).append(segment_label(record))
+        rest = ways.pop("", [])
+        words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in ways.items() if which]
         if rest:
             words.append(f"cannot tell: {', '.join(rest) if len(rest) < n else f'all {n} segments'}")
         lines.append(f"By {column}: {'; '.join(words)}.")
@@ -265,11 +265,11 @@ def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, objec
     of_it = [r for r in records if subject(r) == subject(whole)]
     if not (of_it and whole["leads"] and "baseline" in whole):
         return {}
-    found: dict[str, list[str]] = {"worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
+    ways: dict[str, list[str]] = {"worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
     for record in of_it:
         way = {"": "cannot_tell", "earns less": "worse", "looks worse": "worse"}.get(_said(record), "better")
-        found["do_not_use" if record["verdict_level"] == "do_not_use" else way].append(segment_label(record))
-    return {"segments": {"by": of_it[0]["by"], **found}}
+        ways["do_not_use" if record["verdict_level"] == "do_not_use" else way].append(segment_label(record))
+    return {"segments": {"by": of_it[0]["by"], **ways}}
 
 
 def _said(record: Record) -> str:
@@ -283,13 +283,13 @@ def _said(record: Record) -> str:
 
 def segment_reasons(records: Sequence[Record]) -> list[str]:
     """The reasons to doubt segments, the gravest first: one line per reason, with the segments that it is about."""
-    found: dict[tuple[str, str], dict[str, Record]] = {}
+    by_reason: dict[tuple[str, str], dict[str, Record]] = {}
     for record in records:
         for each in record["findings"]:
             if each["level"] == record["verdict_level"] != "trust":
-                found.setdefault((each["level"], each["code"]), {}).setdefault(segment_label(record), each)
+                by_reason.setdefault((each["level"], each["code"]), {}).setdefault(segment_label(record), each)
     lines = []
-    for (level, _), of in sorted(found.items(), key=lambda item: -LEVELS.index(item[0][0])):
+    for (level, _), of in sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0])):
         name, each = next(iter(of.items()))
         example = "" if len(of) == 1 else f" (in {name})"
         lines.append(f"{LEVEL_WORDS[level]} ({', '.join(of)}): {each['message']}{example}.")
@@ -396,9 +396,9 @@ class PolicyRows:
 
     def most(self, *names: str) -> float | None:
         """The largest probability of any action, where it is known of all policies; that of today has no weights."""
-        found = [self.largest.get(name) for name in names if name not in self.logged]
-        known = [each for each in found if each is not None]
-        return max(known) if known and len(known) == len(found) else None
+        probabilities = [self.largest.get(name) for name in names if name not in self.logged]
+        known = [each for each in probabilities if each is not None]
+        return max(known) if known and len(known) == len(probabilities) else None
 
     def _partial(self, estimate: Callable[..., Estimate], estimator: str, facts: Facts, level: float) -> Any:
         """An estimate of these rows, which lacks the policies alone."""
@@ -465,7 +465,7 @@ class PolicyRows:
         if self.weights is None:
             Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, self.facts).refuse(segments)
         number = len(segments.names) * len(leaders)
-        level, found = level_of_best(asked.level, number), []
+        level, estimated = level_of_best(asked.level, number), []
         for value, rows in segments:
             part = self.part(rows)
             more = {"leads": False, "by": segments.column, "segment": value}
@@ -477,16 +477,16 @@ class PolicyRows:
                 estimate = with_adaptive_findings(estimate, asked.made, *subject(whole))
                 estimate = estimate.with_findings(_off_everywhere(whole))
                 own = {key: whole[key] for key in _OF_POLICIES if key in whole}
-                found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
-        return found
+                estimated.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
+        return estimated
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
         """The estimate; that of few users has what rewards allow for an interval: at such levels any other misses."""
         if estimate.diagnostics.users >= THIN:
             return estimate
         found, differs = estimate.diagnostics, estimate.diagnostics.value_baseline is not None
-        known = self.facts.reward_max is not None or self.facts.reward_limit is not None
-        least, most = found.reward_min, found.reward_max if known else np.inf
+        limited = self.facts.reward_max is not None or self.facts.reward_limit is not None
+        least, most = found.reward_min, found.reward_max if limited else np.inf
         low, high = (least - most, most - least) if differs else (least, most)
         low, high = min(low, estimate.value), max(high, estimate.value)
         return replace(estimate, low=low, high=high, method="no interval: few users")
@@ -646,15 +646,15 @@ def with_refuters(
         for name in targets
         if log.others[name].any()
     }
-    written = []
+    changed = []
     for record in records:
         of_it, before = found.get(target_of(record), []), {finding["code"] for finding in record["findings"]}
         new = [finding for finding in of_it if finding.severity >= CAUTION and finding.code not in before]
         record = with_findings(record, new)
         if of_it and record["leads"] and "baseline" not in record:
             record |= {"refuters": [finding.to_dict() for finding in of_it]}
-        written.append(record)
-    return written
+        changed.append(record)
+    return changed
 
 
 def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:

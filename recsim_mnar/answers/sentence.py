@@ -215,10 +215,10 @@ def reasons(records: Sequence[Record]) -> list[Reason]:
         for each in record["findings"]:
             if each["level"] != "trust" and not (lacks(record) and each["code"] in (*_GAPS, "wide_interval")):
                 by_policy.setdefault((target_of(record), each["code"]), (record, each))
-    found: dict[tuple[str, ...], list[str]] = {}
+    labels: dict[tuple[str, ...], list[str]] = {}
     for record, each in by_policy.values():
-        found.setdefault((each["level"], each["message"], each["action"]), []).append(label(record))
-    listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in found.items()]
+        labels.setdefault((each["level"], each["message"], each["action"]), []).append(label(record))
+    listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in labels.items()]
     return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
 
 

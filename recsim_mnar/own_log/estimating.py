@@ -318,11 +318,11 @@ class _Estimating:
             question.estimators,
             self.precision,
         )
-        found = self._gathered(asked)
-        self.log.count_copies(found.copies)
+        sums_of_log = self._gathered(asked)
+        self.log.count_copies(sums_of_log.copies)
         counts, lines = self.log.counts.copy(), self.log.lines
-        if counts["duplicates"] != found.copies:  # whole rows are looked at from here on
-            found = replace(found, repeats=self._gathered(asked).repeats)
+        if counts["duplicates"] != sums_of_log.copies:  # whole rows are looked at from here on
+            sums_of_log = replace(sums_of_log, repeats=self._gathered(asked).repeats)
         of_records = Asked(
             self.names,
             question.estimators,
@@ -333,11 +333,11 @@ class _Estimating:
             self.made,
             None if self.log.reading.exact else self._off_by,
         )
-        records = taken(records_of(of_records, found.value, found.difference), self.bound)
-        sums, findings = None, found.repeats.findings()
+        records = taken(records_of(of_records, sums_of_log.value, sums_of_log.difference), self.bound)
+        sums, findings = None, sums_of_log.repeats.findings()
         if not self.log.reading.exact:
-            if found.items is not None and not self.log.some_without_action:
-                sums = replace(found.items, items=self.log.actions.names(found.items.items))
+            if sums_of_log.items is not None and not self.log.some_without_action:
+                sums = replace(sums_of_log.items, items=self.log.actions.names(sums_of_log.items.items))
             findings += [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
         records = [with_findings(record, findings) for record in records]
         records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
@@ -351,8 +351,8 @@ class _Estimating:
 
     def _said_of(self, records: Sequence[Record]) -> list[str]:
         """Which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
-        found = [finding for record in records for finding in record["findings"] if finding["code"] == "long_user"]
-        longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in found) else []
+        long = [finding for record in records for finding in record["findings"] if finding["code"] == "long_user"]
+        longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in long) else []
         return [*longest, *bound_lines(records)]
 
     def _off_by(self, name: str, **ends: Any) -> float:
@@ -648,11 +648,11 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
             f"{log.logger.number} loggers (column {log.columns['logger']}) are pooled, each row with the propensity of "
             "its own"
         )
-    found = []
+    written = []
     for record in records:
         more = [*every, *by_policy.get(target_of(record), [])]
-        found.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
-    return with_likely_faults(found, functools.partial(sums_of, log), log.columns.get("propensity") or "")
+        written.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
+    return with_likely_faults(written, functools.partial(sums_of, log), log.columns.get("propensity") or "")
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
@@ -669,21 +669,23 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
 
 def of_the_rows(counts: Counter[str]) -> list[Finding]:
     """What rows that were left out, or that repeat others, say against a log."""
-    found = []
+    findings = []
     left, unread = counts["dropped_missing"] + counts["dropped_without_target"], counts["dropped_invalid"]
     if left + unread:
         share = (left + unread) / (left + unread + counts["kept"])
         why = " or ".join(["are missing"] * bool(left) + ["cannot be read"] * bool(unread))
         severity = scaled(share, MANY_DROPPED, np.inf)
-        found.append(Finding("rows_dropped", severity, share, percent=100 * share, why=why))
+        findings.append(Finding("rows_dropped", severity, share, percent=100 * share, why=why))
     again = counts["duplicates"] - counts["dropped_duplicates"]
     if again:
         share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
         severity, case = scaled(share, MANY_DROPPED, np.inf), {"says": "chance"} if counts["by_chance"] else {}
         rows, by_chance = in_rows(again), counts["by_chance"]
-        found.append(Finding("rows_repeated", severity, share, rows=rows, repeat=repeat, by_chance=by_chance, **case))
+        findings.append(
+            Finding("rows_repeated", severity, share, rows=rows, repeat=repeat, by_chance=by_chance, **case)
+        )
     events = counts["dropped_duplicates"] * bool(counts["coincidences"])
     if events:
         share = events / (events + counts["kept"])
-        found.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, rows=in_rows(events)))
-    return found
+        findings.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, rows=in_rows(events)))
+    return findings

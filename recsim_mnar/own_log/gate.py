@@ -182,11 +182,13 @@ def answer_file(
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
     """
-    asked = [field.name for field in fields(Question) if field.name not in _OWN]
-    facts = [field.name for field in fields(Facts) if field.name not in asked] + ["precision"]
+    questions = [field.name for field in fields(Question) if field.name not in _OWN]
+    facts = [field.name for field in fields(Facts) if field.name not in questions] + ["precision"]
     for name in stated:
-        if name not in (*asked, *facts, *_READING, "weight_column"):
-            raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, [*asked, *facts, *_READING])}")
+        if name not in (*questions, *facts, *_READING, "weight_column"):
+            raise UserError(
+                f"estimate_file() has no argument {name!r}: {nearest(name, [*questions, *facts, *_READING])}"
+            )
     if (weight := stated.pop("weight_column", None)) is not None:
         columns = {**(columns or {}), "weight": weight}
     for role in columns or {}:
@@ -197,14 +199,14 @@ def answer_file(
         [targets] if isinstance(targets, str) else list(targets),
         baseline,
         stated={name: stated[name] for name in facts if name in stated},
-        **{name: stated[name] for name in asked if name in stated},
+        **{name: stated[name] for name in questions if name in stated},
     )
     reading = Reading(dict(columns or {}), **{name: stated[name] for name in _READING if name in stated})
-    found = answer_question(
+    answer = answer_question(
         path_of(path), question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
     )
-    assert found.stamp  # of the files as they were read
-    return found
+    assert answer.stamp  # of the files as they were read
+    return answer
 
 
 def answer_question(
@@ -382,9 +384,9 @@ def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
     return lines
 
 
-def _refused(require: str, found: Answer) -> Iterator[Reason]:
+def _refused(require: str, estimates: Answer) -> Iterator[Reason]:
     """A column of segments that is refused: what was required of each of them cannot be met."""
-    for refusal in found.refused:
+    for refusal in estimates.refused:
         yield Reason(f"--require {require}: {refusal}", [{**refusal.to_dict(), "contradicted": False}])
 
 

@@ -381,7 +381,7 @@ class _Ranked:
         if not target:
             have = ", ".join(OF[kind] for kind in self.logged)
             raise UserError(f"target {name!r} has no probabilities of what the log has them of: {have}")
-        found = estimate_ranking_value(
+        by_estimator = estimate_ranking_value(
             self.columns,
             target,
             level=level,
@@ -400,9 +400,9 @@ class _Ranked:
             "unit": unit + " (dcg)" * (asked.position_weights == "dcg"),
             "slate_size": self.slates.slates.size,
         }
-        found = {key: self._in_the_file(each, facts, today=today) for key, each in found.items()}
-        self.met[name, level, apart] = found
-        return found
+        by_estimator = {key: self._in_the_file(each, facts, today=today) for key, each in by_estimator.items()}
+        self.met[name, level, apart] = by_estimator
+        return by_estimator
 
     def _in_the_file(self, estimate: Estimate, facts: dict[str, object], *, today: bool) -> Estimate:
         """The estimate in the names of the file; of today's policy nothing is assumed."""

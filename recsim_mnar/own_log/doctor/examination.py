@@ -610,11 +610,11 @@ class _Patient:
         if propensity is None or not len(self.rows):
             return
         values = self.rows.numbers(propensity)
-        found = contents.propensity = Propensities.of(values)
-        self.problems += found.problems(values, propensity, self.rows.row_numbers)
-        if not found.percent:
+        facts = contents.propensity = Propensities.of(values)
+        self.problems += facts.problems(values, propensity, self.rows.row_numbers)
+        if not facts.percent:
             contents.mean_weight = self._mean_weights(values, propensity, targets)
-        if found.least == 1.0 == found.largest:
+        if facts.least == 1.0 == facts.largest:
             self._add("no_exploration")
 
     def _target(self, name: str) -> Floats:
@@ -624,12 +624,12 @@ class _Patient:
         return same_items(self.rows.ids(name), self.rows.quiet().ids(self.columns["action"]), fold=True)
 
     def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[MeanWeight]:
-        found = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]
+        weights = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]
         shown = self.contents.actions
         if shown and (self.slates is None or self.slates.main == "marginal"):
             uniform = np.full(len(propensity), 1.0 / shown)
-            found.append(mean_weight(propensity, uniform, self.user, actions=shown))
-        return _weighed(found, name, self.problems)
+            weights.append(mean_weight(propensity, uniform, self.user, actions=shown))
+        return _weighed(weights, name, self.problems)
 
     def _missing(self) -> None:
         """Count missing values by column, those with any; in the rows that the column is for."""

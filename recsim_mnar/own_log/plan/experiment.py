@@ -513,20 +513,20 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
 
 
 def _notes(totals: UserTotals, users: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
-    found = []
+    notes = []
     if given is not None and given < users:
-        found.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
+        notes.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
     if totals.users < FEW_USERS:
-        found.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")
+        notes.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")
     elif np.count_nonzero(totals.rewards) < 30:
         rewarded = int(np.count_nonzero(totals.rewards))
-        found.append(f"only {rewarded} users of the log earn anything: the range says how little that is to plan from")
+        notes.append(f"only {rewarded} users of the log earn anything: the range says how little that is to plan from")
     if users < FEW_USERS:
-        found.append(f"the interval of an A/B test needs at least {FEW_USERS} users per arm, whatever the plan says")
+        notes.append(f"the interval of an A/B test needs at least {FEW_USERS} users per arm, whatever the plan says")
     if entering is None:
-        found.append(
+        notes.append(
             undated
             or "no column of dates is recognised: name it (--time-column), or say how many users enter a day "
             "(--users-per-day); then the plan says how many days"
         )
-    return tuple(found)
+    return tuple(notes)
