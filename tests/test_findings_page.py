@@ -107,8 +107,8 @@ def codes() -> set[str]:
 
 
 def groups() -> dict[str, dict[str, dict[str, str]]]:
-    """The codes of the table, by group."""
-    return {name: codes for name, codes in texts().items() if name not in ("options", "titles")}
+    """The codes of the table that the page shows, by group."""
+    return {name: codes for name, codes in texts().items() if name not in ("options", "titles", "file")}
 
 
 def test_the_table_has_every_code_once_and_no_other():
@@ -120,6 +120,13 @@ def test_the_table_has_every_code_once_and_no_other():
             assert {"means", "page"} <= of_it.keys(), code
             kinds = {key.partition("_")[0] for key in of_it}
             assert kinds <= {"means", "rule", "page", "says", "do"}, code
+
+
+def test_what_doctor_says_of_a_file_is_said_somewhere():
+    """Those of problems, which are no findings of an estimate; a code without texts is an error where it is met."""
+    source = "".join(path.read_text() for path in sorted((CORE / "own_log").rglob("*.py")))
+    assert [code for code in texts()["file"] if f'"{code}"' not in source] == []
+    assert not {*texts()["file"]} & {code for group in groups().values() for code in group}
 
 
 def test_the_page_shows_every_group():

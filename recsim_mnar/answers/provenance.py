@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from recsim_mnar.answers.sentence import Record
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding
 from recsim_mnar.kernels.checks import level_of, whole_number
 
@@ -43,7 +44,7 @@ def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
     return [Finding("users_not_independent", CAUTION, float(lanes), lanes=lanes)]
 
 
-def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str]) -> list[Finding]:
+def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | None]) -> list[Finding]:
     """The finding of a policy that was fitted on users who judge it; empty where none is known to be.
 
     Args:
@@ -60,7 +61,7 @@ def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str]) ->
     return [Finding("trained_on_log", severity, shared / users, shared=shared, users=users)]
 
 
-def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str) -> Estimate:
+def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str | None) -> Estimate:
     """The estimate of policies, its verdict with how the log was made and what they were fitted on."""
     return estimate.with_findings([*adaptive_findings(provenance), *fitted_findings(provenance, policies)])
 
@@ -80,7 +81,7 @@ def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propen
     return least if given == [None, None] and 0.0 < least <= 1.0 else None
 
 
-def taken(records: Sequence[dict[str, Any]], least: float | None) -> list[dict[str, Any]]:
+def taken(records: Sequence[Record], least: float | None) -> list[Record]:
     """Records whose diagnostics say that this least propensity was taken from the provenance, where one was."""
     if least is None:
         return list(records)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,10 @@ from recsim_mnar.errors import UserError, printable
 from recsim_mnar.estimators import Estimate, difference, estimate_value
 from recsim_mnar.estimators.checks import mean_weight_limits
 from recsim_mnar.estimators.facts import PRECISION, Facts
+from recsim_mnar.estimators.refuters import refute
 from recsim_mnar.estimators.scores import check_name, known_to_differ
 from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS, Finding
+from recsim_mnar.estimators.verdict import CAUTION, LEVEL_WORDS, LEVELS, Finding, Verdict, written
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
 
@@ -48,7 +50,6 @@ THIN = 30
 NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
 """Codes of why a column is refused."""
 NO_VALUE = "no value"
-ADVICE = "Name a column that was known before the recommendation"
 
 
 class RefusedColumnError(UserError):
@@ -59,11 +60,16 @@ class RefusedColumnError(UserError):
         code: :data:`NOT_FIXED` or :data:`TOO_MANY`.
     """
 
-    def __init__(self, column: str, why: str = "", code: str = NOT_FIXED) -> None:
-        super().__init__(printable(f"--by {column}: {why}") if why else column, code=code)
+    def __init__(self, message: str, column: str = "", code: str = NOT_FIXED) -> None:
+        super().__init__(message, code=code)
         self.column = column
 
-    def to_dict(self) -> dict[str, Any]:
+    @staticmethod
+    def of(column: str, code: str = NOT_FIXED, **params: Any) -> RefusedColumnError:
+        """The error of a code of ``findings.toml``; ``params`` are those of its text."""
+        return RefusedColumnError(printable(f"--by {column}: {written(code, 'says', params)}"), column, code)
+
+    def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
         return {"by": self.column, "code": self.code, "message": str(self)}
 
@@ -96,14 +102,12 @@ class Segments:
         """
         used, sizes = np.unique(codes, return_counts=True)
         if used.size > MOST:
-            why = f"it has {used.size:,} values, and at most {MOST} segments can be estimated at once. Write the rare "
-            why += "ones as one value (other), or numbers as ranges; ids of users are no segments"
-            raise RefusedColumnError(column, why, TOO_MANY)
+            raise RefusedColumnError.of(column, TOO_MANY, number=used.size, most=MOST)
         order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
-        found = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
-        listed = sorted(found, key=lambda code: (code < 0, -found[code].size, code))
+        rows_of = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
+        listed = sorted(rows_of, key=lambda code: (code < 0, -rows_of[code].size, code))
         names = tuple(None if code < 0 else str(values[code]) for code in listed)
-        return Segments(column, names, tuple(found[code] for code in listed))
+        return Segments(column, names, tuple(rows_of[code] for code in listed))
 
     def where(self, value: str | None) -> str:
         """A segment, in a sentence."""
@@ -168,9 +172,8 @@ class Weights:
             for words, mean in zip(named, found, strict=True):
                 if mean is not None:
                     said, wanted = told_apart(mean, 1.0)
-                    why = f"{segments.where(value)} {words} {said} and should be {wanted}, so the column depends on "
-                    why += f"what was recommended (or the propensities there are wrong). {ADVICE}"
-                    raise RefusedColumnError(segments.column, why)
+                    params = {"where": segments.where(value), "what": words, "said": said, "wanted": wanted}
+                    raise RefusedColumnError.of(segments.column, says="weights", **params)
 
     def _refuse_outcomes(self, segments: Segments) -> None:
         """Refuse a column with a segment all of whose rows are rewarded, or none where most are."""
@@ -179,10 +182,8 @@ class Weights:
         for value, rows in segments:
             users = rows if self.users is None else np.unique(self.users.codes[rows])
             if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
-                what = "none of the {:,} rows is" if usual else "all {:,} rows are"
-                why = f"{segments.where(value)} {what.format(rows.size)} rewarded, so the column depends on what came "
-                why += f"of the recommendation. {ADVICE}"
-                raise RefusedColumnError(segments.column, why)
+                what = f"none of the {rows.size:,} rows is" if usual else f"all {rows.size:,} rows are"
+                raise RefusedColumnError.of(segments.column, says="rewards", where=segments.where(value), what=what)
 
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
@@ -241,18 +242,18 @@ def segment_lines(records: Sequence[Record]) -> list[str]:
     for compared in dict.fromkeys(subject(record) for record in records if "baseline" in record):
         of_it = [record for record in records if subject(record) == compared]
         target, other = target_of(of_it[0]), baseline_of(of_it[0])
-        found: dict[str, list[str]] = {way: [] for way in ("earns less", "looks worse")}
+        ways: dict[str, list[str]] = {way: [] for way in ("earns less", "looks worse")}
         for record in of_it:
-            found.setdefault(_said(record), []).append(segment_label(record))
-        rest = found.pop("", [])
-        words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in found.items() if which]
+            ways.setdefault(_said(record), []).append(segment_label(record))
+        rest = ways.pop("", [])
+        words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in ways.items() if which]
         if rest:
             words.append(f"cannot tell: {', '.join(rest) if len(rest) < n else f'all {n} segments'}")
         lines.append(f"By {column}: {'; '.join(words)}.")
     return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
 
 
-def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, Any]:
+def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, object]:
     """By the key ``segments`` of a leading difference the names of the segments in which it is what; else nothing.
 
     Args:
@@ -262,11 +263,11 @@ def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, Any]:
     of_it = [r for r in records if subject(r) == subject(whole)]
     if not (of_it and whole["leads"] and "baseline" in whole):
         return {}
-    found: dict[str, Any] = {"by": of_it[0]["by"], "worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
+    ways: dict[str, list[str]] = {"worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
     for record in of_it:
         way = {"": "cannot_tell", "earns less": "worse", "looks worse": "worse"}.get(_said(record), "better")
-        found["do_not_use" if record["verdict_level"] == "do_not_use" else way].append(segment_label(record))
-    return {"segments": found}
+        ways["do_not_use" if record["verdict_level"] == "do_not_use" else way].append(segment_label(record))
+    return {"segments": {"by": of_it[0]["by"], **ways}}
 
 
 def _said(record: Record) -> str:
@@ -280,13 +281,13 @@ def _said(record: Record) -> str:
 
 def segment_reasons(records: Sequence[Record]) -> list[str]:
     """The reasons to doubt segments, the gravest first: one line per reason, with the segments that it is about."""
-    found: dict[tuple[str, str], dict[str, dict[str, Any]]] = {}
+    by_reason: dict[tuple[str, str], dict[str, Record]] = {}
     for record in records:
         for each in record["findings"]:
             if each["level"] == record["verdict_level"] != "trust":
-                found.setdefault((each["level"], each["code"]), {}).setdefault(segment_label(record), each)
+                by_reason.setdefault((each["level"], each["code"]), {}).setdefault(segment_label(record), each)
     lines = []
-    for (level, _), of in sorted(found.items(), key=lambda item: -LEVELS.index(item[0][0])):
+    for (level, _), of in sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0])):
         name, each = next(iter(of.items()))
         example = "" if len(of) == 1 else f" (in {name})"
         lines.append(f"{LEVEL_WORDS[level]} ({', '.join(of)}): {each['message']}{example}.")
@@ -307,153 +308,135 @@ _CLICKS = (0.0, 1.0)
 def estimate_columns(
     log: LogColumns,
     targets: Sequence[str],
-    *,
-    baseline: str | None = None,
     estimators: Sequence[str] = ("ips", "snips"),
-    clip: float | None = None,
     level: float = 0.95,
-    interval: str = "auto",
-    models: Mapping[str, tuple[Any, Any]] | None = None,
-    missing: Mapping[str, Any] | None = None,
-    made: Mapping[str, Any] | None = None,
-    largest: Mapping[str, float] | None = None,
     segments: Segments | None = None,
     action: Ints | None = None,
-    refused: list[RefusedColumnError] | None = None,
-    facts: Facts | None = None,
-    precision: float = PRECISION,
-    weights: Any = None,
+    **of_rows: Any,
 ) -> list[Record]:
     """Estimate the value of each target policy from columns that were read and checked.
 
     Args:
-        log: with a column of ``others`` for each policy: its probability of the logged action.
-        targets: names of such columns.
-        baseline: likewise.
+        log: see :class:`PolicyRows`.
+        targets: names of columns of ``log.others``.
         estimators: as :func:`recsim_mnar.own_log.estimating.estimate_file`.
-        clip: likewise.
         level: likewise.
-        interval: likewise.
-        models: by policy, its reward model's value (n,) of the logged action and its mean (n,); where some policies
-            have one, those without get no estimate that needs it.
-        missing: by policy, its mass (n,) where the logging probability is 0.
-        made: provenance of the log.
-        largest: by policy, its largest probability of any action, where all of them are known.
         segments: whose estimates are added.
         action: (n,) numbers of the items shown, by which segments are checked.
-        refused: takes the error of a column of segments that is refused, in place of raising it.
-        facts: of the log.
-        precision: half the interval over the value up to which a value is trusted.
-        weights: (n,) how many rows each row stands for.
+        **of_rows: further fields of :class:`PolicyRows`.
 
     Returns:
         As :func:`recsim_mnar.own_log.estimating.estimate_file`.
 
     Raises:
-        UserError: as :func:`recsim_mnar.estimators.estimate_value`.
+        UserError: as :func:`recsim_mnar.estimators.estimate_value`; also for segments that are refused.
     """
-    policies = targets if baseline is None or baseline in targets else [*targets, baseline]
-    # The policy that logged the rows takes nothing that it cannot take.
-    today = [name for name in policies if log.others[name] is log.propensity]
-    missing = {**{name: np.zeros(len(log.reward)) for name in today}, **(missing or {})}
-    rows = _Rows(
-        log, baseline, today, models or {}, missing, largest or {}, facts or Facts(), clip, precision, weights, interval
-    )
-
-    def off_by(name: str, **ends: Any) -> float:
-        rows_per_row = 1.0 if weights is None else weights
-        return weight_tolerance(log.reward, log.propensity, log.others[name] * rows_per_row, **ends)
-
-    compared = [] if baseline is None else [name for name in targets if name != baseline]
-    asked = Asked(policies, estimators, level, baseline, compared, set(today), made or {}, off_by)
+    rows = PolicyRows(log, **of_rows)
+    asked = rows.question(targets, estimators, level)
     records = records_of(asked, rows.value, rows.apart)
-    try:
-        return records if segments is None else records + rows.by_segment(segments, action, asked, records)
-    except RefusedColumnError as error:
-        if refused is None:
-            raise
-        refused.append(error)
-        return records
+    return records if segments is None else records + rows.by_segment(segments, action, asked, records)
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows to be asked for estimates, as :func:`estimate_columns`.
+class PolicyRows:
+    """Rows to be asked for estimates of policies.
 
     Attributes:
-        log: their columns.
+        log: their columns; ``others`` has one for each policy, its probability of the logged action.
         baseline: the policy that others are compared with.
-        today: names of the policy that logged them.
-        models: reward models by policy.
-        missing: mass by policy.
-        largest: probability by policy.
+        models: by policy, its reward model's value (n,) of the logged action and its mean (n,); where some policies
+            have one, those without get no estimate that needs it.
+        missing: by policy, its mass (n,) where the logging probability is 0.
+        made: provenance of the log.
+        largest: by policy, its largest probability of any action, where all of them are known.
         facts: of the log.
         clip: of the clipped estimators.
-        precision: of values.
+        precision: half the interval over the value up to which a value is trusted.
         weights: (n,) how many rows each row stands for, or None.
         interval: of values.
+        today: names of the policy that logged them; None to find those whose column is that of the propensities.
     """
 
     log: LogColumns
-    baseline: str | None
-    today: Collection[str]
-    models: Mapping[str, tuple[Any, Any]]
-    missing: Mapping[str, Any]
-    largest: Mapping[str, float]
-    facts: Facts
-    clip: float | None
-    precision: float
-    weights: Any
-    interval: str
+    baseline: str | None = None
+    models: Mapping[str, tuple[Any, Any]] = field(default_factory=dict)
+    missing: Mapping[str, Any] = field(default_factory=dict)
+    made: Mapping[str, Any] = field(default_factory=dict)
+    largest: Mapping[str, float] = field(default_factory=dict)
+    facts: Facts = field(default_factory=Facts)
+    clip: float | None = None
+    precision: float = PRECISION
+    weights: Any = None
+    interval: str = "auto"
+    today: Collection[str] | None = None
+
+    @cached_property
+    def logged(self) -> frozenset[str]:
+        """Names of the policy that logged the rows."""
+        if self.today is not None:
+            return frozenset(self.today)
+        return frozenset(name for name, values in self.log.others.items() if values is self.log.propensity)
+
+    def question(self, targets: Sequence[str], estimators: Sequence[str], level: float) -> Asked:
+        """The question for the values of policies, and for their differences from the baseline."""
+        policies = targets if self.baseline is None or self.baseline in targets else [*targets, self.baseline]
+        compared = [] if self.baseline is None else [name for name in targets if name != self.baseline]
+        return Asked(policies, estimators, level, self.baseline, compared, self.logged, self.made, self._off_by)
+
+    def _off_by(self, name: str, **ends: Any) -> float:
+        """The tolerance of a policy by its rows."""
+        target = self.log.others[name] * (1.0 if self.weights is None else self.weights)
+        return weight_tolerance(self.log.reward, self.log.propensity, target, **ends)
+
+    def _gap(self, name: str) -> Any:
+        """(n,) a policy's missing mass, or None; the one that logged the rows takes nothing that it cannot take."""
+        return self.missing.get(name, np.zeros(len(self.log.reward)) if name in self.logged else None)
 
     def most(self, *names: str) -> float | None:
         """The largest probability of any action, where it is known of all policies; that of today has no weights."""
-        found = [self.largest.get(name) for name in names if name not in self.today]
-        known = [each for each in found if each is not None]
-        return max(known) if known and len(known) == len(found) else None
+        probabilities = [self.largest.get(name) for name in names if name not in self.logged]
+        known = [each for each in probabilities if each is not None]
+        return max(known) if known and len(known) == len(probabilities) else None
 
-    def asked(self, estimator: str, facts: Facts, level: float) -> dict[str, Any]:
-        """What values and differences are given alike."""
-        weights = self.weights if estimator in known_to_differ() else None
-        return {
-            "cluster": self.log.cluster,
-            "weights": weights,
-            "facts": facts,
-            "estimator": estimator,
-            "clip": self.clip,
-            "level": level,
-        }
+    def _partial(self, estimate: Callable[..., Estimate], estimator: str, facts: Facts, level: float) -> Any:
+        """An estimate of these rows, which lacks the policies alone."""
+        return functools.partial(
+            estimate,
+            self.log.reward,
+            self.log.propensity,
+            cluster=self.log.cluster,
+            weights=self.weights if estimator in known_to_differ() else None,
+            facts=facts,
+            estimator=estimator,
+            clip=self.clip,
+            level=level,
+        )
 
     def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
         """The estimate of a policy; None where it needs a reward model that only others have."""
-        log, needs = self.log, check_name(estimator).needs
+        needs = check_name(estimator).needs
         if needs and self.models and name not in self.models:
             return None
-        facts = replace(self.facts, unsupported=self.missing.get(name), target_max=self.most(name))
-        return estimate_value(
-            log.reward,
-            log.propensity,
-            log.others[name],
-            model=self.models.get(name) if needs else None,
-            interval=self.interval,
-            precision=self.precision,
-            **self.asked(estimator, facts, level),
-        )
+        facts = replace(self.facts, unsupported=self._gap(name), target_max=self.most(name))
+        ask = self._partial(estimate_value, estimator, facts, level)
+        model = self.models.get(name) if needs else None
+        found: Estimate = ask(self.log.others[name], model=model, interval=self.interval, precision=self.precision)
+        return found
 
     def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of a policy's difference from the baseline."""
-        log, missing = self.log, self.missing
         assert self.baseline is not None
         facts = replace(
             self.facts,
-            unsupported=missing.get(name),
-            baseline_unsupported=missing.get(self.baseline),
+            unsupported=self._gap(name),
+            baseline_unsupported=self._gap(self.baseline),
             target_max=self.most(name, self.baseline),
         )
-        asked = self.asked(estimator, facts, level)
-        return difference(log.reward, log.propensity, log.others[name], log.others[self.baseline], **asked)
+        ask = self._partial(difference, estimator, facts, level)
+        found: Estimate = ask(self.log.others[name], self.log.others[self.baseline])
+        return found
 
-    def part(self, rows: Ints) -> _Rows:
+    def part(self, rows: Ints) -> PolicyRows:
         """Some of the rows."""
         log, facts, numbers = self.log, self.facts, np.asarray(self.log.numbers)[rows]
         others = {name: values[rows] for name, values in log.others.items()}
@@ -466,19 +449,21 @@ class _Rows:
             most = _CLICKS[1] if facts.reward_max is None else facts.reward_max
             facts = replace(facts, reward_min=least, reward_max=most)
         missing = {name: values[rows] for name, values in self.missing.items()}
-        more = {"facts": facts, "weights": _at(self.weights, rows)}
-        return replace(self, log=columns, models=models, missing=missing, **more)
+        weights = _at(self.weights, rows)
+        return replace(
+            self, log=columns, models=models, missing=missing, facts=facts, weights=weights, today=self.logged
+        )
 
     def by_segment(
         self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
     ) -> list[Record]:
         """The leading estimates of each segment, whose intervals hold all at once at the level that is asked for."""
         log, leaders = self.log, [record for record in records if record["leads"]]
-        targets = {name: log.others[name] for name in asked.policies if name not in self.today}
+        targets = {name: log.others[name] for name in asked.policies if name not in self.logged}
         if self.weights is None:
             Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, self.facts).refuse(segments)
         number = len(segments.names) * len(leaders)
-        level, found = level_of_best(asked.level, number), []
+        level, estimated = level_of_best(asked.level, number), []
         for value, rows in segments:
             part = self.part(rows)
             more = {"leads": False, "by": segments.column, "segment": value}
@@ -487,19 +472,19 @@ class _Rows:
                 name = target_of(whole)
                 estimate = (part.apart if "baseline" in whole else part.value)(name, whole["estimator"], level=level)
                 assert estimate is not None
-                names = [each for each in subject(whole) if each is not None]
-                estimate = with_adaptive_findings(estimate, asked.made, *names).with_findings(_off_everywhere(whole))
+                estimate = with_adaptive_findings(estimate, asked.made, *subject(whole))
+                estimate = estimate.with_findings(_off_everywhere(whole))
                 own = {key: whole[key] for key in _OF_POLICIES if key in whole}
-                found.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
-        return found
+                estimated.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
+        return estimated
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
         """The estimate; that of few users has what rewards allow for an interval: at such levels any other misses."""
         if estimate.diagnostics.users >= THIN:
             return estimate
         found, differs = estimate.diagnostics, estimate.diagnostics.value_baseline is not None
-        known = self.facts.reward_max is not None or self.facts.reward_limit is not None
-        least, most = found.reward_min, found.reward_max if known else np.inf
+        limited = self.facts.reward_max is not None or self.facts.reward_limit is not None
+        least, most = found.reward_min, found.reward_max if limited else np.inf
         low, high = (least - most, most - least) if differs else (least, most)
         low, high = min(low, estimate.value), max(high, estimate.value)
         return replace(estimate, low=low, high=high, method="no interval: few users")
@@ -558,7 +543,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
                 continue
             of_it = {} if other is None else {"baseline": other, "baseline_kind": "policy"}
             called = name if other is None else f"{name} - {other}"
-            estimate = with_adaptive_findings(estimate, asked.made, *(n for n in (name, other) if n is not None))
+            estimate = with_adaptive_findings(estimate, asked.made, name, other)
             today = (other or name) in asked.today
             of_it |= {"baseline_kind": kind_of_log(estimate.numbers())} if today else {}
             role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
@@ -570,7 +555,7 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
         at = level_of_best(asked.level, number)
         estimate = again[best["policy"], best.get("baseline")](best["estimator"], level=at)
         assert estimate is not None
-        estimate = with_adaptive_findings(estimate, asked.made, *(name for name in subject(best) if name is not None))
+        estimate = with_adaptive_findings(estimate, asked.made, *subject(best))
         ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
         best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
     return records
@@ -578,8 +563,8 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
 
 def _off_everywhere(whole: Record) -> list[Finding]:
     """What proves the propensities of the whole log wrong, and so those of each segment."""
-    found = [each for each in whole["findings"] if each["code"] == "propensities" and each["level"] != "trust"]
-    return [Finding.from_dict(each) for each in found]
+    findings = [Finding.from_dict(finding) for finding in whole["findings"]]
+    return [finding for finding in findings if finding.code == "propensities" and finding.level != "trust"]
 
 
 def _answers(estimator: str, baseline: str | None, differing: Collection[str]) -> bool:
@@ -634,3 +619,54 @@ def _record(policy: str, estimate: Estimate) -> Record:
         **estimate.verdict.to_dict(),
         "diagnostics": estimate.numbers(),
     }
+
+
+# ------------------------------------------------------------------------------------------------------------- refuters
+
+
+def with_refuters(
+    records: Sequence[Record], targets: Sequence[str], log: LogColumns, least: float | None = None, **shown: Any
+) -> list[Record]:
+    """The records, each target's leading value with ``refuters``, and verdicts with what they found.
+
+    Args:
+        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
+        targets: names; one that takes none of the logged actions is left out.
+        log: the rows behind them.
+        least: no item has a smaller propensity in any row, where the log's provenance says so.
+        **shown: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
+            before the item was chosen (``context``), and numbers that grow with ``time``.
+    """
+    users = None if log.cluster is None else log.cluster.codes
+    known = {"cluster": users, "complete": least is not None, "propensity_min": least, **shown}
+    found = {
+        name: refute(log.reward, log.propensity, log.others[name], **known)
+        for name in targets
+        if log.others[name].any()
+    }
+    changed = []
+    for record in records:
+        of_it, before = found.get(target_of(record), []), {finding["code"] for finding in record["findings"]}
+        new = [finding for finding in of_it if finding.severity >= CAUTION and finding.code not in before]
+        record = with_findings(record, new)
+        if of_it and record["leads"] and "baseline" not in record:
+            record |= {"refuters": [finding.to_dict() for finding in of_it]}
+        changed.append(record)
+    return changed
+
+
+def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
+    """A record with further findings in its verdict; ``first``: before others of their level."""
+    before = [Finding.from_dict(finding) for finding in record["findings"]]
+    return record | Verdict(record["verdict_level"], [*findings, *before] if first else [*before, *findings]).to_dict()
+
+
+def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Outcome of the refuters, one line per policy; their findings are among the reasons."""
+    lines = []
+    for record in records:
+        if "refuters" in record:
+            alarms = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
+            found = f"{', '.join(dict.fromkeys(alarms))} found something" if alarms else "none found anything"
+            lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {found}")
+    return lines

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -112,7 +113,7 @@ def covered_share(record: Record) -> float:
     facts = record["diagnostics"]
     if "identified_share" in facts:
         return float(facts["identified_share"])
-    gaps = [each for each in record["findings"] if each["code"] in _GAPS]
+    gaps = [finding for finding in record["findings"] if finding["code"] in _GAPS]
     if not gaps:
         return 1.0
     return 0.0 if any(each["code"] == "no_support" for each in gaps) else 1.0 - float(gaps[0]["number"])
@@ -133,7 +134,7 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
         # Limits as wide as rewards are say nothing in a table: `identified` has them in words.
         return "not covered" if differs else f"covers {100.0 * covered_share(record):.2g} %", "-"
     # The value of a proved bias is not one to show: its limits are.
-    if any(each["code"] == "bias_proved" for each in record["findings"]) and not low < value < high:
+    if any(finding["code"] == "bias_proved" for finding in record["findings"]) and not low < value < high:
         return (f"at least {write(low)}" if value <= low else f"at most {write(high)}"), interval
     return write(value), interval
 
@@ -204,20 +205,20 @@ class Reason:
 
 
 def reasons(records: Sequence[Record]) -> list[Reason]:
-    """The reasons to doubt estimates, the gravest first, each once.
+    """The reasons to doubt estimates, the gravestt first, each once.
 
     A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
     that the log does not cover :func:`identified` says it.
     """
-    by_policy: dict[tuple[str, str], tuple[Record, dict[str, Any]]] = {}
+    by_policy: dict[tuple[str, str], tuple[Record, Record]] = {}
     for record in records:
         for each in record["findings"]:
             if each["level"] != "trust" and not (lacks(record) and each["code"] in (*_GAPS, "wide_interval")):
                 by_policy.setdefault((target_of(record), each["code"]), (record, each))
-    found: dict[tuple[str, ...], list[str]] = {}
+    labels: dict[tuple[str, ...], list[str]] = {}
     for record, each in by_policy.values():
-        found.setdefault((each["level"], each["message"], each["action"]), []).append(label(record))
-    listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in found.items()]
+        labels.setdefault((each["level"], each["message"], each["action"]), []).append(label(record))
+    listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in labels.items()]
     return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
 
 
@@ -389,10 +390,10 @@ class Sentence:
     action: str
     text: str
     rests: str
-    segments: dict[str, Any] | None = None
+    segments: Mapping[str, Any] | None = None
     baseline_kind: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
         return asdict(self)
 
@@ -436,64 +437,24 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
         records: of :func:`recsim_mnar.own_log.estimating.estimate_file`, at least one.
     """
     best = best_record(records)
-    if best is None:
-        first = candidates(records)[0]
-        lacking = _uncovered(first, records)[0]
-        for each in (each for each in lacking["findings"] if each["code"] == "target_knows"):  # and so its mass is off
-            text = f"Do not judge {target_of(first)} by this log: {each['message']}."
-            return _sentence(first, "do_not_use", text, "do_not_use", each["action"])
-        action = next((each["action"] for each in lacking["findings"] if each["code"] in _PROVED), EXPLORE)
-        text = identified(lacking, Amounts.of(records))
-        return _sentence(first, "not_covered", text, "do_not_use", action)
-    if "baseline" in best:
-        return _of_difference(best, records)
-    return _unusable(best) or _of_value(best, records)
-
-
-def _sentence(
-    record: Record, answer: str, text: str, sure: str, action: str, shares: tuple[float, ...] | None = None
-) -> Sentence:
-    """The sentence of a record; ``shares`` are the change and its interval over the baseline."""
-    assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
-    tolerance = unless(record) if answer != "cannot_tell" else ""
-    rests = f"{RESTS}{tolerance}" if assumed else ""
-    if shares is not None and is_of_slates(record):  # of a proved bias the limits are what is known
-        shares = (min(max(shares[0], shares[1]), shares[2]), *shares[1:])
-    change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
-    segments = record.get("segments")
-    if segments is not None and segments["worse"]:
-        than = f" than {baseline_of(record)}"
-        text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
-    level, baseline, kind = _limits(record)["level"], record.get("baseline"), record.get("baseline_kind")
-    text = f"{text} {_NO_SYSTEM}" if kind == "random" and assumed else text
-    text = f"{text} Next: {action}."
-    found = answer, target_of(record), baseline, change, low, high, level, sure, action, text, rests, segments
-    return Sentence(*found, None if baseline is None else kind)
+    if best is not None:
+        judged = _Judged(best, records)
+        return judged.difference() if "baseline" in best else judged.value()
+    first = candidates(records)[0]
+    judged, lacking = _Judged(first, records), _uncovered(first, records)[0]
+    by_code = {finding["code"]: finding for finding in reversed(lacking["findings"])}
+    if "target_knows" in by_code:  # and so its mass is off
+        knows = by_code["target_knows"]
+        text = f"Do not judge {target_of(first)} by this log: {knows['message']}."
+        return judged.sentence("do_not_use", text, knows["action"], sure="do_not_use")
+    action = next((finding["action"] for finding in lacking["findings"] if finding["code"] in _PROVED), EXPLORE)
+    return judged.sentence("not_covered", identified(lacking, Amounts.of(records)), action, sure="do_not_use")
 
 
 def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
     """Values of the record's policies with too much missing mass."""
     names = subject(record)
     return [r for r in records if r["leads"] and "baseline" not in r and r["policy"] in names and lacks(r)]
-
-
-def _limits(record: Record) -> dict[str, Any]:
-    """Level and ends of a record's interval, corrected for the choice of the best where it was one."""
-    return record.get("best_of") or record
-
-
-def _level(record: Record) -> str:
-    return f"{100.0 * _limits(record)['level']:.4g} % interval"
-
-
-def _sure(record: Record) -> str:
-    return max(record["verdict_level"], _limits(record)["verdict_level"], key=LEVELS.index)
-
-
-def _doubts(record: Record, sure: str) -> list[dict[str, Any]]:
-    """The findings that determine the verdict, each code once."""
-    found = [each for each in (*record["findings"], *_limits(record)["findings"]) if each["level"] == sure]
-    return list({each["code"]: each for each in reversed(found)}.values())[::-1]
 
 
 def is_of_slates(record: Record) -> bool:
@@ -507,163 +468,225 @@ def within_limits(record: Record) -> Record:
     return {**record, "value": value} if is_of_slates(record) else record
 
 
-def _of_slates(doubts: Sequence[Mapping[str, Any]]) -> str:
-    """The first doubt, and how many there are besides; what is assumed of users has a line of its own."""
-    first, more = doubts[0], len(doubts) - 1
-    said = _OF_USERS.get(first["code"], first["message"])
-    return f"{said} (and {more} more doubt{'s' * (more > 1)})" if more else str(said)
+@dataclass(frozen=True)
+class _Judged:
+    """A record as an answer judges it: the best of several policies by what is corrected for the choice.
 
-
-def _because(record: Record, sure: str) -> str:
-    """The doubts; where the record's own verdict is better than that of the best of k, why."""
-    doubts = _doubts(record, sure)
-    said = _of_slates(doubts) if is_of_slates(record) else "; ".join(each["message"] for each in doubts)
-    own = record["verdict_level"]
-    if own == sure:
-        return said
-    chosen, alone = record["best_of"], f"at {100.0 * record['level']:.4g} %, as in its row, the verdict is"
-    judged = f"the best of {chosen['policies']} is judged at {100.0 * chosen['level']:.4g} %"
-    return f"{said} ({judged}; {alone} {LEVEL_WORDS[own]})"
-
-
-def _next(record: Record, sure: str, trusted: str) -> str:
-    """What to do next: against the first doubt, or what a trusted estimate suggests."""
-    doubts = [] if sure == "trust" else _doubts(record, sure)
-    return str(doubts[0]["action"]) if doubts else trusted
-
-
-def _who(record: Record) -> str:
-    """The policy, and the number of policies it was chosen from."""
-    name = label(record) if "baseline" not in record else target_of(record)
-    chosen = record.get("best_of")
-    return name if chosen is None else f"{name}, the largest usable estimate of {chosen['policies']} policies,"
-
-
-def _unusable(record: Record, against: str = "") -> Sentence | None:
-    """Sentence for an estimate that must not be used; None for others."""
-    sure = _sure(record)
-    if sure != "do_not_use":
-        return None
-    action = _next(record, sure, "log more rows")
-    if any(each["code"] == "no_reward" for each in _doubts(record, sure)):
-        text = f"No reward is in the log, so it says nothing of what {target_of(record)} earns{against}."
-        return _sentence(record, "no_reward", text, sure, action)
-    text = f"Do not judge {target_of(record)}{against} by this log: {_because(record, sure)}."
-    return _sentence(record, "do_not_use", text, sure, action)
-
-
-def _of_value(record: Record, records: Sequence[Record]) -> Sentence:
-    """Sentence for a policy without a comparison."""
-    amounts, sure, limits = Amounts.of(records), _sure(record), _limits(record)
-    span = amounts.span(limits["low"], limits["high"])
-    earns = "earns" if sure == "trust" else "is estimated to earn"
-    unit = f"per {record['diagnostics']['unit']}" if "unit" in record["diagnostics"] else "a decision"
-    value = amounts.one(record["value"])
-    if is_of_slates(record):
-        value = cells({**record, "low": limits["low"], "high": limits["high"]}, amounts)[0]
-    text = f"{_who(record)} {earns} {value} {unit} ({_level(record)} {span})"
-    text += "." if sure == "trust" else f", but: {_because(record, sure)}."
-    own = "compare a new policy with it (--target COLUMN --baseline today)"
-    against = f"compare it with {TODAY} (--baseline today)"
-    if kind_of_log(record["diagnostics"]) == "random":
-        against = "compare it with the system in production (--baseline COLUMN): the rows were drawn at random"
-    against = own if record.get("today") else against
-    action = _next(record, sure, against)
-    return _sentence(record, "value", text, sure, action)
-
-
-def _of_difference(record: Record, records: Sequence[Record]) -> Sentence:
-    """Sentence for a policy compared with another one."""
-    other, limits, sure = baseline_of(record), _limits(record), _sure(record)
-    unusable = _unusable(record, f" against {other}")
-    if unusable is not None:
-        return unusable
-    if SAME in record["method"]:
-        text = f"{target_of(record)} and {other} are the same policy on every row of the log."
-        return _sentence(record, "same_policy", text, sure, "compare a policy that differs")
-    shares, who, amounts = _shares(record, records), _who(record), Amounts.of(records)
-    random = record.get("baseline_kind") == "random"
-    if limits["low"] > 0.0 or limits["high"] < 0.0:
-        better = limits["low"] > 0.0
-        answer, more = ("better", "more") if better else ("worse", "less")
-        change, span = _sizes(record, 1.0 if better else -1.0, shares, amounts)
-        if sure == "trust":
-            text = f"{who} earns {change} {more} than {other} ({_level(record)} {span} {more})."
-        else:
-            text = f"{who} looks {answer} than {other}, by {change} ({_level(record)} {span})"
-            text += f", but: {_because(record, sure)}."
-            answer = f"looks_{answer}"
-        action = _next(record, sure, _launch(record, better=better, random=random))
-        return _sentence(record, answer, text, sure, action, shares)
-    ends = (max(-limits["low"], 0.0), max(limits["high"], 0.0))
-    if shares is None:
-        less, more = (amounts.size(end) for end in ends)
-    else:
-        less, more = (f"{per_cent(max(end, 0.0))} %" for end in (-shares[1], shares[2]))
-    text = f"The log cannot show whether {who} earns more than {other}: from {less} less to {more} more "
-    text += f"({_level(record)})."
-    action = _next(record, sure, _more_of(record))
-    return _sentence(record, "cannot_tell", text, sure, action, shares)
-
-
-def _launch(record: Record, *, better: bool, random: bool) -> str:
-    """What a trusted difference suggests."""
-    if not better:
-        return "do not take it" if random else f"keep {baseline_of(record)}"
-    if random:
-        return _AGAINST_A_SYSTEM
-    if record.get("segments", {}).get("worse"):
-        return "try it in an A/B test of the others, or look there first"
-    return "try it in an A/B test"
-
-
-def _more_of(record: Record) -> str:
-    """How much larger a log has to be for an interval of a difference of this size to exclude 0."""
-    unit = "users" if record["diagnostics"].get("clustered") else "rows"
-    half, size = (_limits(record)["high"] - _limits(record)["low"]) / 2.0, abs(record["value"])
-    times = (half / size) ** 2 if size > 0.0 else math.inf
-    more = f"about {max(math.ceil(times), 2):,} times as many" if times < 1000.0 else "far more"
-    return f"log {more} {unit} to tell a difference of this size"
-
-
-def _shares(record: Record, records: Sequence[Record]) -> tuple[float, float, float] | None:
-    """The change and its interval as shares of the baseline's value; None where that is not above 0.
-
-    Today's value is the mean reward of the log, and is taken as exact. For rewards of 0 and 1 and independent rows
-    that makes the interval no narrower than it must be: Cov(D, B) = D / n and Var(B) = B / n to first order, so
-    the ratio R = D / B has variance (Var(D) - B R^2 / n) / B^2. Of another baseline the worse end of its interval
-    counts.
+    Attributes:
+        record: the record.
+        records: all of the answer.
     """
-    limits, base = _limits(record), record["diagnostics"].get("value_baseline", 0.0)
-    least = most = base
-    if not record["today"]:
-        of_it = next(r for r in records if r["leads"] and r["policy"] == record["baseline"])
-        least, most = of_it["low"], of_it["high"]
-    low, high = limits["low"], limits["high"]
-    if not (0.0 < least <= base <= most < math.inf and math.isfinite(low) and math.isfinite(high)):
-        return None
-    return record["value"] / base, low / (most if low > 0.0 else least), high / (least if high > 0.0 else most)
 
+    record: Record
+    records: Sequence[Record]
 
-def _sizes(record: Record, sign: float, shares: tuple[float, ...] | None, amounts: Amounts) -> tuple[str, str]:
-    """The change and its interval, without their sign."""
-    if shares is not None:
-        change, *ends = (sign * each for each in shares)
-        size, span = f"{per_cent(change)} %", f"{per_cent(min(ends))} to {per_cent(max(ends))} %"
-    else:
-        change, *ends = (sign * each for each in (record["value"], *(_limits(record)[end] for end in ("low", "high"))))
-        size, span = amounts.size(change), amounts.span(min(ends), max(ends), " points")
-    if is_of_slates(record) and not min(ends) <= change <= max(ends):  # a proved bias: its limits are what is known
-        nearest = min(ends) if change < min(ends) else max(ends)
-        size = f"{per_cent(nearest)} %" if shares is not None else amounts.size(nearest)
-        size = f"at {'least' if nearest == min(ends) else 'most'} {size}"
-    return size, span
+    @cached_property
+    def limits(self) -> Record:
+        """The verdict, the level and the ends of the interval that count."""
+        return self.record.get("best_of") or self.record
+
+    @cached_property
+    def ends(self) -> tuple[float, float]:
+        """Of the interval."""
+        return self.limits["low"], self.limits["high"]
+
+    @property
+    def interval(self) -> str:
+        """Its level, in words."""
+        return f"{100.0 * self.limits['level']:.4g} % interval"
+
+    @cached_property
+    def sure(self) -> str:
+        """The worse one of both verdicts."""
+        return max(self.record["verdict_level"], self.limits["verdict_level"], key=LEVELS.index)
+
+    @cached_property
+    def doubts(self) -> list[Record]:
+        """The findings that determine the verdict, each code once."""
+        every = (*self.record["findings"], *self.limits["findings"])
+        gravest = [finding for finding in reversed(every) if finding["level"] == self.sure]
+        return list({finding["code"]: finding for finding in gravest}.values())[::-1]
+
+    @cached_property
+    def amounts(self) -> Amounts:
+        """How amounts are written."""
+        return Amounts.of(self.records)
+
+    @property
+    def who(self) -> str:
+        """The policy, and the number of policies it was chosen from."""
+        name = target_of(self.record) if "baseline" in self.record else label(self.record)
+        chosen = self.record.get("best_of")
+        return name if chosen is None else f"{name}, the largest usable estimate of {chosen['policies']} policies,"
+
+    @property
+    def because(self) -> str:
+        """The doubts; where the record's own verdict is better than that of the best of k, why."""
+        own, doubts = self.record["verdict_level"], "; ".join(finding["message"] for finding in self.doubts)
+        if is_of_slates(self.record):  # what is assumed of users has a line of its own
+            first, more = self.doubts[0], len(self.doubts) - 1
+            doubts = str(_OF_USERS.get(first["code"], first["message"]))
+            doubts += f" (and {more} more doubt{'s' * (more > 1)})" if more else ""
+        if own == self.sure:
+            return doubts
+        chosen, alone = (
+            self.record["best_of"],
+            f"at {100.0 * self.record['level']:.4g} %, as in its row, the verdict is",
+        )
+        judged = f"the best of {chosen['policies']} is judged at {100.0 * chosen['level']:.4g} %"
+        return f"{doubts} ({judged}; {alone} {LEVEL_WORDS[own]})"
+
+    def next(self, trusted: str) -> str:
+        """What to do next: against the first doubt, or what a trusted estimate suggests."""
+        return trusted if self.sure == "trust" or not self.doubts else str(self.doubts[0]["action"])
+
+    def sentence(
+        self, answer: str, text: str, action: str, sure: str = "", shares: tuple[float, ...] | None = None
+    ) -> Sentence:
+        """The sentence of the record; ``shares`` are the change and its interval over the baseline."""
+        record, segments = self.record, self.record.get("segments")
+        assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
+        tolerance = unless(record) if answer != "cannot_tell" else ""
+        if shares is not None and is_of_slates(record):  # of a proved bias the limits are what is known
+            shares = (min(max(shares[0], shares[1]), shares[2]), *shares[1:])
+        change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
+        if segments is not None and segments["worse"]:
+            than = f" than {baseline_of(record)}"
+            text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
+        baseline, kind = record.get("baseline"), record.get("baseline_kind")
+        text += f" {_NO_SYSTEM}" if kind == "random" and assumed else ""
+        return Sentence(
+            answer,
+            target_of(record),
+            baseline,
+            change,
+            low,
+            high,
+            self.limits["level"],
+            sure or self.sure,
+            action,
+            f"{text} Next: {action}.",
+            f"{RESTS}{tolerance}" if assumed else "",
+            segments,
+            None if baseline is None else kind,
+        )
+
+    def unusable(self, against: str = "") -> Sentence:
+        """Sentence for an estimate that must not be used."""
+        action, target = self.next("log more rows"), target_of(self.record)
+        if any(finding["code"] == "no_reward" for finding in self.doubts):
+            text = f"No reward is in the log, so it says nothing of what {target} earns{against}."
+            return self.sentence("no_reward", text, action)
+        return self.sentence("do_not_use", f"Do not judge {target}{against} by this log: {self.because}.", action)
+
+    def value(self) -> Sentence:
+        """Sentence for a policy without a comparison."""
+        record, amounts, trusted = self.record, self.amounts, self.sure == "trust"
+        if self.sure == "do_not_use":
+            return self.unusable()
+        unit = f"per {record['diagnostics']['unit']}" if "unit" in record["diagnostics"] else "a decision"
+        amount = amounts.one(record["value"])
+        if is_of_slates(record):
+            low, high = self.ends
+            amount = cells({**record, "low": low, "high": high}, amounts)[0]
+        earns = "earns" if trusted else "is estimated to earn"
+        text = f"{self.who} {earns} {amount} {unit} ({self.interval} {amounts.span(*self.ends)})"
+        text += "." if trusted else f", but: {self.because}."
+        action = f"compare it with {TODAY} (--baseline today)"
+        if record.get("today"):
+            action = "compare a new policy with it (--target COLUMN --baseline today)"
+        elif kind_of_log(record["diagnostics"]) == "random":
+            action = "compare it with the system in production (--baseline COLUMN): the rows were drawn at random"
+        return self.sentence("value", text, self.next(action))
+
+    def difference(self) -> Sentence:
+        """Sentence for a policy compared with another one."""
+        record, other, (low, high) = self.record, baseline_of(self.record), self.ends
+        if self.sure == "do_not_use":
+            return self.unusable(f" against {other}")
+        if SAME in record["method"]:
+            text = f"{target_of(record)} and {other} are the same policy on every row of the log."
+            return self.sentence("same_policy", text, self.next("compare a policy that differs"))
+        if low <= 0.0 <= high:
+            return self._cannot_tell(other)
+        better = low > 0.0
+        answer, more = ("better", "more") if better else ("worse", "less")
+        change, span = self._sizes(1.0 if better else -1.0)
+        if self.sure == "trust":
+            text = f"{self.who} earns {change} {more} than {other} ({self.interval} {span} {more})."
+        else:
+            text = f"{self.who} looks {answer} than {other}, by {change} ({self.interval} {span})"
+            text += f", but: {self.because}."
+            answer = f"looks_{answer}"
+        return self.sentence(answer, text, self.next(self._launch(better=better)), shares=self.shares)
+
+    def _cannot_tell(self, other: str) -> Sentence:
+        low, high = self.ends
+        less, more = (self.amounts.size(end) for end in (max(-low, 0.0), max(high, 0.0)))
+        if self.shares is not None:
+            less, more = (f"{per_cent(max(end, 0.0))} %" for end in (-self.shares[1], self.shares[2]))
+        text = f"The log cannot show whether {self.who} earns more than {other}: from {less} less to {more} more "
+        text += f"({self.interval})."
+        return self.sentence("cannot_tell", text, self.next(self._more()), shares=self.shares)
+
+    def _launch(self, *, better: bool) -> str:
+        """What a trusted difference suggests."""
+        random = self.record.get("baseline_kind") == "random"
+        if not better:
+            return "do not take it" if random else f"keep {baseline_of(self.record)}"
+        if random:
+            return _AGAINST_A_SYSTEM
+        if self.record.get("segments", {}).get("worse"):
+            return "try it in an A/B test of the others, or look there first"
+        return "try it in an A/B test"
+
+    def _more(self) -> str:
+        """How much larger a log has to be for an interval of a difference of this size to exclude 0."""
+        unit = "users" if self.record["diagnostics"].get("clustered") else "rows"
+        low, high = self.ends
+        half, size = (high - low) / 2.0, abs(self.record["value"])
+        times = (half / size) ** 2 if size > 0.0 else math.inf
+        more = f"about {max(math.ceil(times), 2):,} times as many" if times < 1000.0 else "far more"
+        return f"log {more} {unit} to tell a difference of this size"
+
+    @cached_property
+    def shares(self) -> tuple[float, float, float] | None:
+        """The change and its interval as shares of the baseline's value; None where that is not above 0.
+
+        Today's value is the mean reward of the log, and is taken as exact. For rewards of 0 and 1 and independent rows
+        that makes the interval no narrower than it must be: Cov(D, B) = D / n and Var(B) = B / n to first order, so
+        the ratio R = D / B has variance (Var(D) - B R^2 / n) / B^2. Of another baseline the worse end of its interval
+        counts.
+        """
+        record, (low, high) = self.record, self.ends
+        least = most = base = record["diagnostics"].get("value_baseline", 0.0)
+        if not record["today"]:
+            of_it = next(r for r in self.records if r["leads"] and r["policy"] == record["baseline"])
+            least, most = of_it["low"], of_it["high"]
+        if not (0.0 < least <= base <= most < math.inf and math.isfinite(low) and math.isfinite(high)):
+            return None
+        return record["value"] / base, low / (most if low > 0.0 else least), high / (least if high > 0.0 else most)
+
+    def _sizes(self, sign: float) -> tuple[str, str]:
+        """The change and its interval, without their sign."""
+        relative, amounts = self.shares is not None, self.amounts
+
+        def write(share: float) -> str:
+            return f"{per_cent(share)} %" if relative else amounts.size(share)
+
+        change, *ends = (sign * end for end in self.shares or (self.record["value"], *self.ends))
+        low, high = min(ends), max(ends)
+        span = f"{per_cent(low)} to {per_cent(high)} %" if relative else amounts.span(low, high, " points")
+        if not is_of_slates(self.record) or low <= change <= high:
+            return write(change), span
+        return (f"at least {write(low)}" if change < low else f"at most {write(high)}"), span
 
 
 def intervals_of(some: Sequence[Record], records: Sequence[Record]) -> tuple[list[tuple[float, float, float]], bool]:
     """Values and intervals as the sentence has them, and whether all are shares of the baseline's value."""
-    shares = [_shares(record, records) if "baseline" in record else None for record in some]
-    known = [each for each in shares if each is not None]
-    if len(known) == len(shares):
-        return known, True
-    return [(record["value"], _limits(record)["low"], _limits(record)["high"]) for record in some], False
+    judged = [_Judged(record, records) for record in some]
+    shares = [each.shares for each in judged if "baseline" in each.record]
+    relative = [share for share in shares if share is not None]
+    if len(relative) == len(some):
+        return relative, True
+    return [(each.record["value"], *each.ends) for each in judged], False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,12 +70,12 @@ class WeightDistribution:
     edges: tuple[float, ...]
     counts: tuple[int, ...]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """JSON types."""
         return {**vars(self), "edges": list(self.edges), "counts": list(self.counts)}
 
     @staticmethod
-    def from_dict(values: dict[str, Any]) -> WeightDistribution:
+    def from_dict(values: Mapping[str, Any]) -> WeightDistribution:
         """Read the result of :meth:`to_dict`."""
         return WeightDistribution(**{**values, "edges": tuple(values["edges"]), "counts": tuple(values["counts"])})
 

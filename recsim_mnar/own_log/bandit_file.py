@@ -56,6 +56,17 @@ class Reading:
     propensities_of: str | None = None
     exact: bool = False
 
+    @property
+    def says_more(self) -> bool:
+        """Whether the user says more of the file than our own logs need."""
+        leaves_out = self.drop_missing or self.deduplicate or self.drop_invalid is not None
+        return leaves_out or any(self.columns.values()) or bool(self.context)
+
+
+def but_for_slates(columns: Mapping[str, str | None]) -> dict[str, str | None]:
+    """Columns by role, without those that say how rows stand in slates."""
+    return {role: name for role, name in columns.items() if role not in ("slate", "position")}
+
 
 @dataclass(frozen=True)
 class BanditFile:
@@ -104,6 +115,16 @@ class BanditFile:
         return len(self.reward)
 
     @property
+    def of_policies(self) -> dict[str, Any]:
+        """By column, (n,) numbers or ids of policies: their probabilities, or what else was read of them."""
+        return {**self.policies, **self.context}
+
+    @property
+    def users(self) -> NDArray[np.int64] | None:
+        """(n,) numbers of the users, None where rows are independent."""
+        return None if self.user is None else self.user.codes
+
+    @property
     def weight(self) -> Floats | None:
         """(n,) how many rows each row stands for; None where that is the same positive number for all."""
         name = self.columns.get("weight")
@@ -136,9 +157,9 @@ class BanditFile:
 
     def clusters(self) -> Clusters | None:
         """Users, or None where rows are independent."""
-        if self.user is None:
+        codes = self.users
+        if codes is None:
             return None
-        codes = self.user.codes
         if np.any(codes[1:] < codes[:-1]):
             # Text ids seldom come in the order of the alphabet, but often user by user: nothing to sort then.
             import pandas as pd
@@ -183,7 +204,7 @@ class WeighedLog:
     @staticmethod
     def of(log: BanditFile) -> WeighedLog:
         """The weights of a log as it was read for the estimates."""
-        users = None if log.user is None else int(np.unique(log.user.codes).size)
+        users = None if log.users is None else int(np.unique(log.users).size)
         weights = {}
         if log.propensity is not None:
             weights = {name: values / log.propensity for name, values in log.policies.items()}

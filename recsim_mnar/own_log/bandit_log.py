@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
-from recsim_mnar.own_log.blocks import Block
+from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_in_file, same_items
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.ids import Ids
@@ -68,6 +68,8 @@ class BanditLog:
         unread: of the last pass, what could not be read in the rows that were left out for it.
         digested: columns in which copies were last found to be equal; none before they were looked for.
         chosen: why a column is the action, where others hold the same items; "" where none does.
+        unit: what is counted: rows, or items where rows hold lists.
+        lists: how many lists there are then.
     """
 
     file: TableFile
@@ -88,6 +90,8 @@ class BanditLog:
     copies_in: str = "every column"
     digested: Sequence[str] = ()
     chosen: str = ""
+    unit: str = "row"
+    lists: int | None = None
 
     @staticmethod
     def open(
@@ -218,23 +222,33 @@ class BanditLog:
 
         Where a part lacks one that is not read, in those that are.
         """
-        counts, unread, work = self.counts, self.unread, _Pass(self)
-        names, found = columns_of_copies(self.file.names), list[NDArray[np.uint64]]()
-        self.copies_in = "every column"
+        names, self.copies_in = columns_of_copies(self.file.names), "every column"
         while True:
             try:
-                for each in self.file.blocks(dict.fromkeys(names, "text") | self.kinds(), 1 << 19):
-                    found.append(work.recommendations(each).digests(names))
+                found = [rows.digests(names) for rows in self._recommendations(names)]
                 break
             except AgainError:
-                found.clear()
+                continue
             except UserError:
                 if names == self.read_columns:
                     raise
-                names, found = self.read_columns, []
+                names = self.read_columns
                 self.copies_in = ", ".join(names)
-        self.counts, self.unread, self.digested = counts, unread, names
+        self.digested = names
         return np.concatenate(found)
+
+    def _recommendations(self, digested: Sequence[str] = ()) -> Iterator[Rows]:
+        """The recommendations once more, some at a time; what is known of the last pass stays.
+
+        Args:
+            digested: columns that are read as text besides.
+        """
+        counts, unread, work = self.counts, self.unread, _Pass(self)
+        try:
+            for each in self.file.blocks(dict.fromkeys(digested, "text") | self.kinds(), BLOCK_ROWS):
+                yield work.recommendations(each)
+        finally:
+            self.counts, self.unread = counts, unread
 
     def count_copies(self, alike: int = 1) -> None:
         """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row.
@@ -252,16 +266,14 @@ class BanditLog:
         The rows are read once more.
         """
         rows_of, first = Counter[str](), dict[str, int]()
-        counts, unread, work = self.counts, self.unread, _Pass(self)
-        for each in self.file.blocks(self.kinds(), 1 << 19):
-            shown = work.recommendations(each).quiet()
+        for each in self._recommendations():
+            shown = each.quiet()
             ids = shown.ids(self.columns["user"])
             codes, places, numbers = np.unique(ids.codes, return_index=True, return_counts=True)
             for code, place, number in zip(codes.tolist(), places.tolist(), numbers.tolist(), strict=True):
                 if code >= 0:
                     rows_of[str(ids.ids[code])] += number
                     first.setdefault(str(ids.ids[code]), int(shown.row_numbers[place]))
-        self.counts, self.unread = counts, unread
         (user, number), *_ = rows_of.most_common(1)
         return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first[user]]))}"
 
@@ -276,11 +288,9 @@ class BanditLog:
             return False
         key = [self.reading.key, *self.others] if self.reading.key else []
         group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
-        kinds = dict.fromkeys(self.digested, "text") | self.kinds()
-        counts, unread, work = self.counts, self.unread, _Pass(self)
-        tables = (work.recommendations(each) for each in self.file.blocks(kinds, 1 << 19))
-        expected, found = chance_of(tables, self.columns, [*group, *key], (self.digested, self.file.head()), digests)
-        self.counts, self.unread = counts, unread
+        seen, tables = (self.digested, self.file.head()), self._recommendations(self.digested)
+        expected, found = chance_of(tables, self.columns, [*group, *key], seen, digests)
+        counts = self.counts
         counts["duplicates" if found else "coincidences"], counts["by_chance"] = number, round(expected)
         return found
 
@@ -294,7 +304,7 @@ class BanditLog:
         if not self.reading.exact and self.users.by_order_met():
             return False
         if not self.users.by_value():
-            for _ in self.blocks(1 << 19):
+            for _ in self.blocks(BLOCK_ROWS):
                 pass
             self.users.rank()
         return True
@@ -302,42 +312,45 @@ class BanditLog:
     @property
     def lines(self) -> list[str]:
         """Summary of the last pass: columns used, repeated rows, and rows left out."""
-        counts = self.counts
-        dropped, said = counts["dropped_missing"], []
-        number = counts["duplicates"] + counts["coincidences"]
-        if number and not self.reading.exact:
-            what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
-            chance = f"chance makes some {counts['by_chance']:,} equal"
-            if self.reading.deduplicate:
-                said = [
-                    f"{what}: left out"
-                    + f", though {chance}: are they different events?" * (counts["coincidences"] > 0)
-                ]
-            elif counts["coincidences"]:
-                said = [f"{what}: kept as separate events, as {chance}"]
-            else:
-                said = [
-                    f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
-                ]
-        if counts[_ALIKE] > 0 and "time" in self.columns and not self.reading.exact:
-            only = f"{in_rows(counts[_ALIKE])} repeat{'s' * (counts[_ALIKE] == 1)} an earlier row in what is read"
-            said.append(f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept")
-        if dropped:
-            each = ", ".join(f"{name} {counts[_LACKS + name]:,}" for name in _behind(_LACKS, counts))
-            have = "rows have missing values and are" if dropped > 1 else "row has missing values and is"
-            said.append(f"{dropped:,} {have} left out ({each})")
-        if counts["dropped_invalid"]:
-            one = counts["dropped_invalid"] == 1
-            have = (
-                "row has a value that cannot be read and is" if one else "rows have values that cannot be read and are"
-            )
-            said.append(f"{counts['dropped_invalid']:,} {have} left out: {'; '.join(self.unread)}")
-        return said if self.reading.exact else [*self._introduction(), *said]
+        if self.reading.exact:
+            return [*self._left_out()]
+        return [*self._introduction(), *self._copies(), *self._left_out()]
+
+    def _copies(self) -> Iterator[str]:
+        """What is said of rows that are equal, in all columns or in those that are read."""
+        number, alike = self.counts["duplicates"] + self.counts["coincidences"], self.counts[_ALIKE]
+        by_chance = self.counts["coincidences"] > 0
+        what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
+        chance = f"chance makes some {self.counts['by_chance']:,} equal"
+        if number and self.reading.deduplicate:
+            yield f"{what}: left out" + f", though {chance}: are they different events?" * by_chance
+        elif number and by_chance:
+            yield f"{what}: kept as separate events, as {chance}"
+        elif number:
+            yield f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
+        if alike > 0 and "time" in self.columns:
+            only = f"{in_rows(alike)} repeat{'s' * (alike == 1)} an earlier row in what is read"
+            yield f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept"
+
+    def _left_out(self) -> Iterator[str]:
+        """What is said of rows that are left out."""
+        missing, invalid = self.counts["dropped_missing"], self.counts["dropped_invalid"]
+        if missing:
+            by_column = ", ".join(f"{name} {self.counts[_LACKS + name]:,}" for name in _behind(_LACKS, self.counts))
+            yield f"{self._have(missing, 'missing values', 'missing values')} left out ({by_column})"
+        if invalid:
+            have = self._have(invalid, "a value that cannot be read", "values that cannot be read")
+            yield f"{have} left out: {'; '.join(self.unread)}"
+
+    def _have(self, number: int, one: str, several: str) -> str:
+        """``1 row has a value and is``, ``2 rows have values and are``."""
+        return f"{number:,} {self.unit}s have {several} and are" if number > 1 else f"1 {self.unit} has {one} and is"
 
     def _introduction(self) -> list[str]:
         counts, name = self.counts, self.columns.get("event")
         written = self.file.how_written()
-        rows = in_rows(counts["rows"])
+        rows = in_rows(counts["rows"] if self.lists is None else self.lists)
+        rows += "" if self.lists is None else f", {counts['rows']:,} items"
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
         lines += [f"taken: {self.columns.line()}", *([self.chosen] if self.chosen else []), *self.columns.lines()[1:]]
         cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
@@ -568,7 +581,7 @@ class _Pass:
         if name is not None and not log._no_events and not counts["shown_rows"]:
             raise UserError(f"{source} holds no bandit rows: {without_recommendations(_behind(_WORD, counts), name)}")
         away = self.faults.forgive(self.forgiven)
-        log.unread = [str(fault).removesuffix(f": {fault.advice}") for fault in away if fault.code != MISSING]
+        log.unread = [fault.message for fault in away if fault.code != MISSING]
         away = [fault for fault in away if fault.code == MISSING]
         if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
             log.count_copies()
@@ -625,11 +638,11 @@ def chance_of(
     cell = [*item, *([columns["reward"]] if "reward" in columns else [])]
     one_in, begin = np.uint64(max(1, digests.size // _SAMPLED)), 0
     found: list[list[NDArray[Any]]] = []
-    for each in tables:
-        groups = each.digests(group)
+    for table in tables:
+        groups = table.digests(group)
         kept = groups % one_in == 0
-        own, begin = digests[begin : begin + len(each)][kept], begin + len(each)
-        rows = each.kept(kept)
+        own, begin = digests[begin : begin + len(table)][kept], begin + len(table)
+        rows = table.kept(kept)
         known = [np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0)] if "propensity" in columns else []
         compared = (item, cell, *([name] for name in numbering))
         found.append([own, groups[kept], *(rows.digests(names) for names in compared), *known])

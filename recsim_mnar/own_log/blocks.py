@@ -71,10 +71,10 @@ class Block:
             return blocks[0]
 
         def together(name: str) -> Any:
-            found = [getattr(each, name) for each in blocks]
+            found = [getattr(block, name) for block in blocks]
             return None if found[0] is None else np.concatenate(found)
 
-        columns = {name: np.concatenate([each.columns[name] for each in blocks]) for name in blocks[0].columns}
+        columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
         return Block(columns, *(together(name) for name in ("user", "numbers", "action", "digest")))
 
 

@@ -13,19 +13,20 @@ import numpy as np
 
 from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
 from recsim_mnar.answers.records import (
-    ADVICE,
     Asked,
+    PolicyRows,
     RefusedColumnError,
     Segments,
     check_question,
-    estimate_columns,
     missing_columns,
     records_of,
+    refuter_lines,
     segment_summary,
     todays,
+    with_findings,
+    with_refuters,
 )
-from recsim_mnar.answers.refuted import Shown, refuter_lines, with_findings, with_refuters
-from recsim_mnar.answers.sentence import Record, target_of, tolerance_of, weight_excess
+from recsim_mnar.answers.sentence import Record, is_of_slates, target_of, tolerance_of, weight_excess
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.estimators.facts import (
@@ -57,7 +58,7 @@ from recsim_mnar.own_log.blocks import (
 )
 from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings, sums_of, with_likely_faults
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
-from recsim_mnar.tables.faults import in_rows
+from recsim_mnar.tables.faults import in_rows, listed
 from recsim_mnar.tables.ids import Ids, spelled_alike
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, find_columns, likely_columns
@@ -253,7 +254,7 @@ class _Estimating:
         asked, models = self.question, ("q_logged", "q_target")
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
         if asked.by is not None and asked.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
-            self.refused.append(RefusedColumnError(asked.by, f"it depends on what was recommended. {ADVICE}"))
+            self.refused.append(RefusedColumnError.of(asked.by))
             self.log.reading = replace(self.log.reading, by=None)
         roles += [("unsupported mass", name) for name in asked.unsupported]
         roles += [(name, getattr(asked, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
@@ -317,11 +318,11 @@ class _Estimating:
             question.estimators,
             self.precision,
         )
-        found = self._gathered(asked)
-        self.log.count_copies(found.copies)
+        sums_of_log = self._gathered(asked)
+        self.log.count_copies(sums_of_log.copies)
         counts, lines = self.log.counts.copy(), self.log.lines
-        if counts["duplicates"] != found.copies:  # whole rows are looked at from here on
-            found = replace(found, repeats=self._gathered(asked).repeats)
+        if counts["duplicates"] != sums_of_log.copies:  # whole rows are looked at from here on
+            sums_of_log = replace(sums_of_log, repeats=self._gathered(asked).repeats)
         of_records = Asked(
             self.names,
             question.estimators,
@@ -332,11 +333,11 @@ class _Estimating:
             self.made,
             None if self.log.reading.exact else self._off_by,
         )
-        records = taken(records_of(of_records, found.value, found.difference), self.bound)
-        sums, findings = None, found.repeats.findings()
+        records = taken(records_of(of_records, sums_of_log.value, sums_of_log.difference), self.bound)
+        sums, findings = None, sums_of_log.repeats.findings()
         if not self.log.reading.exact:
-            if found.items is not None and not self.log.some_without_action:
-                sums = replace(found.items, items=self.log.actions.names(found.items.items))
+            if sums_of_log.items is not None and not self.log.some_without_action:
+                sums = replace(sums_of_log.items, items=self.log.actions.names(sums_of_log.items.items))
             findings += [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
         records = [with_findings(record, findings) for record in records]
         records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
@@ -350,8 +351,8 @@ class _Estimating:
 
     def _said_of(self, records: Sequence[Record]) -> list[str]:
         """Which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
-        found = [each for record in records for each in record["findings"] if each["code"] == "long_user"]
-        longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in found) else []
+        long = [finding for record in records for finding in record["findings"] if finding["code"] == "long_user"]
+        longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in long) else []
         return [*longest, *bound_lines(records)]
 
     def _off_by(self, name: str, **ends: Any) -> float:
@@ -393,31 +394,31 @@ class _Estimating:
         for name in self.names:
             names = (own, log.columns["propensity"], name)
             check_rows(log.reward, log.propensity, log.policies[name], names, log.row_numbers)
-        records = estimate_columns(
+        rows = PolicyRows(
             columns,
-            self.targets,
-            baseline=question.baseline,
-            estimators=question.estimators,
-            clip=question.clip,
-            level=question.level,
-            interval=question.interval,
-            models=_models(log, found, self.names, question, lines),
-            missing={name: log.others[column] for name, column in self.lost.items()},
-            made=self.made,
-            largest={name: law.largest() for name, law in found.distributions.items()},
-            segments=segments,
-            action=shown,
-            refused=self.refused,
-            weights=_weights_of_rows(log, self.targets, question, lines),
-            facts=replace(facts, reward_limit=limits),
-            precision=self.precision,
+            question.baseline,
+            _models(log, found, self.names, question, lines),
+            {name: log.others[column] for name, column in self.lost.items()},
+            self.made,
+            {name: law.largest() for name, law in found.distributions.items()},
+            replace(facts, reward_limit=limits),
+            question.clip,
+            self.precision,
+            _weights_of_rows(log, self.targets, question, lines),
+            question.interval,
         )
+        asked = rows.question(self.targets, question.estimators, question.level)
+        records = records_of(asked, rows.value, rows.apart)
+        try:
+            records += [] if segments is None else rows.by_segment(segments, shown, asked, records)
+        except RefusedColumnError as error:
+            self.refused.append(error)
         in_order = _in_order(log)
         records = [with_findings(record, in_order) for record in taken(records, self.bound)]
         if not self.log.reading.exact:
             records = _with_findings(records, log, self.targets, lines)
         if question.refute:
-            records = with_refuters(records, self.targets, columns, _shown(log, self.bound))
+            records = with_refuters(records, self.targets, columns, self.bound, **_shown(log))
         whole = [record for record in records if "by" not in record]
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
@@ -499,18 +500,16 @@ def unweighed(log: BanditFile, record: Record) -> list[Finding]:
     """That an estimator passed weights of rows over, where there are some."""
     if log.weight is None or (log.propensity is not None and record["estimator"] in known_to_differ()):
         return []
-    message = f"{record['estimator']} knows no weights of rows, so those of {log.columns['weight']} are not used"
-    slates = "assumption" in record["diagnostics"]
-    use = "give a log that keeps every slate" if slates else f"use {' or '.join(known_to_differ())} with propensities"
-    action = f"{use}, or --weight-column none if they are not weights of rows"
-    return [Finding("weights_ignored", GRAVE, 1.0, message, action)]
+    case = {"do": "slates"} if is_of_slates(record) else {}
+    params = {"estimator": record["estimator"], "column": log.columns["weight"]}
+    return [Finding("weights_ignored", GRAVE, 1.0, **params, **case)]
 
 
-def _shown(log: BanditFile, bound: float | None) -> Shown:
-    """What refuters use besides the columns of an estimate."""
+def _shown(log: BanditFile) -> Mapping[str, Any]:
+    """What refuters use besides the columns of an estimate, where the file has it."""
     context = next(iter(log.context.values()), None)
     time = log.others.get(log.columns["time"]) if "time" in log.columns else None
-    return Shown(_values(log.action), _values(context), time, bound)
+    return {"action": _values(log.action), "context": _values(context), "time": time}
 
 
 def _values(column: Any) -> Any:
@@ -522,10 +521,9 @@ def _joined(log: BanditFile, found: Targets, question: Question, drop_missing: b
     """The decisions that the second file has targets for."""
     number = int(found.absent.sum())
     if number and not drop_missing:
-        rows = log.row_numbers[np.flatnonzero(found.absent)[:3]]
-        listed = ", ".join(str(row) for row in rows) + (", ..." if number > len(rows) else "")
+        rows = listed(log.row_numbers[np.flatnonzero(found.absent)], 3)
         raise UserError(
-            f"{log.source}: {number:,} of {len(log):,} rows have no targets in {question.target_file} (rows {listed}); "
+            f"{log.source}: {number:,} of {len(log):,} rows have no targets in {question.target_file} (rows {rows}); "
             "--drop-missing leaves them out"
         )
     log.policies.update(found.policies)
@@ -551,7 +549,7 @@ def _models(
     logged, mean = (None if name is None else log.others[name] for name in (question.q_logged, question.q_target))
     if not question.fit_reward_model:
         return {} if logged is mean is None else dict.fromkeys(names, (logged, mean))
-    context, left = as_numbers(log.context, len(log))
+    context, left = as_numbers(log.context)
     models = {}
     for name in names:
         if name not in found.distributions and name == question.baseline:
@@ -569,7 +567,7 @@ def _models(
             law,
             n_actions=law.n_actions,
             context=context,
-            cluster=None if log.user is None else log.user.codes,
+            cluster=log.users,
         )
     used = ", ".join(name for name in log.context if name not in left)
     lines.append(
@@ -606,13 +604,13 @@ def _without_propensities(
 
     def value(name: str, estimator: str, *, level: float, apart: bool = False) -> Estimate:
         if name in today:
-            sure, cluster = np.ones(len(log)), None if log.user is None else log.user.codes
+            sure = np.ones(len(log))
             return estimate_value(
                 log.reward,
                 sure,
                 sure,
                 estimator=estimator,
-                cluster=cluster,
+                cluster=log.users,
                 level=level,
                 facts=facts,
                 precision=precision,
@@ -622,7 +620,7 @@ def _without_propensities(
             log.action.codes,  # type: ignore[union-attr]  # asserted above
             log.policies[name],
             context=context if said else None,
-            cluster=None if log.user is None else log.user.codes,
+            cluster=log.users,
             estimator=estimator,
             clip=question.clip,
             level=level,
@@ -644,19 +642,17 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
         for name in targets:
-            by_policy[name], said = logger_findings(
-                log.logger, name, log.reward, log.propensity, log.policies[name], log.user
-            )
+            by_policy[name], said = logger_findings(log, name)
             lines += said
         lines.append(
             f"{log.logger.number} loggers (column {log.columns['logger']}) are pooled, each row with the propensity of "
             "its own"
         )
-    found = []
+    written = []
     for record in records:
         more = [*every, *by_policy.get(target_of(record), [])]
-        found.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
-    return with_likely_faults(found, functools.partial(sums_of, log), log.columns.get("propensity") or "")
+        written.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
+    return with_likely_faults(written, functools.partial(sums_of, log), log.columns.get("propensity") or "")
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
@@ -673,24 +669,23 @@ def _propensities_by_item(log: BanditFile) -> list[Finding]:
 
 def of_the_rows(counts: Counter[str]) -> list[Finding]:
     """What rows that were left out, or that repeat others, say against a log."""
-    found = []
+    findings = []
     left, unread = counts["dropped_missing"] + counts["dropped_without_target"], counts["dropped_invalid"]
     if left + unread:
         share = (left + unread) / (left + unread + counts["kept"])
-        why = ["are missing"] * bool(left) + ["cannot be read"] * bool(unread)
-        message = f"{100 * share:.2g} % of the rows were left out because values {' or '.join(why)}"
-        action = f"find out whether they {' or '.join(why)} at random, or log them"
-        found.append(Finding("rows_dropped", scaled(share, MANY_DROPPED, np.inf), share, message, action))
+        why = " or ".join(["are missing"] * bool(left) + ["cannot be read"] * bool(unread))
+        severity = scaled(share, MANY_DROPPED, np.inf)
+        findings.append(Finding("rows_dropped", severity, share, percent=100 * share, why=why))
     again = counts["duplicates"] - counts["dropped_duplicates"]
     if again:
         share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
-        message = f"{in_rows(again)} {repeat} an earlier row"
-        message += f", {counts['by_chance']:,} of them by chance" if counts["by_chance"] else ""
-        action = "find out whether they are copies (--deduplicate leaves them out) or events (--separate-events)"
-        found.append(Finding("rows_repeated", scaled(share, MANY_DROPPED, np.inf), share, message, action))
+        severity, case = scaled(share, MANY_DROPPED, np.inf), {"says": "chance"} if counts["by_chance"] else {}
+        rows, by_chance = in_rows(again), counts["by_chance"]
+        findings.append(
+            Finding("rows_repeated", severity, share, rows=rows, repeat=repeat, by_chance=by_chance, **case)
+        )
     events = counts["dropped_duplicates"] * bool(counts["coincidences"])
     if events:
-        share, message = events / (events + counts["kept"]), f"{in_rows(events)} that chance made equal are left out"
-        action = "leave --deduplicate away: they are separate events"
-        found.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, message, action))
-    return found
+        share = events / (events + counts["kept"])
+        findings.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, rows=in_rows(events)))
+    return findings

@@ -16,7 +16,7 @@ from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
-from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_file import Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Gather, Question, Usual, estimate_log, is_own_schema
 from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
@@ -134,15 +134,15 @@ class FileAnswer:
         return [cause for reason in self.reasons for cause in reason.causes]
 
     @cached_property
-    def stamp(self) -> dict[str, Any]:
+    def stamp(self) -> Mapping[str, object]:
         """What tells one answer from another: schema, the files it was made from, what was required, whether and why.
 
         Files are read once more for their digests, when this is first asked for.
         """
         asked = {} if self.require is None else {"required": self.require, "met": self.met, "reasons": self.causes}
-        refused = [each.to_dict() for each in self.found.refused]
+        refused = [refusal.to_dict() for refusal in self.found.refused]
         by = {"refused": refused} if refused or self.found.segments else {}
-        return {"schema": SCHEMA, "input": [_identity(*each) for each in self.files.items()], **by, **asked}
+        return {"schema": SCHEMA, "input": [_identity(*file) for file in self.files.items()], **by, **asked}
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
         """The same answer, with other names for files."""
@@ -155,10 +155,10 @@ class FileAnswer:
     def to_json(self) -> list[Record]:
         """The list that ``estimate --json`` writes."""
         stamp = dict(self.stamp)
-        begin = {"sentence": self.sentence.to_dict()}
+        begin: dict[str, object] = {"sentence": self.sentence.to_dict()}
         begin |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
         first, *others = [{**stamp, **record} for record in self.records]
-        return [plain(each) for each in ({**begin, **first}, *others)]
+        return [plain(record) for record in ({**begin, **first}, *others)]
 
 
 def answer_file(
@@ -192,11 +192,13 @@ def answer_file(
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
     """
-    asked = [each.name for each in fields(Question) if each.name not in _OWN]
-    facts = [each.name for each in fields(Facts) if each.name not in asked] + ["precision"]
+    questions = [field.name for field in fields(Question) if field.name not in _OWN]
+    facts = [field.name for field in fields(Facts) if field.name not in questions] + ["precision"]
     for name in stated:
-        if name not in (*asked, *facts, *_READING, "weight_column"):
-            raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, [*asked, *facts, *_READING])}")
+        if name not in (*questions, *facts, *_READING, "weight_column"):
+            raise UserError(
+                f"estimate_file() has no argument {name!r}: {nearest(name, [*questions, *facts, *_READING])}"
+            )
     if (weight := stated.pop("weight_column", None)) is not None:
         columns = {**(columns or {}), "weight": weight}
     for role in columns or {}:
@@ -207,14 +209,14 @@ def answer_file(
         [targets] if isinstance(targets, str) else list(targets),
         baseline,
         stated={name: stated[name] for name in facts if name in stated},
-        **{name: stated[name] for name in asked if name in stated},
+        **{name: stated[name] for name in questions if name in stated},
     )
     reading = Reading(dict(columns or {}), **{name: stated[name] for name in _READING if name in stated})
-    found = answer_question(
+    answer = answer_question(
         path_of(path), question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
     )
-    assert found.stamp  # of the files as they were read
-    return found
+    assert answer.stamp  # of the files as they were read
+    return answer
 
 
 def answer_question(
@@ -239,50 +241,57 @@ def answer_question(
         )
     if require not in (None, *REQUIREMENTS):
         raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
-    recognised = bool(any(reading.columns.values()) or reading.context or reading.drop_missing or reading.deduplicate)
-    recognised = recognised or reading.drop_invalid is not None
+    recognised = reading.says_more
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
-    files = {str(each): path_of(each) for each in (path, question.target_file, metrics) if each is not None}
+    second = None if metrics is None else path_of(metrics)
+    files = {str(name): path_of(name) for name in (path, question.target_file, metrics) if name is not None}
     with opened(
-        path,
-        columns=reading.columns,
-        fields=reading.context,
-        targets=question.targets,
-        metrics=None if metrics is None else path_of(metrics),
+        path, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=second
     ) as tool:
-        if tool is None:
-            if metrics is not None:
-                raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
-            file = TableFile.open(path, reading.decimal)
-            question, own = _of_table(file, question, reading, require)
-            named = [*question.targets, *([question.baseline] if question.baseline else [])]
-            leave = endings_of(named, file.names)
-            slates = find_slates(file, reading.columns, leave)
-            if slates is not None:
-                found = estimate_slates(slates, question, reading)
-            else:
-                perhaps = perhaps_slates(file, reading.columns, leave)
-                reading = _of_single_items(path, question, reading)
-                exact = not (recognised or own) and is_own_schema(file)
-                found = estimate_log(file, question, reading=replace(reading, exact=exact), gather=gather)
-                if perhaps is not None:
-                    doubt = Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)
-                    found = found.with_findings([doubt], first=True)
-        else:
+        if tool is not None:
             found = estimate_tool_log(tool, question, reading, gather)
-    records = found.records + found.segments
+        elif metrics is not None:
+            raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
+        else:
+            found = _estimate_table(
+                TableFile.open(path, reading.decimal), question, reading, require, gather, exact=not recognised
+            )
     _refuse_empty(path, found.records)
-    if min_rows is not None and found.records[0]["n"] < min_rows:
-        said = (
-            f"{path}: the estimates would rest on {in_rows(found.records[0]['n'])}, fewer than --min-rows {min_rows:,}"
-        )
-        raise UserError(f"{said}: is the log whole?", code=TOO_FEW_ROWS)
+    rows = found.records[0]["n"]
+    if min_rows is not None and rows < min_rows:
+        few = f"the estimates would rest on {in_rows(rows)}, fewer than --min-rows {min_rows:,}"
+        raise UserError(f"{path}: {few}: is the log whole?", code=TOO_FEW_ROWS)
+    records = found.records + found.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
     reasons = () if require is None else (*unmet(require, records), *_refused(require, found))
     sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
     return FileAnswer(sentence, records, require, reasons, warnings, files, found)
+
+
+def _estimate_table(
+    file: TableFile, question: Question, reading: Reading, require: str | None, gather: Gather | None, *, exact: bool
+) -> Answer:
+    """The estimates of a table: of slates, or of single items; ``exact`` where it may be read as our own logs are."""
+    if not question.targets and question.target_file is None:
+        raise UserError(_without_targets(file, reading), code="no_target")
+    if require == BETTER and question.baseline is None:
+        raise UserError(_NO_BASELINE)
+    if require is not None and (question.fit_reward_model or not reading.context):
+        question = replace(question, needs=("propensity",))  # a column that got lost is no doubtful estimate
+    policies = [*question.targets, *([question.baseline] if question.baseline else [])]
+    leave = endings_of(policies, file.names)
+    slates = find_slates(file, reading.columns, leave)
+    if slates is not None:
+        return estimate_slates(slates, question, reading)
+    perhaps = perhaps_slates(file, reading.columns, leave)
+    exact = exact and not any((question.target_file, question.on, question.fit_reward_model)) and is_own_schema(file)
+    reading = replace(_of_single_items(file.path, question, reading), exact=exact)
+    found = estimate_log(file, question, reading=reading, gather=gather)
+    if perhaps is None:
+        return found
+    return found.with_findings([Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)], first=True)
 
 
 def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gather: Any = None) -> Answer:
@@ -309,24 +318,13 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
     context = [*reading.context, *(name for name in tool.context if name not in reading.context)]
     reading = replace(reading, columns=columns, context=context, target_is="probability")
     answer = estimate_log(tool.file, question, reading=reading, gather=gather)
-    findings = [Finding(each.code, GRAVE, each.size, each.message, each.advice) for each in tool.damages]
+    findings = [Finding(damage.code, GRAVE, damage.size, damage.message, damage.advice) for damage in tool.damages]
     return replace(answer.with_findings(findings), lines=[*tool.lines, *answer.lines])
 
 
 def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
     """Estimators where none are named: those without clipping bias, and those that other options are for."""
     return Usual(["ips", "snips", *(["clipped_ips"] if clip else []), *(["dr"] if fit_reward_model else [])])
-
-
-def _of_table(file: TableFile, question: Question, reading: Reading, require: str | None) -> tuple[Question, bool]:
-    """The question, refused where it lacks what is required; and whether more than the file's own columns is asked."""
-    if not question.targets and question.target_file is None:
-        raise UserError(_without_targets(file, reading), code="no_target")
-    if require == BETTER and question.baseline is None:
-        raise UserError(_NO_BASELINE)
-    if require is not None and (question.fit_reward_model or not reading.context):
-        question = replace(question, needs=("propensity",))  # a column that got lost is no doubtful estimate
-    return question, any((question.target_file, question.on, question.fit_reward_model))
 
 
 def _of_single_items(path: Path, question: Question, reading: Reading) -> Reading:
@@ -339,8 +337,7 @@ def _of_single_items(path: Path, question: Question, reading: Reading) -> Readin
                 f"--{name} {value} is about slates, and {path} has one item per row: name the columns of slates and "
                 "positions with --slate-column and --position-column"
             )
-    columns = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
-    return replace(reading, columns=columns)
+    return replace(reading, columns=but_for_slates(reading.columns))
 
 
 def _without_targets(file: TableFile, reading: Reading) -> str:
@@ -398,17 +395,17 @@ def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
     return lines
 
 
-def _refused(require: str, found: Answer) -> Iterator[Reason]:
+def _refused(require: str, estimates: Answer) -> Iterator[Reason]:
     """A column of segments that is refused: what was required of each of them cannot be met."""
-    for each in found.refused:
-        yield Reason(f"--require {require}: {each}", [{**each.to_dict(), "contradicted": False}])
+    for refusal in estimates.refused:
+        yield Reason(f"--require {require}: {refusal}", [{**refusal.to_dict(), "contradicted": False}])
 
 
 def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:
     """Why one verdict with its interval misses a requirement, and each cause by itself; None where it meets it."""
     least = LEVELS.index("trust" if require == BETTER else require)
     lines = [str(judged["verdict"])] if LEVELS.index(judged["verdict_level"]) > least else []
-    against = [each for each in judged["findings"] if LEVELS.index(each["level"]) > least]
+    against = [finding for finding in judged["findings"] if LEVELS.index(finding["level"]) > least]
     causes: list[Record] = [
         {"code": each["code"], "message": each["message"], "contradicted": each["code"] in CONTRADICTED}
         for each in against
@@ -428,7 +425,7 @@ def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:
     return [f"--require {require}: {own[0]} is the policy that logged, so this says nothing of a new one"]
 
 
-def _identity(name: str, path: Path) -> dict[str, Any]:
+def _identity(name: str, path: Path) -> Mapping[str, object]:
     """Name, size and digest of a file; of a folder the digest of what ``sha256sum *`` prints in it.
 
     ``last_line_ends`` is false of a text file that may have been cut, and absent otherwise.
@@ -437,7 +434,7 @@ def _identity(name: str, path: Path) -> dict[str, Any]:
         whole = {"last_line_ends": False} if ends_within_a_line(path) else {}
         return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path), **whole}
     folder = path / "log" if (path / "log").is_dir() else path
-    files = sorted(each for each in folder.iterdir() if each.is_file() and each.name[0] != ".")
-    listed = "".join(f"{file_digest(each)}  {each.name}\n" for each in files)
-    size = sum(each.stat().st_size for each in files)
+    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] != ".")
+    listed = "".join(f"{file_digest(file)}  {file.name}\n" for file in files)
+    size = sum(file.stat().st_size for file in files)
     return {"path": name, "bytes": size, "sha256": hashlib.sha256(listed.encode()).hexdigest()}

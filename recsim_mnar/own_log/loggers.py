@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +35,7 @@ def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | 
         sums: gives sums of 1 / propensity by item, of all rows; None where items are not known.
         propensity: the column.
     """
-    proved = any(each["code"] in _EXPLAINED for record in records for each in record["findings"])
+    proved = any(finding["code"] in _EXPLAINED for record in records for finding in record["findings"])
     items = sums() if proved else None
     return [record if items is None else _explained(record, items, propensity) for record in records]
 
@@ -48,13 +49,13 @@ def sums_of(log: BanditFile) -> ItemSums | None:
 
 def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
     fault = likely_fault(items, record["diagnostics"], propensity, target_of(record))
-    if not fault or not any(each["code"] in _EXPLAINED for each in record["findings"]):
+    if not fault or not any(finding["code"] in _EXPLAINED for finding in record["findings"]):
         return record
 
     def put(judged: Record) -> Record:
-        given = [{key: value for key, value in each.items() if key != "level"} for each in judged["findings"]]
-        named = [each | ({"action": fault} if each["code"] in _EXPLAINED else {}) for each in given]
-        return judged | Verdict(judged["verdict_level"], [Finding(**each) for each in named]).to_dict()
+        found = [Finding.from_dict(finding) for finding in judged["findings"]]
+        named = [replace(finding, action=fault) if finding.code in _EXPLAINED else finding for finding in found]
+        return judged | Verdict(judged["verdict_level"], named).to_dict()
 
     return put(record) | ({"best_of": put(record["best_of"])} if "best_of" in record else {})
 
@@ -127,47 +128,37 @@ MANY = 50
 """More loggers than this are no loggers: the column is something else."""
 
 
-def logger_findings(
-    logger: Ids, name: str, reward: Floats, propensity: Floats, target: Floats, user: Ids | None
-) -> tuple[list[Finding], list[str]]:
+def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str]]:
     """Whether each logger's mean weight is 1, as it is where its propensities are right and it has support.
 
     Args:
-        logger: ids (n,).
+        log: whose loggers and propensities are known.
         name: of the target policy.
-        reward: (n,).
-        propensity: (n,) of each row's own logger.
-        target: (n,).
-        user: ids (n,), or None where rows are independent.
 
     Returns:
         Findings for the verdict, and one line per logger.
     """
+    assert log.logger is not None
+    assert log.propensity is not None
     findings, lines = [], []
-    for code, each in enumerate(logger.ids):
-        of = np.flatnonzero(logger.codes == code)
-        cluster = None if user is None else user.codes[of]
-        sums = PolicySums.of(propensity[of], target[of], cluster)
+    for code, logger in enumerate(log.logger.ids):
+        of = np.flatnonzero(log.logger.codes == code)
+        cluster = None if log.users is None else log.users[of]
+        sums = PolicySums.of(log.propensity[of], log.policies[name][of], cluster)
         mean = sums.mean_weight
         low, high = mean_weight_limits(sums, STRICT)
         lines.append(
-            f"logger {each}: {len(of):,} rows, mean reward {reward[of].mean():.4g}, mean weight of {name} {mean:.3g} "
-            f"({low:.3g} to {high:.3g} at {100 * STRICT:g} %)"
+            f"logger {logger}: {len(of):,} rows, mean reward {log.reward[of].mean():.4g}, mean weight of {name} "
+            f"{mean:.3g} ({low:.3g} to {high:.3g} at {100 * STRICT:g} %)"
         )
         if low <= 1.0 <= high:
             continue
         # The strict limits leave one logger in a thousand to chance.
         severity = GRAVE if min(abs(low - 1.0), abs(high - 1.0)) > OFF_BY else CAUTION
-        what = "its propensities are not those that chose the actions"
-        if high < 1.0:
-            what += ", or it never takes some of what the target takes"
         said, wanted = told_apart(mean, 1.0)
-        message = f"among the rows of logger {each} the mean weight is {said} and should be {wanted}: {what}"
-        findings.append(
-            Finding(
-                "logger_propensities", severity, mean, message, f"check the propensities of {each}, or omit its rows"
-            )
-        )
+        case = {"says": "below"} if high < 1.0 else {}
+        params = {"logger": logger, "said": said, "wanted": wanted}
+        findings.append(Finding("logger_propensities", severity, mean, **params, **case))
     return findings, lines
 
 
@@ -206,7 +197,7 @@ def labels(context: Mapping[str, Floats | Ids], n: int) -> tuple[NDArray[np.int6
     return codes, said
 
 
-def as_numbers(context: Mapping[str, Floats | Ids], n: int) -> tuple[Floats | None, list[str]]:
+def as_numbers(context: Mapping[str, Floats | Ids]) -> tuple[Floats | None, list[str]]:
     """(n, d) numbers, None where there are none, and the columns that are left out.
 
     Numbers are taken to mean 0 and standard deviation 1, the mean in place of what is missing; texts of up to

@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,15 @@ from recsim_mnar.own_log.gate import FileAnswer, answer_file
 from recsim_mnar.own_log.plan.experiment import ABPlan, plan_ab
 from recsim_mnar.own_log.sources import needs_numbering, read_as_logs
 from recsim_mnar.policies import registry
+from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_policy, check_needs
 from recsim_mnar.policies.rankings import RankingPolicy
 from recsim_mnar.progress import counted
 from recsim_mnar.replays.probabilities import (
     OF_RANKING,
     UNSUPPORTED,
+    Policies,
+    Replayed,
     as_replayed,
     learns_online,
     least_propensity,
@@ -44,6 +48,11 @@ from recsim_mnar.runs.files import path_of
 from recsim_mnar.simulation.run_folder import logging_policy
 from recsim_mnar.tables.parts import Parts, write_file
 from recsim_mnar.worlds.registry import worlds
+
+Training = Log | FiledLog
+"""A log to train on, its rows at once or in files."""
+Story = Mapping[str, object]
+"""What a replayed log's provenance says of the policies, beside that of the log."""
 
 
 @dataclass(frozen=True)
@@ -74,17 +83,17 @@ class Given:
     """
 
     path: Path
-    training: Any
+    training: Training
     ours: bool
-    provenance: dict[str, Any]
-    survey: Any
-    data: Any = None
-    blocks: Any = None
+    provenance: Mapping[str, object]
+    survey: Survey
+    data: Log | None = None
+    blocks: LogBlocks | None = None
     lines: tuple[str, ...] = ()
 
     @classmethod
-    def at_once(cls, path: Path, data: Any, training: Any, ours: bool) -> Given:
-        """Number of rows."""
+    def at_once(cls, path: Path, data: Log, training: Training, ours: bool) -> Given:
+        """A log whose rows were read at once."""
         shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
         survey = Survey(
             len(data),
@@ -97,18 +106,18 @@ class Given:
         )
         return cls(path, training, ours, data.provenance, survey, data)
 
-    def whole(self) -> Any:
+    def whole(self) -> Log:
         """Rows of the log."""
         return Log.read(self.path).validate(first_row=1) if self.data is None else self.data
 
 
-def given_logs(log: Path, train: Path | None, reading: Any) -> Given:
+def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
     """The log to replay and the training log."""
     paths = [log] if train is None else [log, train]
     foreign = [needs_numbering(path) for path in paths]
     if all(foreign):
         found = read_as_logs(paths, reading)
-        data, others = (each.validate() for each in (*found.logs, Log({}))[:2])
+        data, others = (log.validate() for log in (*found.logs, Log({}))[:2])
         return replace(Given.at_once(log, data, others, ours=False), lines=tuple(found.lines))
     if any(foreign):
         ours = paths[foreign.index(False)]
@@ -124,9 +133,9 @@ def given_logs(log: Path, train: Path | None, reading: Any) -> Given:
     return Given(log, training, True, blocks.provenance, blocks.survey(users), blocks=blocks)
 
 
-def _of_other_seeds(data: Any, training: Any) -> bool:
+def _of_other_seeds(data: Log | LogBlocks, training: Training) -> bool:
     """True if the provenance of two logs gives different seeds, so that they share no user."""
-    seeds = [each.provenance.get("seed") for each in (data, training)]
+    seeds = [log.provenance.get("seed") for log in (data, training)]
     return len(training) == 0 or (all(map(is_seed, seeds)) and seeds[0] != seeds[1])
 
 
@@ -152,7 +161,7 @@ def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
     return [replace(half, survey=replace(half.survey, shared_users=0)) for half in halves]
 
 
-def check_training(given: Given, train: Path | None, training: Any, learners: Mapping[str, Any]) -> None:
+def check_training(given: Given, train: Path | None, training: Training, learners: Mapping[str, Learner]) -> None:
     """Validate the training log before any agent is fitted on it.
 
     Args:
@@ -169,11 +178,12 @@ def check_training(given: Given, train: Path | None, training: Any, learners: Ma
             if getattr(learner, "needs", ()):
                 raise _unfitted(name, given.path)
         return
-    here, there = (_world(each.provenance) for each in (given, training))
+    here, there = _World.of(given.provenance), _World.of(training.provenance)
     for key, what in (("name", "world"), ("n_items", "number of items"), ("catalogue_seed", "catalogue_seed")):
-        if None not in (here.get(key), there.get(key)) and here[key] != there[key]:
+        ours, theirs = getattr(here, key), getattr(there, key)
+        if None not in (ours, theirs) and ours != theirs:
             raise UserError(
-                f"--train {train}: its {what} is {there[key]}, that of {given.path} is {here[key]}, so their items are "
+                f"--train {train}: its {what} is {theirs}, that of {given.path} is {ours}, so their items are "
                 "not the same; name a log of the same world and catalogue"
             )
     holds = _holdings(training)
@@ -190,19 +200,28 @@ def _unfitted(name: str, log: Path) -> UserError:
     )
 
 
-def _world(provenance: Any) -> dict[str, Any]:
-    """Name and size of the world in a log's provenance; empty if it cannot be read."""
-    world = provenance.get("world") if isinstance(provenance, Mapping) else None
-    if not isinstance(world, Mapping):
-        return {}
-    params = world.get("params")
-    of_params = {key: params.get(key) for key in ("n_items", "catalogue_seed")} if isinstance(params, Mapping) else {}
-    return {"name": world.get("name"), **of_params}
+@dataclass(frozen=True)
+class _World:
+    """The world of a log, as far as its provenance says; None for what it does not say."""
+
+    name: object = None
+    n_items: object = None
+    catalogue_seed: object = None
+
+    @staticmethod
+    def of(provenance: object) -> _World:
+        """The world that a provenance names."""
+        world = provenance.get("world") if isinstance(provenance, Mapping) else None
+        if not isinstance(world, Mapping):
+            return _World()
+        params = world.get("params")
+        known = params if isinstance(params, Mapping) else {}
+        return _World(world.get("name"), known.get("n_items"), known.get("catalogue_seed"))
 
 
-def _holdings(training: Any) -> frozenset[str] | None:
+def _holdings(training: Training) -> frozenset[str] | None:
     """Contents of a log other than views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
-    entry = worlds().get(str(_world(training.provenance).get("name")))
+    entry = worlds().get(str(_World.of(training.provenance).name))
     if entry is not None:
         return entry.world_class().log_holds
     held = set()
@@ -226,40 +245,46 @@ class Fitting:
         digest: of the log to train on; None where there is none.
     """
 
-    learners: Mapping[str, Any]
+    learners: Mapping[str, Learner]
     n_items: int
     seed: int
     digest: str | None
 
-    def policies(self, given: Given, half: int | None, report: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    def policies(self, given: Given, half: int | None, report: Callable[[str], None]) -> tuple[Policies, Story]:
         """Fit the policies; returns them by name, and what they were fitted on, for the provenance."""
-        fitted = {}
+        size, fitted = given.survey.slate_size, {}
         for name in self.learners:
             report(f"fit {name}")
             fitted[name] = self._policy(given, name)
         report(f"replay {', '.join(fitted)}")
-        return fitted, self._story(given, fitted, half)
+        story = self._story(given, fitted, half)
+        return {name: as_replayed(policy, size) for name, policy in fitted.items()}, story
 
     def write(
         self,
         given: Given,
-        fitted: dict[str, Any],
-        story: dict[str, Any],
+        fitted: Policies,
+        story: Story,
         logging: Any,
         target: Destination,
-        executor: Any = None,
+        executor: Executor | None = None,
     ) -> int:
         """Write the replayed log; returns how many parts of a folder already existed."""
         size = given.survey.slate_size
-        if size > 1:
-            fitted = {name: as_replayed(each, size) for name, each in fitted.items()}
-            logging = None if logging is None else as_replayed(logging, size)
-            # Of other rankings nobody knows what they cannot show.
-            logging = None if logging is None or least_propensity(logging) is None else logging
-        story |= bound_of(logging)
-        if given.blocks is not None and not any(learns_online(given.provenance, each) for each in fitted.values()):
-            return self._in_blocks(given, fitted, logging, target, executor, story)
-        replay_at_once(given.whole(), fitted, logging, target, executor, story)
+        logging = None if logging is None else as_replayed(logging, size)
+        least = None if logging is None else least_propensity(logging)
+        if size > 1 and least is None:  # of other rankings nobody knows what they cannot show
+            logging = None
+        story = story if least is None else {**story, PROPENSITY_MIN: least}
+        if given.blocks is None or any(learns_online(given.provenance, policy) for policy in fitted.values()):
+            replay_at_once(given.whole(), fitted, logging, target, executor, story)
+            return 0
+        count = counted(given.survey.n_rows, "rows")
+        run = ReplayRun(given.blocks, given.survey, fitted, logging, executor, count, story)
+        if target.form is None:
+            asked = {"replayed": [*fitted], "n_items": self.n_items, "seed": self.seed, "train": self.digest}
+            return run.to_folder(target.path, asked, resume=target.resume)
+        run.to_file(target.path, target.form)
         return 0
 
     def _policy(self, given: Given, name: str) -> Any:
@@ -273,7 +298,7 @@ class Fitting:
             _refuse_without_views(given, name)
             raise (error if self.digest is not None else _unfitted(name, given.path)) from None
 
-    def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> dict[str, Any]:
+    def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> Story:
         """Provenance of the training log of these policies; empty if there was none."""
         if self.digest is None:
             return {}
@@ -290,29 +315,9 @@ class Fitting:
         except UserError:
             return True
 
-    def _in_blocks(
-        self,
-        given: Given,
-        fitted: Mapping[str, Any],
-        logging: Any,
-        target: Destination,
-        executor: Any,
-        story: dict[str, Any],
-    ) -> int:
-        size = given.survey.slate_size
-        logging = None if logging is None else as_replayed(logging, size)
-        policies = {name: as_replayed(each, size) for name, each in fitted.items()}
-        count = counted(given.survey.n_rows, "rows")
-        run = ReplayRun(given.blocks, given.survey, policies, logging, executor, count, story)
-        if target.form is None:
-            asked = {"replayed": [*fitted], "n_items": self.n_items, "seed": self.seed, "train": self.digest}
-            return run.to_folder(target.path, asked, resume=target.resume)
-        run.to_file(target.path, target.form)
-        return 0
-
 
 def replay_at_once(
-    data: Any, fitted: dict[str, Any], logging: Any, target: Destination, executor: Any, story: dict[str, Any]
+    data: Log, fitted: Policies, logging: Replayed | None, target: Destination, executor: Executor | None, story: Story
 ) -> None:
     """Write the replayed log from all of its rows, with the policies' training data in its provenance."""
     if target.form is None:
@@ -321,16 +326,16 @@ def replay_at_once(
             "not learn from all users; name a file"
         )
     result = data
-    for name, each in fitted.items():
-        if slate_size_of(data) > 1:
-            found = replay_ranking(data, each, executor=executor)
+    for name, policy in fitted.items():
+        if isinstance(policy, RankingPolicy):
+            found = replay_ranking(data, policy, executor=executor)
             for ending in ("", *OF_RANKING):
                 result = result.with_column(name + ending, found[ending[1:] or "marginal"])
             continue
         if logging is None:
-            result = result.with_column(name, replay_policy(data, each, executor=executor))
+            result = result.with_column(name, replay_policy(data, policy, executor=executor))
             continue
-        probability, missing = replay_with_support(data, each, logging, executor=executor)
+        probability, missing = replay_with_support(data, policy, logging, executor=executor)
         result = result.with_column(name, probability).with_column(name + UNSUPPORTED, missing)
     if target.form == "csv":
         result.write_csv(target.path)
@@ -347,13 +352,6 @@ def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
         f"{given.path} has no item events (views), so {name} would act on empty histories: add the users' views as "
         "rows, or give estimate the policy's own probabilities with --target-file"
     )
-
-
-def bound_of(logging: Any) -> dict[str, Any]:
-    """Least propensity of the policy for a replayed log's provenance, if both are known."""
-    of = logging if logging is None or isinstance(logging, RankingPolicy) else as_policy(logging)
-    least = None if of is None else least_propensity(of)
-    return {} if least is None else {PROPENSITY_MIN: least}
 
 
 def items_of(given: Given, asked: int | None) -> int:

@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
-from recsim_mnar.answers.records import Asked, records_of, todays
-from recsim_mnar.answers.refuted import with_findings
+from recsim_mnar.answers.records import Asked, records_of, todays, with_findings
 from recsim_mnar.answers.sentence import Record
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES, ranking_estimator
@@ -23,22 +23,21 @@ from recsim_mnar.estimators.rankings import about_users, estimate_ranking_value
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Question, Usual, of_the_rows, unweighed
+from recsim_mnar.own_log.problems import PROBLEM, Problem
 from recsim_mnar.own_log.slate_file import (
     OF,
     SAID,
     SlateFile,
     Slates,
-    Wrong,
     arrange,
     check_probabilities,
     check_target,
     joint,
 )
-from recsim_mnar.tables.faults import in_rows
-from recsim_mnar.tables.roles import RECOGNISED, find_columns
+from recsim_mnar.tables.roles import NONE, RECOGNISED, find_columns
 
 _UNSUPPORTED = "_unsupported"
 STATED = "as stated"
@@ -96,6 +95,28 @@ class SlateLog:
             f"state --propensities-of {kinds}, or name the column so: position_propensity, say",
         )
 
+    def check(self, policies: Sequence[str], ranked: Mapping[str, Any], *, one_reward: bool) -> None:
+        """Add what contradicts what in the probabilities to the problems of the slates.
+
+        Args:
+            policies: target policies.
+            ranked: of those whose columns hold items, these.
+            one_reward: whether a slate has one reward.
+        """
+        slates, known, main, generic = self.slates, self.known, self.main, self.kinds[self.main]
+        check_probabilities(slates, known, self.kinds)
+        read = self.log.of_policies
+        bare = main if "marginal" not in self.kinds else "marginal"
+        for name in policies:
+            names = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
+            if name in read:
+                names.setdefault(bare, name)
+            values = {kind: read[each] for kind, each in names.items()}
+            items = getattr(ranked.get(name), "codes", ranked.get(name))
+            check_target(slates, name, values, names, items, (bare, known.get(bare, known[main])))
+        if one_reward and not {*known} & {"conditional", "slate", "set"}:
+            slates.problems.append(Problem.of("slate_reward", PROBLEM, generic, kind=OF[main]))
+
     def refuse(self) -> None:
         """Raise UserError for all that is wrong, and where it is not clear what propensities are of."""
         problems, source = self.slates.problems, self.log.source
@@ -104,6 +125,86 @@ class SlateLog:
         if not self.main:
             what, advice = self.unclear
             raise UserError(f"{source}: {what}. S{advice[1:]}", code="unclear_propensities")
+
+
+@dataclass(frozen=True)
+class _Table:
+    """Which columns of a file of slates are read, and as what.
+
+    Attributes:
+        found: the file.
+        reading: what the user says of it, with its columns of slates.
+        policies: columns of target policies that have a value in every row, and ``gaps`` those that may lack some.
+        gaps: see there.
+        kinds: column by what the log's probabilities in it are of, if their names say so.
+        propensity: the column of propensities; None where none is recognised.
+        main: what these are of, by their name; "" where it does not say so.
+    """
+
+    found: SlateFile
+    reading: Reading
+    policies: Sequence[str]
+    gaps: Sequence[str]
+    kinds: Mapping[str, str]
+    propensity: str | None
+    main: str
+
+    @staticmethod
+    def of(found: SlateFile, reading: Reading, policies: Sequence[str]) -> _Table:
+        """Recognise what the user does not say."""
+        source, names, kinds = str(found.file.path), found.file.names, found.probabilities
+        columns = but_for_slates(reading.columns)
+        columns |= {"action": found.columns["action"]} if "action" in found.columns else {}
+        own = endings_of([name for name in policies if name != columns.get("propensity")], names)
+        of_slates = {*found.columns.values()}
+
+        def recognised(role: str, leave: Collection[str]) -> str | None:
+            return find_columns(source, names, named={}, optional=(role,), leave=leave).get(role)
+
+        propensity = columns.get("propensity") or recognised("propensity", {*own, *kinds.values(), *of_slates})
+        propensity = propensity or next(iter(kinds.values()), None)
+        main = next((kind for kind, name in kinds.items() if name == propensity), "")
+        if columns.get("user") is None:  # a column of slates may be called as one of users
+            columns |= {"user": recognised("user", {*(of_slates - {columns.get("action")}), *own}) or NONE}
+        gaps = [name for name in own if name.endswith(("_conditional", _UNSUPPORTED))]
+        whole = [name for name in own if name not in gaps]
+        columns |= {"propensity": propensity}
+        reading = replace(reading, columns=columns, key=found.columns["slate"], context=gaps, times=True)
+        return _Table(found, reading, whole, gaps, kinds, propensity, main)
+
+    def read(self, said: Mapping[str, str | None], others: Sequence[str]) -> tuple[BanditFile, Mapping[str, Any]]:
+        """All rows, and by policy the items that it ranks.
+
+        Args:
+            said: columns by role that the user named.
+            others: further columns of numbers.
+        """
+        more = [name for name in self.kinds.values() if name != self.propensity]
+        others = [self.found.columns["position"], *more, *others]
+        table = BanditLog.open(self.found.file, self.policies, reading=self.reading, others=others)
+        how = {role: word if said.get(role) else RECOGNISED for role, word in table.columns.how.items()}
+        table.columns = replace(table.columns, how=how)
+        table.reading = replace(table.reading, context=[*self.gaps, *sorted(table.of_items)])
+        log = table.read()
+        table.reading = replace(table.reading, context=())  # what policies need is none
+        if self.found.per_slate and log.key is not None:
+            table.unit, table.lists = "item", log.key.ids.size
+        log.lines[:] = table.lines
+        return log, {name: log.context.pop(name) for name in table.of_items}
+
+    def main_of(self, log: BanditFile, slates: Slates) -> tuple[str, str]:
+        """What the propensities are of, and how that is known; empty where it is not."""
+        if self.reading.propensities_of is not None:
+            return SAID[self.reading.propensities_of], STATED
+        if self.found.own:
+            return "marginal", "a log of this package's"
+        if self.main:
+            return self.main, "its name says so"
+        if self.found.per_slate and slates.size:
+            p = slates.at(log.propensity)
+            if np.all(p == p[:, :1]):
+                return "slate", "one number per slate"
+        return "", ""
 
 
 def read_slates(
@@ -120,89 +221,37 @@ def read_slates(
     Raises:
         UserError: values that are no data; no column of probabilities.
     """
-    file, names = found.file, found.file.names
-    columns = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
-    columns |= {role: name for role, name in found.columns.items() if role == "action"}
-    own = endings_of([name for name in policies if name != columns.get("propensity")], names)
-    kinds = dict(found.probabilities)
-    leave = {*own, *kinds.values(), *found.columns.values()}
-    generic = columns.get("propensity") or find_columns(
-        str(file.path), names, named={}, optional=("propensity",), leave=leave
-    ).get("propensity")
-    main = next((kind for kind, name in kinds.items() if name == generic), "")
-    if generic is None and kinds:
-        main, generic = next(iter(kinds.items()))
-    columns |= {"propensity": generic}
-    more = [name for kind, name in kinds.items() if name != generic]
-    gaps = [name for name in own if name.endswith(("_conditional", _UNSUPPORTED))]
-    leave = {*found.columns.values()} - {columns.get("action")}
-    if columns.get("user") is None:  # a column of slates may be called as one of users
-        user = find_columns(str(file.path), names, named={}, optional=("user",), leave={*leave, *own}).get("user")
-        columns |= {"user": user or "none"}
-    table = BanditLog.open(
-        file,
-        [name for name in own if name not in gaps],
-        reading=replace(reading, columns=columns, key=found.columns["slate"], context=gaps, times=True),
-        others=[found.columns["position"], *more, *others],
-    )
-    said = {role: how if reading.columns.get(role) else RECOGNISED for role, how in table.columns.how.items()}
-    table.columns = replace(table.columns, how=said)
-    table.reading = replace(table.reading, context=[*gaps, *sorted(table.of_items)])
+    table = _Table.of(found, reading, policies)
     try:
-        log = table.read()
+        log, ranked = table.read(reading.columns, others)
     except UserError as error:
         if error.code not in ("missing_values", "invalid_values") or reading.drop_invalid == 1.0:
             raise
-        besides: list[Wrong] = []
+        besides: list[Problem] = []
         with contextlib.suppress(UserError):  # all that is wrong at once
             whole = replace(reading, drop_missing=True, drop_invalid=1.0)
             besides = read_slates(found, whole, policies, others).slates.problems
         raise UserError("; ".join([str(error), *map(str, besides)]), code=error.code) from error
-    ranked = {name: log.context.pop(name) for name in table.of_items}
-    log.lines[:] = [line for line in log.lines if not line.startswith("context: ")]
-    if found.per_slate and log.key is not None:
-        rows, items = in_rows(log.key.ids.size), log.counts["rows"]
-        log.lines[0] = log.lines[0].replace(in_rows(items), f"{rows}, {items:,} items", 1)
-        log.lines[:] = [
-            line.replace(" row has a value", " item has a value").replace(" rows have ", " items have ")
-            for line in log.lines
-        ]
     if log.propensity is None or log.key is None:
-        raise UserError(f"{file.path}: no column is recognised as the propensity. Name it with --propensity-column")
+        source = found.file.path
+        raise UserError(f"{source}: no column is recognised as the propensity. Name it with --propensity-column")
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
         log = _whole(log, log.key.codes)
-    slates = arrange(log, found)
+    slates, kinds, generic = arrange(log, found), dict(table.kinds), str(table.propensity)
+    main, why = table.main_of(log, slates)
     known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
-    why = "its name says so" if main else ""
-    stated = reading.propensities_of
-    if stated is not None:
-        main, why = SAID[stated], STATED
-    elif found.own:
-        main, why = "marginal", "a log of this package's"
-    elif not main and found.per_slate and slates.size:
-        p = slates.at(log.propensity)
-        main, why = ("slate", "one number per slate") if np.all(p == p[:, :1]) else ("", "")
     lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"] if slates.size else []
     lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items() if kind != main]
     if main:
-        known[main], kinds[main] = np.asarray(log.propensity), str(generic)
-        check_probabilities(slates, known, kinds)
-        read: dict[str, Any] = {**log.policies, **log.context}
-        for name in policies:
-            bare = main if "marginal" not in kinds else "marginal"
-            names_of = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
-            names_of |= {bare: name} if name in read and bare not in names_of else {}
-            values = {kind: read[each] for kind, each in names_of.items()}
-            own_items = getattr(ranked.get(name), "codes", ranked.get(name))
-            check_target(slates, name, values, names_of, own_items, (bare, known.get(bare, known[main])))
-        if found.one_reward and not {*known} & {"conditional", "slate", "set"}:
-            message = f"one reward per slate needs the probability of the whole slate, and {generic!r} is of {OF[main]}"
-            slates.problems.append(Wrong("slate_reward", message, "give lists of rewards", (str(generic),)))
-        lines += [f"{generic}: the probability of {OF[main]} ({why}; --propensities-of states another)"]
+        known[main], kinds[main] = np.asarray(log.propensity), generic
+        lines.append(f"{generic}: the probability of {OF[main]} ({why}; --propensities-of states another)")
+    read = SlateLog(log, slates, kinds, main, why, known, lines)
+    if main:
+        read.check(policies, ranked, one_reward=found.one_reward)
     if slates.size and log.columns.get("time") is None and not found.per_slate:
         slates, order = _by_number(slates, log)
-        lines += order
-    return SlateLog(log, slates, kinds, main, why, known, list(dict.fromkeys(lines)))
+        read = replace(read, slates=slates, lines=[*lines, *order])
+    return replace(read, lines=list(dict.fromkeys(read.lines)))
 
 
 def _by_number(slates: Slates, log: BanditFile) -> tuple[Slates, list[str]]:
@@ -229,7 +278,7 @@ def in_words(n: int) -> str:
 
 def _whole(log: BanditFile, slate: Ints) -> BanditFile:
     """Without the slates that lost a row to --drop-missing or --drop-invalid."""
-    key = np.unique(slate if log.user is None else joint(log.user.codes, slate), return_inverse=True)[1]
+    key = np.unique(slate if log.users is None else joint(log.users, slate), return_inverse=True)[1]
     sizes = np.bincount(key)
     keep = sizes[key] == sizes.max()
     assert log.key is not None
@@ -264,7 +313,7 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     targets = [name for name in question.targets if name not in today]
     for name in targets:
         if not endings_of([name], known):
-            there = [each for each in known if each not in getattr(found.file, "added", {}).values()]
+            there = [name for name in known if name not in getattr(found.file, "added", {}).values()]
             raise UserError(f"{path} has no column {name!r}; {nearest(name, there)}", code="no_such_column")
     models = {key: name for key in ("q_logged", "q_target") if (name := getattr(question, key)) is not None}
     slates = read_slates(found, reading, targets, list(models.values()))
@@ -283,7 +332,7 @@ class _Ranked:
         log, order, size = slates.log, slates.slates.order, slates.slates.size
         self.rows: Ints = order[::size] if found.one_reward else order
         self.size = 1 if found.one_reward else size
-        self.columns: dict[str, Any] = {
+        self.columns: dict[str, NDArray[Any]] = {
             "reward": log.reward[self.rows],
             "position": np.tile(np.arange(self.size), slates.slates.number),
         }
@@ -294,7 +343,7 @@ class _Ranked:
             self.columns["action"] = names[log.action.codes[self.rows]]
         self.logged = self._kinds(slates.known)
         self.columns |= {LOGGED[kind]: values for kind, values in self.logged.items()}
-        self.given: dict[str, Any] = {key: log.others[name][self.rows] for key, name in models.items()}
+        self.given: dict[str, Floats] = {key: log.others[name][self.rows] for key, name in models.items()}
         self.made = provenance_of(found.file.parts) if found.own else {}
         self.bound = known_bound(self.made, question.stated, log.columns["propensity"])
         self.met: dict[Any, dict[str, Estimate]] = {}
@@ -311,7 +360,7 @@ class _Ranked:
     def _target(self, name: str) -> dict[str, Floats]:
         """The probabilities of a policy by kind, whole slates' too of one that is sure of each item."""
         log, main = self.slates.log, self.slates.main
-        read: dict[str, Any] = {**log.policies, **log.context}
+        read = log.of_policies
         kinds = {kind: read[name + ending] for kind, ending in SUFFIXES.items() if ending and name + ending in read}
         if name in read:
             sure = bool(np.isin(read[name], (0.0, 1.0)).all())
@@ -324,7 +373,7 @@ class _Ranked:
         if (name, level, apart) in self.met:
             return self.met[name, level, apart]
         asked = self.question
-        stated = {key: value for key, value in asked.stated.items() if value is not None}
+        stated = {key: value for key, value in asked.stated.items() if value is not None} | self.given
         least = stated.pop("propensity_min", self.bound)
         # A bound is of items at their positions: of whole slates it says that none is impossible.
         stated["full_support"] = True if self.bound is not None or today else stated.get("full_support")
@@ -332,7 +381,7 @@ class _Ranked:
         if not target:
             have = ", ".join(OF[kind] for kind in self.logged)
             raise UserError(f"target {name!r} has no probabilities of what the log has them of: {have}")
-        found = estimate_ranking_value(
+        by_estimator = estimate_ranking_value(
             self.columns,
             target,
             level=level,
@@ -345,15 +394,17 @@ class _Ranked:
             position_weights=asked.position_weights,
             propensity_min=None if least is None else {"marginal": least},
             **stated,
-            **self.given,
         )
         unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
-        facts = {"unit": unit + " (dcg)" * (asked.position_weights == "dcg"), "slate_size": self.slates.slates.size}
-        found = {key: self._in_the_file(each, facts, today=today) for key, each in found.items()}
-        self.met[name, level, apart] = found
-        return found
+        facts: dict[str, object] = {
+            "unit": unit + " (dcg)" * (asked.position_weights == "dcg"),
+            "slate_size": self.slates.slates.size,
+        }
+        by_estimator = {key: self._in_the_file(each, facts, today=today) for key, each in by_estimator.items()}
+        self.met[name, level, apart] = by_estimator
+        return by_estimator
 
-    def _in_the_file(self, estimate: Estimate, facts: dict[str, Any], *, today: bool) -> Estimate:
+    def _in_the_file(self, estimate: Estimate, facts: dict[str, object], *, today: bool) -> Estimate:
         """The estimate in the names of the file; of today's policy nothing is assumed."""
         findings = [f for f in estimate.verdict.findings if not (today and about_users(f.code))]
         if self.slates.why == STATED:
@@ -385,8 +436,9 @@ class _Ranked:
         def apart(name: str, estimator: str, *, level: float) -> Estimate | None:
             return self.estimates(name, level, today=False, apart=True).get(estimator)
 
-        against: dict[str, Any] = {} if asked.baseline is None else {"baseline": own, "compared": targets}
-        question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names, **against)
+        question = Asked(policies, names, asked.level, today={own}, made=self.made, differing=names)
+        if asked.baseline is not None:
+            question = replace(question, baseline=own, compared=targets)
         records: list[Record] = taken(records_of(question, value, apart), self.bound)
         records = [with_findings(record, [*unweighed(log, record), *of_the_rows(log.counts)]) for record in records]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
@@ -397,12 +449,12 @@ class _Ranked:
 def assumption_lines(records: Sequence[Record]) -> list[str]:
     """What each estimator assumes of users, and what the log says of it, once for each."""
     lines: dict[str, str] = {}
-    for record in (each for each in records if each["role"] == "target"):
+    for record in (record for record in records if record["role"] == "target"):
         about = record["diagnostics"]["assumption"]
         of_users = sorted((f for f in record["findings"] if about_users(f["code"])), key=lambda f: str(f["code"]))
         said = [f["message"] for f in of_users]
         said += list(dict.fromkeys(f["action"] for f in of_users if record["leads"] and f["level"] != "trust"))
         said = said or ["the log does not contradict that"] * bool(about["premise"])
         line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"
-        lines.setdefault(record["estimator"], ". ".join([line, *(each[:1].upper() + each[1:] for each in said)]))
+        lines.setdefault(record["estimator"], ". ".join([line, *(text[:1].upper() + text[1:] for text in said)]))
     return list(lines.values())

@@ -15,6 +15,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.own_log.bandit_file import BanditFile
+from recsim_mnar.own_log.problems import NOTE, PROBLEM, Problem
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NONE, USUAL_NAMES, find_columns, named_column, plain_name, slate_probabilities
@@ -33,7 +34,6 @@ PERHAPS = "perhaps_slates"
 """Code of rows that are taken as single items and may be of slates."""
 _SMALL = 0.5
 """Mean weight below which probabilities that are the same in all rows of a slate are taken for those of slates."""
-_NEAR: dict[str, Any] = {"rtol": 1e-6, "atol": 0.0}
 _LISTS = {
     *("items", "itemids", "actions", "actionids", "slate", "ranking", "list", "recommendations", "recommendeditems"),
     *("shownitems", "impressions", "products", "productids", "articles", "articleids", "skus"),
@@ -106,7 +106,7 @@ def _of_positions(
             return None
         raise UserError(f"{file.path}: no column is recognised as the position; name it with --position-column")
     for tier, names in enumerate([[named["slate"]]] if "slate" in named else USUAL_NAMES["slate"]):
-        for name in [each for each in free if each in names or plain_name(each) in names]:
+        for name in [name for name in free if name in names or plain_name(name) in names]:
             if name == places[0] or ("slate" not in named and name == columns.get("user")):
                 continue
             user = find_columns(
@@ -134,7 +134,7 @@ def slate_names(names: Sequence[str]) -> list[str]:
     return [name for name in names if plain_name(name) in {*USUAL_NAMES["slate"][0], *USUAL_NAMES["slate"][1]}]
 
 
-def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> Wrong | None:
+def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> Problem | None:
     """What says that rows taken as single items may be of slates; None where nothing does, or the user says they are.
 
     The first rows are looked at. Arguments as of :func:`find_slates`.
@@ -148,7 +148,7 @@ def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Co
     places = next(((name, found) for name in _usual("position", free) if (found := _counted(head.get(name, ())))), None)
     if several and not _usual("position", free):
         message = f"rows with the same {several[0]!r} may be one slate, and no column of positions is recognised"
-        return Wrong(PERHAPS, message, f"name it with --position-column NAME, or {single}", (several[0],))
+        return Problem(PERHAPS, NOTE, message, f"name it with --position-column NAME, or {single}", (several[0],))
     if called or (places is None and len(kinds) < 2):
         return None
     if places is None:
@@ -159,10 +159,10 @@ def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Co
         known = [place for place in found if place is not None]
         message = f"column {name!r} counts positions {min(known)} to {max(known)}"
         others = [each for each in free if each != name and each not in kinds.values()]
-        guess = next((each for each in others if _holds_slates(head[each], found)), "")
+        guess = next((name for name in others if _holds_slates(head[name], found)), "")
     message += ", as of slates, and no column is recognised that says which rows are one slate"
     where = tuple(kinds.values()) if places is None else (places[0],)
-    return Wrong(PERHAPS, message, f"name it with --slate-column {guess or 'NAME'}, or {single}", where, guess)
+    return Problem(PERHAPS, NOTE, message, f"name it with --slate-column {guess or 'NAME'}, or {single}", where, guess)
 
 
 def _counted(values: Sequence[Any]) -> list[int | None]:
@@ -218,7 +218,7 @@ def _of_lists(
     if not names:
         return None
     lists = {name: each for name, values in file.head().items() if (each := _lists_of(values)) is not None}
-    for name in (each for each in names if each in lists):
+    for name in (name for name in names if name in lists):
         sizes = [len(each) for each in lists[name]]
         alike = tuple(
             each
@@ -346,28 +346,6 @@ def _flat(column: Any) -> tuple[Any, Ints]:
 # ------------------------------------------------------------------------------------------------ rows, put in order
 
 
-@dataclass(frozen=True)
-class Wrong:
-    """One thing that is wrong with slates.
-
-    Attributes:
-        code: stable name, for programs.
-        message: what and where.
-        advice: what to do.
-        columns: where.
-        guess: the column that it could be mended with.
-    """
-
-    code: str
-    message: str
-    advice: str
-    columns: tuple[str, ...]
-    guess: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.message}: {self.advice}"
-
-
 @dataclass
 class Slates:
     """The rows of slates, checked; what is wrong with them is in ``problems``.
@@ -384,7 +362,7 @@ class Slates:
     sizes: Ints
     size: int
     name: Callable[[int], str]
-    problems: list[Wrong] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
 
     @property
     def number(self) -> int:
@@ -395,12 +373,13 @@ class Slates:
         """(slates, size) values (n,) in order."""
         return np.asarray(values)[self.order].reshape(-1, self.size)
 
-    def add(self, code: str, bad: Any, what: str, advice: str, *columns: str) -> None:
-        """Add a problem of the slates (S,) that are marked, if any is."""
+    def add(self, code: str, bad: Any, *columns: str, **params: Any) -> None:
+        """Add a problem of the slates (S,) that are marked, if any is; ``params`` as of :meth:`Problem.of`."""
         if bad.any():
-            n, first = int(bad.sum()), self.name(int(np.argmax(bad)))
-            said = f"{what}: {n:,} slate{'s' * (n > 1)} of {self.number:,}, first {first}"
-            self.problems.append(Wrong(code, said, advice, columns))
+            number, first = int(bad.sum()), self.name(int(np.argmax(bad)))
+            found = Problem.of(code, PROBLEM, *columns, **params)
+            where = f"{number:,} slate{'s' * (number > 1)} of {self.number:,}, first {first}"
+            self.problems.append(replace(found, message=f"{found.message}: {where}"))
 
 
 def arrange(log: BanditFile, found: SlateFile) -> Slates:
@@ -408,7 +387,7 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     assert log.key is not None
     ids, numbers, column = log.key.ids, log.row_numbers, found.columns["position"]
     slate, position, time = log.key.codes, log.others[column], log.others.get(log.columns.get("time") or "")
-    user = np.zeros(slate.size, np.int64) if log.user is None else log.user.codes
+    user = np.zeros(slate.size, np.int64) if log.users is None else log.users
     _, first, key = np.unique(slate_keys(slate, user, position), return_index=True, return_inverse=True)
     key = key.reshape(-1)
     began = first[key] if time is None else np.lexsort((first, time[first])).argsort()[key]
@@ -430,53 +409,26 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     usual_top = float(np.median(top)) if np.median(top) in (0.0, 1.0) else place.min() if place.min() == 1.0 else 0.0
     other_top = (top == 1.0 - usual_top) & ((sizes == usual) | (usual_top == 1.0))
     again = some(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
-    advice = "give each showing its own slate" + ", or leave out copies (--deduplicate)" * copies
-    slates.add("slate_position_twice", again, f"a position stands twice in {column!r}", advice, column)
-    both = f"{column!r} begins at {1 - usual_top:.0f}, and in other slates at {usual_top:.0f}"
-    slates.add("slate_gap", other_top, both, "count from the same number in all", column)
+    slates.add("slate_position_twice", again, column, **({"do": "copies"} if copies else {}))
+    slates.add("slate_gap", other_top, column, says="top", do="top", other_top=1 - usual_top, top=usual_top)
     base = np.repeat(np.where(other_top, top, usual_top), sizes)
     gap = some(place - base != np.arange(key.size) - np.repeat(begins, sizes)) & ~again
-    slates.add(
-        "slate_gap",
-        gap,
-        f"{column!r} does not count 0, 1, 2, ... or 1, 2, 3, ... without a gap",
-        "write one row per position, from the top, with or without a click",
-        column,
-    )
+    slates.add("slate_gap", gap, column)
     if not slates.problems:
-        said = f"slates are of {sizes.min()} to {sizes.max()} items, most of {usual}"
-        slates.add(
-            "slate_sizes",
-            sizes != usual,
-            said,
-            f"give slates of one size, those of {usual} in a file of their own",
-            column,
-        )
+        slates.add("slate_sizes", sizes != usual, column, least=sizes.min(), most=sizes.max(), usual=usual)
         slates.size = 0 if slates.problems else usual
     others = some(user[order] != np.repeat(user[order][begins], sizes))
-    slates.add(
-        "slate_users",
-        others,
-        "rows are of several users",
-        "name the right columns (--slate-column, --user-column)",
-        found.columns["slate"],
-    )
+    slates.add("slate_users", others, found.columns["slate"])
     if log.action is not None:
         pairs = joint(key, log.action.codes[order])
-        slates.add(
-            "slate_item_twice",
-            some(np.bincount(pairs)[pairs] > 1),
-            "an item stands twice",
-            "keep its upper position, or name the right --action-column",
-            log.columns["action"],
-        )
+        slates.add("slate_item_twice", some(np.bincount(pairs)[pairs] > 1), log.columns["action"])
     return slates
 
 
 def slates_in(log: BanditFile, found: SlateFile) -> int:
     """How many slates the rows of a log are of."""
     assert log.key is not None
-    user = np.zeros(len(log), np.int64) if log.user is None else log.user.codes
+    user = np.zeros(len(log), np.int64) if log.users is None else log.users
     return int(np.unique(slate_keys(log.key.codes, user, log.others[found.columns["position"]])).size)
 
 
@@ -486,47 +438,34 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
         return
     p = {kind: slates.at(values) for kind, values in known.items()}
     for kind, values in p.items():
-        outside = ~((values > 0.0) & (values <= 1.0 + 1e-6)).all(1)
-        advice = "give the probability of what was shown"
-        slates.add("outside", outside, f"{names[kind]!r} is outside (0, 1]", advice, names[kind])
+        slates.add("outside", ~((values > 0.0) & (values <= 1.0 + 1e-6)).all(1), names[kind])
         if kind in ("slate", "set"):
-            varies = ~np.isclose(values, values[:, :1], **_NEAR).all(1)
-            slates.add(
-                "slate_varies",
-                varies,
-                f"{names[kind]!r} is of {OF[kind]} and differs between its rows",
-                "write one number per slate, or say what it is of (--propensities-of)",
-                names[kind],
-            )
-    if {"conditional", "slate"} <= set(p):
-        off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
-        pair = names["conditional"], names["slate"]
-        slates.add("slate_product", off, "the product of {!r} is not {!r}".format(*pair), "correct one of them", *pair)
+            slates.add("slate_varies", ~_same(values, values[:, :1]).all(1), names[kind], kind=OF[kind])
+    _add_product(slates, "slate_product", p, names)
     _add_top(slates, "slate_top", p, names)
     for kind, other in (("slate", "marginal"), ("slate", "set")):
         if {kind, other} <= set(p):
             above = (p[kind] > p[other] * (1.0 + 1e-6)).any(1)
-            slates.add(
-                "slate_above",
-                above,
-                f"{names[kind]!r} is above {names[other]!r}, of {OF[other]}",
-                "a slate is no likelier than a part of it: correct one of them",
-                names[kind],
-            )
+            slates.add("slate_above", above, names[kind], part=names[other], kind=OF[other])
+
+
+def _same(one: Any, other: Any) -> Any:
+    """Which of two arrays' probabilities are the same, but for rounding."""
+    return np.isclose(one, other, rtol=1e-6, atol=0.0)
+
+
+def _add_product(slates: Slates, code: str, p: Mapping[str, Floats], names: Mapping[str, str]) -> None:
+    """Add slates whose probability is not the product of its items', given those above."""
+    if {"conditional", "slate"} <= set(p):
+        off = ~_same(p["conditional"].prod(1), p["slate"][:, 0])
+        slates.add(code, off, names["conditional"], names["slate"])
 
 
 def _add_top(slates: Slates, code: str, p: Mapping[str, Floats], names: Mapping[str, str]) -> None:
     """Add slates in which it matters at the top what is above: positions from below, or columns exchanged."""
     if {"conditional", "marginal"} <= set(p):
         off = ~np.isclose(p["conditional"][:, 0], p["marginal"][:, 0], rtol=0.01, atol=1e-12)  # columns may be rounded
-        pair = names["conditional"], names["marginal"]
-        slates.add(
-            code,
-            off,
-            "{!r} is not {!r} at the top, where nothing is above".format(*pair),
-            "count positions from the top, or correct one of the columns",
-            *pair,
-        )
+        slates.add(code, off, names["conditional"], names["marginal"])
 
 
 def check_target(
@@ -550,36 +489,17 @@ def check_target(
     if not slates.size:
         return
     if items is not None:
-        again = (np.diff(np.sort(slates.at(items), 1), axis=1) == 0).any(1)
-        slates.add(
-            "slate_target_item_twice",
-            again,
-            f"the target {name!r} has an item twice in a ranking",
-            "write another item at each position",
-            name,
-        )
+        slates.add("slate_target_item_twice", (np.diff(np.sort(slates.at(items), 1), axis=1) == 0).any(1), name)
         return
     p = {kind: np.nan_to_num(slates.at(values)) for kind, values in kinds.items()}
-    if {"conditional", "slate"} <= set(p):
-        off = ~np.isclose(p["conditional"].prod(1), p["slate"][:, 0], **_NEAR)
-        pair = names["conditional"], names["slate"]
-        slates.add(
-            "slate_target_product",
-            off,
-            "the product of {!r} is not {!r}".format(*pair),
-            f"correct one of them, or omit {pair[1]!r}: it follows from {pair[0]!r}",
-            *pair,
-        )
+    _add_product(slates, "slate_target_product", p, names)
     _add_top(slates, "slate_target_top", p, names)
     main, propensity = logged
     bare = p.get(main) if names.get(main) == name else None
     if bare is None or np.isin(bare, (0.0, 1.0)).all():
         return
-    alike = np.isclose(bare, bare[:, :1], **_NEAR).all(1)
-    what, advice = f"and the propensities are of {OF[main]}", "give the target's probabilities of the same"
+    alike = _same(bare, bare[:, :1]).all(1)
     if main in ("slate", "set"):
-        said = f"{name!r} differs between the rows of a slate, {what}"
-        slates.add("slate_target_kind", ~alike, said, advice, name)
+        slates.add("slate_target_kind", ~alike, name, kind=OF[main])
     elif alike.all() and np.ptp(bare[:, 0]) > 0.0 and np.mean(bare / slates.at(propensity)) < _SMALL:
-        said = f"{name!r} is the same in all rows of a slate, as of whole slates, {what}"
-        slates.add("slate_target_kind", alike, said, advice, name)
+        slates.add("slate_target_kind", alike, name, says="alike", kind=OF[main])

@@ -19,7 +19,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.rows import steps_within, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_file import Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.slate_estimates import SlateLog, read_slates
 from recsim_mnar.own_log.slate_file import OF, find_slates
@@ -32,6 +32,7 @@ from recsim_mnar.tables.rows import Events, Rows, others_in_words
 from recsim_mnar.worlds.registry import entry_of
 
 _NEVER = -1
+_Coded = tuple[NDArray[Any], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -91,36 +92,37 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
     """
     reading = reading or Reading()
     every = [_events(TableFile.open(path, reading.decimal), reading, first=i == 0) for i, path in enumerate(paths)]
-    users, user_codes = _together([each.user for each in every])
-    items, item_codes = _together([each.item for each in every])
-    logs = []
-    for each, user, item in zip(every, user_codes, item_codes, strict=True):
-        order = np.argsort(user, kind="stable") if each.time is None else np.lexsort((each.time, user))
-        if each.of_slates:
-            order = _slate_by_slate(user, each)
-        user, item, bandit = user[order], item[order], each.bandit[order]
-        step = steps_within(user)
-        of_slates = {name: values[order] for name, values in each.of_slates.items()}
-        began = step - np.maximum(of_slates.get("position", 0), 0)  # a slate's rows have one time
-        logs.append(
-            Log(
-                {
-                    "user": user,
-                    "step": step,
-                    "time": began.astype(np.float64) if each.time is None else each.time[order],
-                    "event": np.where(bandit, schema.BANDIT, schema.ORGANIC).astype(np.int8),
-                    "item": np.where(bandit, _NEVER, item),
-                    "action": np.where(bandit, item, _NEVER),
-                    "propensity": np.where(bandit, each.propensity[order], np.nan),
-                    "reward": np.where(bandit, each.reward[order], np.nan),
-                    "user_id": users[user].astype(str).astype(object),
-                    "item_id": items[item].astype(str).astype(object),
-                    **_numbered(user, of_slates),
-                },
-                {"kind": "own log", "file": Path(each.source).name, "columns": dict(each.columns.names)},
-            )
-        )
-    return OwnLogs(logs, len(items), [line for each in every for line in each.lines])
+    users, user_codes = _together([rows.user for rows in every])
+    items, item_codes = _together([rows.item for rows in every])
+    coded = zip(every, user_codes, item_codes, strict=True)
+    logs = [_as_log(rows, (users, user), (items, item)) for rows, user, item in coded]
+    return OwnLogs(logs, len(items), [line for rows in every for line in rows.lines])
+
+
+def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
+    """The rows user by user in their order; ids of users and items, with the number (n,) of each row's."""
+    (user_ids, user), (item_ids, item) = users, items
+    order = np.argsort(user, kind="stable") if rows.time is None else np.lexsort((rows.time, user))
+    if rows.of_slates:
+        order = _slate_by_slate(user, rows)
+    user, item, bandit = user[order], item[order], rows.bandit[order]
+    step = steps_within(user)
+    of_slates = {name: values[order] for name, values in rows.of_slates.items()}
+    began = step - np.maximum(of_slates.get("position", 0), 0)  # a slate's rows have one time
+    columns = {
+        "user": user,
+        "step": step,
+        "time": began.astype(np.float64) if rows.time is None else rows.time[order],
+        "event": np.where(bandit, schema.BANDIT, schema.ORGANIC).astype(np.int8),
+        "item": np.where(bandit, _NEVER, item),
+        "action": np.where(bandit, item, _NEVER),
+        "propensity": np.where(bandit, rows.propensity[order], np.nan),
+        "reward": np.where(bandit, rows.reward[order], np.nan),
+        "user_id": user_ids[user].astype(str).astype(object),
+        "item_id": item_ids[item].astype(str).astype(object),
+        **_numbered(user, of_slates),
+    }
+    return Log(columns, {"kind": "own log", "file": Path(rows.source).name, "columns": dict(rows.columns.names)})
 
 
 def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]:
@@ -148,7 +150,7 @@ def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict
         UserError: slates that are none, or whose items' propensities at their positions are not known.
     """
     found = find_slates(file, reading.columns)
-    named = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
+    named = but_for_slates(reading.columns)
     if found is None:
         return None, named
     if found.per_slate:

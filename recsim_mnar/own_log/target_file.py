@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile
-from recsim_mnar.tables.faults import MISSING, Faults, in_rows, percent_lines
+from recsim_mnar.tables.faults import MISSING, Faults, in_rows, listed, percent_lines
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.rows import DROP, Rows, repeats
@@ -225,20 +225,20 @@ class TargetFile:
         place, absent = at
         assert log.action is not None
         columns = [name for name in self.file.names if name != self.key]
-        candidates, prefix = _candidates(columns, [str(each) for each in log.action.ids])
+        candidates, prefix = _candidates(columns, [str(item) for item in log.action.ids])
         if not candidates:
             raise UserError(
                 f"the columns of {self.file.path} ({_some(columns)}) are neither policies named with --target nor "
-                f"logged actions ({_some([str(each) for each in log.action.ids])}, column {log.columns['action']!r}); "
+                f"logged actions ({_some([str(item) for item in log.action.ids])}, column {log.columns['action']!r}); "
                 "--action-column names the log's column of actions"
             )
         table = self._probabilities(rows, columns)
         rows.faults.refuse()
         lines += percent_lines(rows.faults.percents)
         number = {name: i for i, name in enumerate(candidates)}
-        more = [str(each) for each in log.action.ids if str(each) not in number]
+        more = [str(item) for item in log.action.ids if str(item) not in number]
         number |= {name: len(candidates) + i for i, name in enumerate(more)}
-        actions = np.array([number[str(each)] for each in log.action.ids], np.int64)[log.action.codes]
+        actions = np.array([number[str(item)] for item in log.action.ids], np.int64)[log.action.codes]
         name = self.names[0]
         behind = f" (columns {prefix}...)" if prefix else ""
         lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key or 'row'}{behind}")
@@ -330,4 +330,4 @@ def _example(ids: Ids) -> str:
 
 
 def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:4]) + (", ..." if len(names) > 4 else "")
+    return listed(names, 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -42,15 +43,19 @@ class Fault:
     values: tuple[str, ...] = ()
     advice: str = ""
 
-    def __str__(self) -> str:
+    @property
+    def message(self) -> str:
+        """What is wrong and where, without the advice."""
         shown = [
             f"{row}: {self.values[i]}" if i < len(self.values) and self.values[i] else f"{row}"
             for i, row in enumerate(self.rows)
         ]
-        listed = ", ".join(shown) + (", ..." if self.count > len(self.rows) else "")
+        rows = ", ".join(shown) + (", ..." if self.count > len(self.rows) else "")
         head = f"column {self.column!r} {self.what}" if self.column else self.what
-        rows = f"in {self.count:,} rows ({listed})" if self.count > 1 else f"in row {listed}"
-        return f"{head} {rows}" + (f": {self.advice}" if self.advice else "")
+        return f"{head} in {self.count:,} rows ({rows})" if self.count > 1 else f"{head} in row {rows}"
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.advice}" if self.advice else self.message
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -134,6 +139,12 @@ def percent_lines(percents: Mapping[str, int]) -> list[str]:
 def in_rows(number: int) -> str:
     """``1 row``, ``2 rows``."""
     return f"{number:,} row{'s' * (number != 1)}"
+
+
+def listed(words: Iterable[object], most: int) -> str:
+    """The first of some words: ``1, 2, 3, ...``."""
+    shown = [str(word) for word in itertools.islice(words, most + 1)]
+    return ", ".join([*shown[:most], *(["..."] if len(shown) > most else [])])
 
 
 def shown_value(value: Any) -> str:

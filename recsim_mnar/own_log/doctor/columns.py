@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -18,9 +18,10 @@ from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats
+from recsim_mnar.own_log.problems import NOTE, PROBLEM, Problem
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, ShownItem, find_shown, same_items
 from recsim_mnar.tables.arrow import is_text
-from recsim_mnar.tables.faults import MISSING, Fault
+from recsim_mnar.tables.faults import MISSING, Fault, listed
 from recsim_mnar.tables.ids import Ids, spelled_alike
 from recsim_mnar.tables.numbers import Decimal, text_numbers
 from recsim_mnar.tables.parts import TableFile
@@ -39,40 +40,12 @@ from recsim_mnar.tables.rows import Rows
 
 HOLDS_ITEMS = "holds_items"
 """Code of columns of items that a new policy may show."""
-NOTE, PROBLEM = "note", "problem"
-"""Worth knowing; or numbers made of the file would be wrong, or a command would refuse it."""
-
-
-@dataclass(frozen=True)
-class Problem:
-    """One problem or remark.
-
-    Attributes:
-        code: stable name, for programs.
-        level: :data:`NOTE` or :data:`PROBLEM`.
-        message: what was found, with counts and rows (from 1 below the header).
-        advice: what to do; empty where there is nothing.
-        columns: where.
-    """
-
-    code: str
-    level: str
-    message: str
-    advice: str = ""
-    columns: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
-        return asdict(self)
-
-    def __str__(self) -> str:
-        return f"{self.message}: {self.advice}" if self.advice else self.message
 
 
 def problems_of(faults: Iterable[Fault]) -> list[Problem]:
     """The faults of values: what is missing is said apart, with its counts in every column."""
     return [
-        Problem(fault.code, PROBLEM, str(fault).removesuffix(f": {fault.advice}"), fault.advice, (fault.column,))
+        Problem(fault.code, PROBLEM, fault.message, fault.advice, (fault.column,))
         for fault in faults
         if fault.code != MISSING
     ]
@@ -105,10 +78,17 @@ class MeanWeight:
         """True if the mean can be 1."""
         return self.low <= 1.0 <= self.high
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """JSON types; what is not finite is None."""
         ends = {name: value if np.isfinite(value) else None for name, value in (("low", self.low), ("high", self.high))}
-        return {"policy": self.policy or None, "mean": self.mean, **ends, "actions": self.actions, "holds": self.holds}
+        return {
+            "policy": self.policy or None,
+            "mean": self.mean,
+            **ends,
+            "actions": self.actions,
+            "holds": self.holds,
+            "line": self.line(),
+        }
 
     def line(self) -> str:
         """For a person: what was checked, and the numbers."""
@@ -118,51 +98,72 @@ class MeanWeight:
             return f"of {self.policy} / logged probability: {numbers}"
         return f"of equal shares of the {self.actions:,} items shown / logged probability: {numbers}"
 
-
-def propensity_facts(values: Floats) -> dict[str, Any]:
-    """Counts of (n,) propensities, NaN where missing; JSON types."""
-    known = values[~np.isnan(values)]
-    above = known[known > HIGHEST]
-    counts = {"zero": int(np.sum(known == 0.0)), "negative": int(np.sum(known < 0.0)), "above_1": int(above.size)}
-    return {
-        "least": float(known.min()) if known.size else None,
-        "largest": float(known.max()) if known.size else None,
-        **counts,
-        "impossible": sum(counts.values()),
-        "percent": bool(above.size and above.size >= known.size / 2 and known.min() >= 0.0 and known.max() <= _PERCENT),
-    }
+    def problem(self, column: str) -> Problem:
+        """The problem of a mean that cannot be 1, of propensities in a column."""
+        below = self.mean < 1.0
+        level, kind = (PROBLEM, "target") if self.actions is None else (NOTE, "shares")
+        case = f"{kind}_{'below' if below else 'above'}"
+        if below and self.low <= 1.0 / _PERCENT <= self.high:
+            case = "percent"
+        possible = self.mean * (self.actions or 1)
+        return Problem.of(
+            "mean_weight", level, column, do=case, line=self.line(), policy=self.policy, possible=possible
+        )
 
 
-def impossible(values: Floats, facts: dict[str, Any], name: str, numbers: NDArray[np.int64]) -> list[Problem]:
-    """The problems of impossible propensities.
+@dataclass(frozen=True)
+class Propensities:
+    """What a column of propensities holds.
 
-    Args:
-        values: (n,).
-        facts: of :func:`propensity_facts`.
-        name: of the column.
-        numbers: (n,) rows in the file, from 1.
+    Attributes:
+        least, largest: of those that are there; None where none is.
+        zero, negative, above_1: how many are impossible, ``impossible`` all of them.
+        impossible: see there.
+        percent: whether they look like per cent.
     """
-    found = []
-    if facts["above_1"]:
-        bad = np.flatnonzero(values > HIGHEST)
-        message = f"column {name!r} is above 1 in {_rows(values, bad, numbers)}"
-        if facts["percent"]:
-            advice = "these look like percent: divide the column by 100"
-        else:
-            advice = "these are no probabilities; if they are densities, give the probability of the action shown"
-        found.append(Problem("propensity_above_1", PROBLEM, message, advice, (name,)))
-    bad = np.flatnonzero(values <= 0.0)
-    if bad.size:
-        message = f"column {name!r} is 0 or below in {_rows(values, bad, numbers)}"
-        advice = "a logged action has a positive probability: correct these rows, or leave them out"
-        found.append(Problem("propensity_not_positive", PROBLEM, message, advice, (name,)))
-    return found
+
+    least: float | None
+    largest: float | None
+    zero: int
+    negative: int
+    above_1: int
+    impossible: int
+    percent: bool
+
+    @staticmethod
+    def of(values: Floats) -> Propensities:
+        """Of (n,) propensities, NaN where missing."""
+        known = values[~np.isnan(values)]
+        zero, negative, above = (int(np.sum(bad)) for bad in (known == 0.0, known < 0.0, known > HIGHEST))
+        counts = zero, negative, above, zero + negative + above
+        if not known.size:
+            return Propensities(None, None, *counts, False)
+        least, largest = float(known.min()), float(known.max())
+        many = above > 0 and above >= known.size / 2
+        return Propensities(least, largest, *counts, many and least >= 0.0 and largest <= _PERCENT)
+
+    def problems(self, values: Floats, column: str, numbers: NDArray[np.int64]) -> list[Problem]:
+        """The problems of those that are impossible.
+
+        Args:
+            values: (n,).
+            column: their name.
+            numbers: (n,) rows in the file, from 1.
+        """
+        found = []
+        if self.above_1:
+            case = {"do": "percent"} if self.percent else {}
+            rows = _rows(values, np.flatnonzero(values > HIGHEST), numbers)
+            found.append(Problem.of("propensity_above_1", PROBLEM, column, rows=rows, **case))
+        low = np.flatnonzero(values <= 0.0)
+        if low.size:
+            rows = _rows(values, low, numbers)
+            found.append(Problem.of("propensity_not_positive", PROBLEM, column, rows=rows))
+        return found
 
 
 def _rows(values: Floats, bad: NDArray[np.int64], numbers: NDArray[np.int64]) -> str:
-    shown = ", ".join(f"{numbers[row]}: {values[row]:g}" for row in bad[:_SHOWN]) + (
-        ", ..." if bad.size > _SHOWN else ""
-    )
+    shown = listed([f"{numbers[row]}: {values[row]:g}" for row in bad], _SHOWN)
     return f"{bad.size:,} rows ({shown})" if bad.size > 1 else f"row {shown}"
 
 
@@ -188,33 +189,6 @@ def mean_weight(
     sums = PolicySums.of(p, t, cluster)
     low, high = mean_weight_limits(sums, STRICT)
     return MeanWeight(policy, sums.mean_weight, low, high, actions)
-
-
-def weight_problem(found: MeanWeight, column: str) -> Problem | None:
-    """Meaning of a mean weight that cannot be 1; None if it can.
-
-    Args:
-        found: the mean weight.
-        column: of the propensities.
-    """
-    if found.holds:
-        return None
-    low = found.mean < 1.0
-    if found.actions is None:
-        advice = f"either {column!r} or {found.policy!r} is not the probability of the item shown"
-        if low:
-            advice = f"the target takes actions that were never shown, or {column!r} is too large"
-    else:
-        possible = (
-            f"1 / {column!r} is {found.mean * found.actions:,.3g} on average: rows could choose among about so many"
-        )
-        advice = f"{possible} actions, some of which were never shown, or {column!r} is too small"
-        if low:
-            advice = f"{possible} actions, or {column!r} is too large"
-    if low and found.low <= 1.0 / _PERCENT <= found.high:
-        advice = f"{column!r} looks like percent: divide it by 100"
-    level = PROBLEM if found.actions is None else NOTE
-    return Problem("mean_weight", level, f"the mean {found.line()}", advice, (column,))
 
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
@@ -363,8 +337,8 @@ class Unnamed:
         values = {name: self.rows.numbers(name) for name in names} if len(names) > 1 else {}
 
         def off(name: str) -> float:
-            others = [values[each] / values[name] for each in names if each != name]
-            means = [float(np.nanmean(np.where(np.isfinite(each), each, np.nan))) for each in others]
+            others = [values[other] / values[name] for other in names if other != name]
+            means = [float(np.nanmean(np.where(np.isfinite(weights), weights, np.nan))) for weights in others]
             return min((abs(np.log(max(mean, 1e-12))) for mean in means), default=0.0)
 
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -388,9 +362,7 @@ class Unnamed:
             if groups:
                 pairs = ", ".join(" and ".join(group) for group in sorted(groups, key=lambda each: -counts[each[0]]))
                 share = sum(counts[word] for group in groups for word in group[1:]) / len(self.rows)
-                message = f"{name} has {pairs}: the rarer spellings are {100 * share:.2g} % of rows"
-                advice = "are these the same? Then write them alike, or add --fold-case to --by"
-                remarks.append(Problem("spelled_alike", NOTE, message, advice, (name,)))
+                remarks.append(Problem.of("spelled_alike", NOTE, name, pairs=pairs, percent=100 * share))
         return found, remarks
 
     def items_of_policies(self) -> list[Problem]:
@@ -401,11 +373,12 @@ class Unnamed:
         ids = {name: self.rows.ids(name) for name in self.items}
         found = [name for name, each in ids.items() if not same_items(each, action, fold=True).all()]
         found = new_policies(found, items=True) or found
-        what = f"column {found[0]} holds" if len(found) == 1 else f"columns {', '.join(found)} hold"
+        if not found:
+            return []
         fold = " --fold-case" if any(self.items[name] == IN_CAPITALS for name in found) else ""
-        judge = f"judge {'it' if len(found) == 1 else 'them'} with --target {','.join(found)}{fold}"
-        advice = f"{judge}, if a new policy would show them"
-        return [Problem(HOLDS_ITEMS, NOTE, f"{what} items", advice, tuple(found))] if found else []
+        case = {"says": "several", "do": "several"} if len(found) > 1 else {}
+        target = f"{','.join(found)}{fold}"
+        return [Problem.of(HOLDS_ITEMS, NOTE, *found, listed=", ".join(found), target=target, **case)]
 
     def _depends(self, name: str, values: Ids) -> bool:
         """Whether `estimate --by` would refuse a column, as one that depends on what was recommended."""
@@ -461,17 +434,22 @@ class Unnamed:
         ]  # fmt: skip
         found = [name for name in shares if weight_of(name, rows.numbers(name)) is not None]
         found = found or [name for name in shares if len(np.unique(rows.numbers(name)[:_LOOKED_AT])) > _TWO]
-        what = f"column {found[0]!r} holds" if len(found) == 1 else f"columns {', '.join(map(repr, found))} hold"
-        message, advice = f"{what} shares", "if they are policies' probabilities of the logged action, add --target"
-        if not found and not mixed and propensity.size and np.all((propensity > 0.0) & (propensity <= 1.0)):
-            for name in names:  # of 0 and 1, as of a policy that is sure of its choice
-                column = rows.column(name)
-                first = set(map(str, column.slice(0, _LOOKED_AT).drop_null().to_pylist()))
-                if column.null_count or len(column) != len(propensity) or not first <= _ZERO_OR_ONE or len(first) < 2:
-                    continue
-                values, _, bad = text_numbers(column.cast("string"))
-                weight = None if bad.any() else weight_of(name, values)
-                found += [name] if weight is not None and weight.high - weight.low < _NARROW else []
-            message = f"{in_words(found)}: 1 or 0, and divided by the logged probability 1 on average"
-            advice = "as of a new policy that shows the item or does not: if it is one, add --target"
-        return [Problem("maybe_target", NOTE, message, f"{advice} {','.join(found)}", tuple(found))] if found else []
+        if found:
+            case = {"says": "several"} if len(found) > 1 else {}
+            listed = ", ".join(map(repr, found))
+            return [Problem.of("maybe_target", NOTE, *found, listed=listed, target=",".join(found), **case)]
+        if mixed or not propensity.size or not np.all((propensity > 0.0) & (propensity <= 1.0)):
+            return []
+        for name in names:  # of 0 and 1, as of a policy that is sure of its choice
+            column = rows.column(name)
+            first = set(map(str, column.slice(0, _LOOKED_AT).drop_null().to_pylist()))
+            if column.null_count or len(column) != len(propensity) or not first <= _ZERO_OR_ONE or len(first) < 2:
+                continue
+            values, _, bad = text_numbers(column.cast("string"))
+            weight = None if bad.any() else weight_of(name, values)
+            if weight is not None and weight.high - weight.low < _NARROW:
+                found.append(name)
+        if not found:
+            return []
+        case = {"says": "sure", "do": "sure"}
+        return [Problem.of("maybe_target", NOTE, *found, listed=in_words(found), target=",".join(found), **case)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,33 +15,29 @@ from recsim_mnar.datasets.tool_logs import ToolLog
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.table import provenance_of
-from recsim_mnar.own_log.bandit_file import Reading
+from recsim_mnar.own_log.bandit_file import Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog, chance_of, columns_of_copies
 from recsim_mnar.own_log.doctor.columns import (
     BANDIT,
     INTERACTIONS,
-    NOTE,
-    PROBLEM,
     Asked,
     MeanWeight,
-    Problem,
+    Propensities,
     Unnamed,
     columns_of,
-    impossible,
     mean_weight,
     problems_of,
-    propensity_facts,
     targets_of,
-    weight_problem,
 )
 from recsim_mnar.own_log.estimating import OWN
+from recsim_mnar.own_log.problems import NOTE, PROBLEM, Problem
 from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
-from recsim_mnar.own_log.slate_estimates import endings_of, read_slates
-from recsim_mnar.own_log.slate_file import SlateFile, Wrong, find_slates, perhaps_slates
+from recsim_mnar.own_log.slate_estimates import SlateLog, endings_of, read_slates
+from recsim_mnar.own_log.slate_file import SlateFile, find_slates, perhaps_slates
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import SIDECAR
-from recsim_mnar.tables.faults import MISSING, in_rows, percent_lines
+from recsim_mnar.tables.faults import MISSING, in_rows, listed, percent_lines
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import (
@@ -52,6 +48,106 @@ from recsim_mnar.tables.roles import (
     say_which,
 )
 from recsim_mnar.tables.rows import DROP, Events, Rows, repeats
+
+
+@dataclass(frozen=True)
+class SlateFacts:
+    """What a file of slates holds.
+
+    Attributes:
+        form: one row per position, or per slate.
+        slates: how many, of ``least`` to ``most`` items; None where they could not be read.
+        least: see ``slates``.
+        most: likewise.
+        propensities_of: by column, the kind of its probabilities.
+        columns: by role those of slates and positions; empty where a row is a slate.
+        options: that a command needs to read the file so.
+        lines: what was read, for a person.
+        guessed: columns of slates that the user did not name.
+    """
+
+    form: str
+    slates: int | None = None
+    least: int | None = None
+    most: int | None = None
+    propensities_of: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
+    lines: Sequence[str] = ()
+    guessed: Sequence[str | None] = ()
+
+    def to_dict(self) -> Mapping[str, object]:
+        """JSON types; ``guessed`` only where there are some."""
+        return {name: value for name, value in asdict(self).items() if name != "guessed" or value}
+
+
+@dataclass
+class TargetFacts:
+    """What a second file with the targets gives.
+
+    Attributes:
+        file: as it was named.
+        on: the column by which its rows are found.
+        policies: it has probabilities of.
+        lines: what was read, for a person.
+    """
+
+    file: str
+    on: str | None
+    policies: list[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Contents:
+    """What the rows of a file hold; None for what does not apply.
+
+    Attributes:
+        rows: all of them: ``bandit_rows``, ``organic_rows`` and ``other_rows`` by their events.
+        users: how many, and the median and the most ``rows_of_a_user``.
+        repeats: rows whose user has met the same before.
+        loggers: how many policies logged.
+        items: met; of a bandit log how many ``actions`` were shown, and of the ``actions_known`` which share.
+        time: the first and the last, as numbers and as text.
+        duplicates: rows that are equal to an earlier one; ``copies`` where chance does not explain it.
+        reward: least, largest and mean.
+        propensity: what is in their column.
+        mean_weight: of each target, and of equal shares.
+        events: rows by event.
+        missing: values by column.
+        slates: where rows are of slates.
+        receipts: what was found of them.
+        target_file: where there is one.
+    """
+
+    rows: int
+    bandit_rows: int | None = None
+    organic_rows: int | None = None
+    other_rows: int | None = None
+    users: int | None = None
+    rows_of_a_user: dict[str, float] | None = None
+    repeats: int | None = None
+    loggers: int | None = None
+    items: int | None = None
+    actions: int | None = None
+    actions_known: int | None = None
+    share_shown: float | None = None
+    time: dict[str, float | str] | None = None
+    duplicates: int = 0
+    copies: int = 0
+    reward: dict[str, float] | None = None
+    propensity: Propensities | None = None
+    mean_weight: list[MeanWeight] = field(default_factory=list)
+    events: dict[str, int] | None = None
+    missing: dict[str, int] = field(default_factory=dict)
+    slates: SlateFacts | None = None
+    receipts: str | None = None
+    target_file: TargetFacts | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON types."""
+        slates = None if self.slates is None else self.slates.to_dict()
+        return asdict(self) | {"mean_weight": [weight.to_dict() for weight in self.mean_weight], "slates": slates}
 
 
 @dataclass(frozen=True)
@@ -67,7 +163,7 @@ class Examination:
         others: the other columns.
         segments: those of them that estimates can be split by: words, of which there are few.
         targets: columns of target policies.
-        facts: counts and ranges, JSON types; what does not apply is None.
+        contents: what its rows hold.
         problems: what is wrong, or worth knowing.
         guesses: by role the likeliest column, of roles that several could have, or none by its name.
         items: columns without a role that hold items, and how (:func:`recsim_mnar.own_log.shown_item.held_items`).
@@ -81,24 +177,36 @@ class Examination:
     others: list[str]
     segments: list[str]
     targets: tuple[str, ...]
-    facts: dict[str, Any]
+    contents: Contents
     problems: list[Problem]
     guesses: dict[str, str] = field(default_factory=dict)
     items: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The contents as JSON types."""
+        return self.contents.to_dict()
 
     def has(self, code: str) -> bool:
         """Whether a problem of this code was found."""
         return any(problem.code == code for problem in self.problems)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """JSON types."""
         columns = {role: {"column": name, "how": self.columns.how[role]} for role, name in self.columns.names.items()}
         return {
-            "source": self.source, "kind": self.kind, "log_of_ours": self.ours, "written": self.written,
-            "columns": columns, "unclear": {role: list(names) for role, names in self.columns.unclear.items()},
-            "other_columns": self.others, "segments": self.segments, "targets": list(self.targets), **self.facts,
+            "source": self.source,
+            "kind": self.kind,
+            "log_of_ours": self.ours,
+            "written": self.written,
+            "columns": columns,
+            "unclear": {role: list(names) for role, names in self.columns.unclear.items()},
+            "other_columns": self.others,
+            "segments": self.segments,
+            "targets": list(self.targets),
+            **self.facts,
             "problems": [problem.to_dict() for problem in self.problems],
-        }  # fmt: skip
+        }
 
 
 def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Examination:
@@ -119,27 +227,27 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
     slates, problems = _slates(file, asked)
-    guess = slates.guess if isinstance(slates, Wrong) else ""
-    slates = None if isinstance(slates, Wrong) else slates
+    perhaps = None if slates else perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
+    problems += [perhaps] if perhaps else []
+    recognised: set[str] = set()
     if slates is not None:
-        file, asked = slates.found.file, replace(asked, columns=slates.columns)
+        file, recognised = slates.found.file, set(slates.taken)
+        asked = replace(asked, columns=slates.columns)
     kind, columns, shown = columns_of(file, str(path), asked)
-    columns = replace(columns, how=columns.how | {role: GUESSED for role in asked.guessed if role in columns})
-    if slates is not None:
-        columns = replace(columns, how=columns.how | dict.fromkeys(slates.taken & {*columns.names}, RECOGNISED))
+    how = dict.fromkeys(asked.guessed, GUESSED) | dict.fromkeys(recognised, RECOGNISED)
+    columns = replace(columns, how=columns.how | {role: word for role, word in how.items() if role in columns})
     targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
     items = _items(file, columns) if kind == BANDIT else {}
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
-    patient = _Patient(file, kind, columns, targets, asked, rows, items, shown)
-    patient.problems += problems
-    patient.slates = slates
-    found = patient.examined()
-    if guess:  # then what its probabilities are of is found out
+    patient = _Patient(file, kind, columns, targets, asked.n_actions, rows, items, slates)
+    found = patient.examined(shown, problems)
+    if perhaps is not None and perhaps.guess:  # then what its probabilities are of is found out
         left = {role: name for role, name in found.guesses.items() if role != "propensity"}
-        found = replace(found, guesses=left | {"slate": guess})
-    found.facts["slates"] = None if slates is None else slates.facts
-    found.facts["receipts"] = receipts
-    found.facts["target_file"] = None if asked.target_file is None else _of_target_file(file, asked, found)
+        found = replace(found, guesses=left | {"slate": perhaps.guess})
+    contents = found.contents
+    contents.slates = None if slates is None else slates.facts
+    contents.receipts = receipts
+    contents.target_file = None if asked.target_file is None else _of_target_file(file, asked, found)
     return found
 
 
@@ -148,7 +256,7 @@ def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
     columns = {role: name for role, name in asked.columns.items() if name in tool.file.names}
     targets = tuple(asked.targets or tool.policies if tool.has_propensities else ())
     found = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
-    damages = [Problem(each.code, PROBLEM, each.message, each.advice, ("propensity",)) for each in tool.damages]
+    damages = [Problem(damage.code, PROBLEM, damage.message, damage.advice, ("propensity",)) for damage in tool.damages]
     return replace(found, source=str(tool.file.path), kind=BANDIT, problems=[*damages, *found.problems])
 
 
@@ -161,72 +269,86 @@ class _Slates:
         columns: by role, as the user says and as they were found.
         taken: roles that the user did not name.
         main: what the propensities are of; "" where that is not known.
-        facts: form, slates, sizes, what propensities are of in words, and the options that a command needs.
+        facts: what it holds.
     """
 
     found: SlateFile
     columns: dict[str, str | None]
     taken: frozenset[str]
     main: str
-    facts: dict[str, Any]
+    facts: SlateFacts
 
 
-def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | Wrong | None, list[Problem]]:
-    """What a file of slates is, and what is wrong with them; of single items what says that they may be slates."""
+def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem]]:
+    """What a file of slates is, and what is wrong with them; None of single items."""
     found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
-    columns = {role: name for role, name in asked.columns.items() if role not in ("slate", "position")}
     if found is None:
-        perhaps = perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
-        return perhaps, [] if perhaps is None else [_problem(perhaps, NOTE)]
-    options = [word for role in ("slate", "position") if (name := asked.columns.get(role)) is not None
-               for word in (f"--{role}-column", name)]  # fmt: skip
+        return None, []
+    columns = but_for_slates(asked.columns)
+    of_slates = {role: asked.columns.get(role) for role in ("slate", "position")}
+    options = [word for role, name in of_slates.items() if name is not None for word in (f"--{role}-column", name)]
     options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
-    facts: dict[str, Any] = {"form": found.form, "slates": None, "least": None, "most": None, "propensities_of": {}}
-    facts |= {"columns": {role: found.columns[role] for role in ("slate", "position")} if not found.per_slate else {}}
-    facts |= {"options": options, "lines": [found.form]}
-    facts |= {"guessed": [asked.columns["slate"]]} if "slate" in asked.guessed else {}
+    facts = SlateFacts(
+        found.form,
+        columns={} if found.per_slate else {role: found.columns[role] for role in of_slates},
+        options=options,
+        lines=[found.form],
+        guessed=[of_slates["slate"]] if "slate" in asked.guessed else [],
+    )
+    own = {"action": found.columns["action"]} if found.per_slate else {}
+    read, problems = _read(found, asked)
+    if read is not None:
+        slates, names = read.slates, read.log.columns.names
+        own |= {role: names[role] for role in ("user", "propensity", "reward") if role in names}
+        least, most = int(slates.sizes.min()), int(slates.sizes.max())
+        sizes = "several sizes" if least < most else f"{most} items"
+        lines = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of {sizes}"]
+        facts = replace(
+            facts,
+            slates=slates.number,
+            least=least,
+            most=most,
+            propensities_of={name: kind for kind, name in read.kinds.items()},
+            lines=lines,
+        )
+    taken = frozenset(role for role in own if columns.get(role) is None)
+    columns |= {role: own[role] for role in taken}
+    return _Slates(found, columns, taken, "" if read is None else read.main, facts), problems
+
+
+def _read(found: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem]]:
+    """The slates that can be read, and what is wrong with them; why, where none can."""
     named = {role: name for role, name in asked.columns.items() if role != "item"}
     reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
-    problems, main, own = [], "", {"action": found.columns["action"]} if found.per_slate else {}
     try:
-        read = read_slates(found, reading, [name for name in asked.targets if endings_of([name], file.names)])
+        read = read_slates(found, reading, [name for name in asked.targets if endings_of([name], found.file.names)])
     except UserError:
         try:  # what is wrong where no row is left
             read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
         except UserError as error:
-            problems.append(Problem("slates_not_read", PROBLEM, str(error).removeprefix(f"{file.path}: ")))
-    else:
-        slates, main = read.slates, read.main
-        own |= {role: name for role, name in read.log.columns.names.items() if role in ("user", "propensity", "reward")}
-        facts |= {"slates": slates.number, "least": int(slates.sizes.min()), "most": int(slates.sizes.max())}
-        facts["propensities_of"] = {name: kind for kind, name in read.kinds.items()}
-        least, most = facts["least"], facts["most"]
-        sizes = "several sizes" if least < most else f"{most} items"
-        facts["lines"] = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of {sizes}"]
-        both = (found.columns["slate"], found.columns["position"])
-        lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
-        if lacking:
-            problems.append(Problem("missing", PROBLEM, f"values are missing: {', '.join(lacking)}", DROP, both))
-        problems += [_problem(each, PROBLEM) for each in slates.problems]
-        if not main and slates.size:
-            problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
-    taken = frozenset(role for role in own if columns.get(role) is None)
-    return _Slates(found, {**columns, **{role: own[role] for role in taken}}, taken, main, facts), problems
+            said = str(error).removeprefix(f"{found.file.path}: ")
+            return None, [Problem("slates_not_read", PROBLEM, said)]
+        return None, []
+    problems = []
+    both = (found.columns["slate"], found.columns["position"])
+    lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
+    if lacking:
+        problems.append(Problem.of("missing", PROBLEM, *both, listed=", ".join(lacking), drop=DROP))
+    problems += read.slates.problems
+    if not read.main and read.slates.size:
+        problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
+    return read, problems
 
 
 def _of_other_kinds(names: Sequence[str]) -> set[str]:
     """Columns with the probabilities, of slates and the like, of a policy whose own column is there too."""
-    return {each for name in names for each in endings_of([name], names) if each != name}
+    return {ending for name in names for ending in endings_of([name], names) if ending != name}
 
 
-def _problem(wrong: Wrong, level: str) -> Problem:
-    return Problem(wrong.code, level, wrong.message, wrong.advice, wrong.columns)
-
-
-def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[str, Any]:
+def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> TargetFacts:
     """What a second file says of the rows; its problems are added to those found."""
     assert asked.target_file is not None
-    facts: dict[str, Any] = {"file": str(asked.target_file), "on": asked.on, "policies": [], "lines": []}
+    facts = TargetFacts(str(asked.target_file), asked.on)
     try:
         outside = [name for name in asked.targets if name not in file.names]
         second = TargetFile.open(asked.target_file, asked.on, outside, file.names)
@@ -239,16 +361,15 @@ def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> dict[s
         return facts
     number = int(targets.absent.sum())
     if number:
-        message = (
-            f"{number:,} of {in_rows(len(log))} {'have' if number > 1 else 'has'} no targets in {asked.target_file}"
-        )
-        found.problems.append(Problem("without_target", PROBLEM, message, "--drop-missing leaves them out"))
-    weights = [] if log.propensity is None else [
-        mean_weight(log.propensity, values, None if log.user is None else log.user.codes, policy=name)
-        for name, values in targets.policies.items()
-    ]  # fmt: skip
-    found.facts["mean_weight"] += _weighed(weights, log.columns.get("propensity") or "", found.problems)
-    return {**facts, "policies": list(second.names), "lines": targets.lines}
+        case = {} if number > 1 else {"says": "one"}
+        params = {"number": number, "rows": in_rows(len(log)), "file": asked.target_file}
+        found.problems.append(Problem.of("without_target", PROBLEM, **params, **case))
+    if log.propensity is not None:
+        policies = targets.policies.items()
+        weights = [mean_weight(log.propensity, values, log.users, policy=name) for name, values in policies]
+        found.contents.mean_weight += _weighed(weights, log.columns.get("propensity") or "", found.problems)
+    facts.policies, facts.lines = list(second.names), targets.lines
+    return facts
 
 
 def _receipts(path: Path) -> str | None:
@@ -306,106 +427,124 @@ class _Patient:
     """A file's rows under examination."""
 
     def __init__(
-        self, file: TableFile, kind: str, columns: Columns, targets: tuple[str, ...], asked: Asked, rows: Rows,
-        items: dict[str, str], shown: ShownItem,
-    ) -> None:  # fmt: skip
+        self,
+        file: TableFile,
+        kind: str,
+        columns: Columns,
+        targets: tuple[str, ...],
+        n_actions: int | None,
+        rows: Rows,
+        items: dict[str, str],
+        slates: _Slates | None,
+    ) -> None:
         self.file, self.kind, self.columns, self.targets, self.items = file, kind, columns, targets, items
-        self.n_actions, self.whole = asked.n_actions, rows
-        self.problems = [Problem("action_chosen", NOTE, shown.line, "", (shown.column,))] if shown.line else []
-        self.rivals = shown.rivals
-        self.slates: _Slates | None = None
+        self.n_actions, self.whole, self.slates = n_actions, rows, slates
+        self.problems: list[Problem] = []
+        self.contents = Contents(len(rows))
         kinds = kinds_of_rows(rows, columns) if kind == BANDIT else None
         self.shown, self.viewed = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
         self.mixed = kinds is not None and bool(kinds[0].any())
         if kinds is not None and self.mixed:
             self.shown, self.viewed = kinds
+        self.none_shown = kinds is not None and not self.mixed
         self.rows = rows if self.shown.all() else rows.kept(self.shown)
-        if kinds is not None and not self.mixed:
-            message = f"no row is a recommendation by column {columns['event']!r}" if "event" in columns else "no row"
-            advice = "write bandit where something was recommended and organic where a user met it alone"
-            self.problems.append(Problem("no_recommendations", PROBLEM, message, advice))
 
-    def examined(self) -> Examination:
-        """Examine everything."""
-        facts: dict[str, Any] = {
-            "rows": len(self.whole),
-            "bandit_rows": int(self.shown.sum()) if self.kind == BANDIT else None,
-            "organic_rows": int(self.viewed.sum()) if self.mixed else None,
-            "other_rows": int((~(self.shown | self.viewed)).sum()) if self.mixed else None,
-        }
-        facts |= self._ids() | self._times() | self._copies() | self._values() | {"events": self._events()}
-        facts["missing"] = self._missing()
+    def examined(self, shown: ShownItem, problems: Sequence[Problem]) -> Examination:
+        """Examine everything; ``problems`` are those of slates."""
+        contents = self.contents
+        if shown.line:
+            self.problems.append(Problem("action_chosen", NOTE, shown.line, "", (shown.column,)))
+        if self.none_shown:
+            case = {} if "event" in self.columns else {"says": "none"}
+            self._add("no_recommendations", column=self.columns.get("event"), **case)
+        self.problems += problems
+        if self.kind == BANDIT:
+            contents.bandit_rows = int(self.shown.sum())
+        if self.mixed:
+            contents.organic_rows = int(self.viewed.sum())
+            contents.other_rows = int((~(self.shown | self.viewed)).sum())
+        self._ids()
+        self._times()
+        self._copies()
+        self._values()
+        contents.events = self._events()
+        self._missing()
         # Our own logs' further columns are known; what is missing in rows of another kind is no fault.
         self.problems += problems_of(self.rows.faults.found)
         self.problems += [Problem("percent", NOTE, line) for line in percent_lines(self.rows.faults.percents)]
-        self.problems += self._unclear()
+        self.problems += self._unclear(shown.rivals)
         own = set(OWN) <= set(self.file.names)
         used = {*self.columns.names.values(), *self.targets}
         if self.slates is not None:
-            facts_of_slates = self.slates.facts["propensities_of"]
-            used |= {*self.slates.found.columns.values(), *facts_of_slates, *endings_of(self.targets, self.file.names)}
-        others = [n for n in self.file.names if n not in used]
+            used |= {*self.slates.found.columns.values(), *self.slates.facts.propensities_of}
+            used |= {*endings_of(self.targets, self.file.names)}
+        others = [name for name in self.file.names if name not in used]
         of_shares = [name for name in self.targets if name not in self.items]
         items = {name: how for name, how in self.items.items() if name in others}
         unnamed = Unnamed(self.rows.quiet(), self.columns, of_shares, others, self.file.decimal, items)
         segments: list[str] = []
         if not own and self.kind == BANDIT:
             if "propensity" in self.columns and not self.targets:
-                one = replace(unnamed, others=[n for n in others if n not in _of_other_kinds(others)])
+                of_others = _of_other_kinds(others)
+                one = replace(unnamed, others=[name for name in others if name not in of_others])
                 self.problems += one.maybe_targets(self.user, mixed=self.mixed)
             segments, remarks = unnamed.segments() if self.slates is None else ([], [])
             self.problems += [*unnamed.items_of_policies(), *remarks]
-        guesses = {role: name for role, name in unnamed.guesses().items() if role != "action" or not self.rivals}
+        guesses = {role: name for role, name in unnamed.guesses().items() if role != "action" or not shown.rivals}
         return Examination(
-            str(self.file.path), self.kind, own, self.file.how_written(), self.columns, others, segments, self.targets,
-            facts, self.problems, guesses, self.items,
-        )  # fmt: skip
+            str(self.file.path),
+            self.kind,
+            own,
+            self.file.how_written(),
+            self.columns,
+            others,
+            segments,
+            self.targets,
+            contents,
+            self.problems,
+            guesses,
+            self.items,
+        )
 
-    def _numbers(self, role: str) -> Floats | None:
-        name = self.columns.get(role)
-        return None if name is None or not len(self.rows) else self.rows.numbers(name)
+    def _add(self, code: str, level: str = PROBLEM, **params: Any) -> None:
+        self.problems.append(Problem.of(code, level, **params))
 
     def _column(self, role: str) -> Ids | None:
         name = self.columns.get(role)
         return None if name is None or not len(self.rows) else self.rows.ids(name)
 
-    def _ids(self) -> dict[str, Any]:
+    def _ids(self) -> None:
         """Count users, actions and repeated items."""
         user = self._column("user")
-        what = self._column("item") if self.kind == INTERACTIONS else self._column("action")
+        what = self._column("item" if self.kind == INTERACTIONS else "action")
         logger = self._column("logger")
         self.user = None if user is None else user.codes
-        facts: dict[str, Any] = {"users": None, "rows_of_a_user": None, "repeats": None}
+        contents = self.contents
         if user is not None:
-            counts = np.bincount(user.codes[user.codes >= 0], minlength=user.number)
-            counts = counts[counts > 0]
-            facts["users"] = len(counts)
+            counts = np.unique(user.codes[user.codes >= 0], return_counts=True)[1]
+            contents.users = len(counts)
             if len(counts):
-                facts["rows_of_a_user"] = {"median": float(np.median(counts)), "most": int(counts.max())}
-                if len(counts) == 1:
-                    one = Problem("one_user", PROBLEM, "all rows belong to one user", "intervals need many")
-                    self.problems.append(one)
+                contents.rows_of_a_user = {"median": float(np.median(counts)), "most": int(counts.max())}
+            if len(counts) == 1:
+                self._add("one_user")
         if user is not None and what is not None:
             good = (user.codes >= 0) & (what.codes >= 0)
             pairs = user.codes[good] * max(what.number, 1) + what.codes[good]
-            facts["repeats"] = int(good.sum() - len(np.unique(pairs)))
-        facts |= {"loggers": None if logger is None else logger.number}
-        return facts | self._actions(what)
+            contents.repeats = int(good.sum() - len(np.unique(pairs)))
+        contents.loggers = None if logger is None else logger.number
+        if what is not None:
+            self._actions(what)
 
-    def _actions(self, what: Ids | None) -> dict[str, Any]:
-        """How many actions (items) are there, and which share of them was ever shown."""
-        facts: dict[str, Any] = {"items": None, "actions": None, "actions_known": None, "share_shown": None}
-        self.n_shown = None
-        if what is None:
-            return facts
-        met = len(np.unique(what.codes[what.codes >= 0]))
+    def _actions(self, what: Ids) -> None:
+        """Count the actions (items), and the share of them that was ever shown."""
+        contents, met = self.contents, len(np.unique(what.codes[what.codes >= 0]))
         if self.kind == INTERACTIONS:
-            return {**facts, "items": met}
-        self.n_shown = met
+            contents.items = met
+            return
+        contents.actions = met
         known = max(self.n_actions or 0, self._catalogue(what))
         if known:
-            facts |= {"actions_known": known, "share_shown": met / known}
-        return {**facts, "actions": met}
+            contents.actions_known, contents.share_shown = known, met / known
 
     def _catalogue(self, what: Ids) -> int:
         """Actions that there are as far as the log says: items of its world, or met in its organic rows; 0 unknown."""
@@ -427,67 +566,56 @@ class _Patient:
         counts = np.bincount(found.codes[found.codes >= 0], minlength=found.number)
         return {str(word): int(number) for word, number in zip(found.ids, counts, strict=True)}
 
-    def _times(self) -> dict[str, Any]:
+    def _times(self) -> None:
         from recsim_mnar.log.rows import shown_time
 
         name = self.columns.get("time")
-        if name is None:
-            return {"time": None}
-        values = self.rows.times(name)
+        values = np.zeros(0) if name is None else self.rows.times(name)
         known = values[~np.isnan(values)]
         if not known.size:
-            return {"time": None}
+            return
         first, last = float(known.min()), float(known.max())
-        span = {"first": first, "last": last, "from": shown_time(first), "to": shown_time(last)}
+        self.contents.time = {"first": first, "last": last, "from": shown_time(first), "to": shown_time(last)}
         if first == last:
-            self.problems.append(Problem("one_time", NOTE, f"all rows have the same time, {span['from']}"))
-        return {"time": span}
+            self._add("one_time", NOTE, time=shown_time(first))
 
-    def _copies(self) -> dict[str, Any]:
-        """Rows that are equal to an earlier one in every column but one that numbers the rows."""
+    def _copies(self) -> None:
+        """Count the rows that are equal to an earlier one in every column but one that numbers the rows."""
         digests = self.whole.digests(columns_of_copies(self.file.names))
         again = repeats(digests)
-        number, copies = int(again.sum()), False
-        if number:
-            rows = ", ".join(str(row) for row in np.flatnonzero(again)[:3] + 1) + (", ..." if number > 3 else "")
-            said = f"{number:,} rows are equal to an earlier row in every column (rows {rows})"
-            if number == 1:
-                said = f"row {rows} is equal to an earlier row in every column"
-            group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
-            seen = columns_of_copies(self.file.names), self.file.head()
-            expected, copies = chance_of([self.whole], self.columns, group, seen, digests)
-            said += f"; chance makes some {expected:,.0f} equal"
-            advice = "leave copies out (--deduplicate), or say that these are events of their own (--separate-events)"
-            if self.kind == INTERACTIONS:
-                advice = "compare counts them as further views: remove them first if they are copies"
-            elif not copies:
-                advice = "these are separate events"
-            self.problems.append(Problem("duplicates", PROBLEM if copies else NOTE, said, advice))
-        return {"duplicates": number, "copies": number * copies}
+        number = int(again.sum())
+        if not number:
+            return
+        rows = listed(np.flatnonzero(again) + 1, 3)
+        group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
+        seen = columns_of_copies(self.file.names), self.file.head()
+        expected, copies = chance_of([self.whole], self.columns, group, seen, digests)
+        case = {"do": "copies" if copies else "events"} | ({"says": "one"} if number == 1 else {})
+        if self.kind == INTERACTIONS:
+            case["do"] = "views"
+        self._add("duplicates", PROBLEM if copies else NOTE, number=number, rows=rows, expected=expected, **case)
+        self.contents.duplicates, self.contents.copies = number, number * copies
 
-    def _values(self) -> dict[str, Any]:
-        """Rewards, propensities and weights."""
-        facts: dict[str, Any] = {"reward": None, "propensity": None, "mean_weight": []}
-        reward = self._numbers("reward")
-        if reward is not None and (~np.isnan(reward)).any():
-            least, largest, mean = (float(of(reward)) for of in (np.nanmin, np.nanmax, np.nanmean))
-            facts["reward"] = {"least": least, "largest": largest, "mean": mean}
+    def _values(self) -> None:
+        """Look at rewards, propensities and weights."""
+        contents = self.contents
+        reward, propensity = (self.columns.get(role) for role in ("reward", "propensity"))
+        values = self.rows.numbers(reward) if reward is not None and len(self.rows) else np.zeros(0)
+        if (~np.isnan(values)).any():
+            least, largest, mean = (float(of(values)) for of in (np.nanmin, np.nanmax, np.nanmean))
+            contents.reward = {"least": least, "largest": largest, "mean": mean}
             if least == largest:
-                advice = "no policy can be shown to be better than another"
-                self.problems.append(Problem("one_reward", PROBLEM, f"every reward is {least:g}", advice))
+                self._add("one_reward", reward=least)
         targets = {name: self._target(name) for name in self.targets if len(self.rows)}
-        values = self._numbers("propensity")
-        if values is None:
-            return facts
-        name = self.columns["propensity"]
-        facts["propensity"] = propensity_facts(values)
-        self.problems += impossible(values, facts["propensity"], name, self.rows.row_numbers)
-        if not facts["propensity"]["percent"]:
-            facts["mean_weight"] = self._mean_weights(values, name, targets)
-        if facts["propensity"]["least"] == 1.0 == facts["propensity"]["largest"]:
-            advice = "the log says nothing of other actions: log with exploration"
-            self.problems.append(Problem("no_exploration", PROBLEM, "every propensity is 1", advice))
-        return facts
+        if propensity is None or not len(self.rows):
+            return
+        values = self.rows.numbers(propensity)
+        facts = contents.propensity = Propensities.of(values)
+        self.problems += facts.problems(values, propensity, self.rows.row_numbers)
+        if not facts.percent:
+            contents.mean_weight = self._mean_weights(values, propensity, targets)
+        if facts.least == 1.0 == facts.largest:
+            self._add("no_exploration")
 
     def _target(self, name: str) -> Floats:
         """(n,) a target's probability of the item shown: a column of these, or of the items that it shows."""
@@ -495,42 +623,37 @@ class _Patient:
             return self.rows.probabilities(name, zero=True, advice="give a probability")
         return same_items(self.rows.ids(name), self.rows.quiet().ids(self.columns["action"]), fold=True)
 
-    def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[dict[str, Any]]:
-        found = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]
-        if self.n_shown and (self.slates is None or self.slates.main == "marginal"):
-            uniform = np.full(len(propensity), 1.0 / self.n_shown)
-            found.append(mean_weight(propensity, uniform, self.user, actions=self.n_shown))
-        return _weighed(found, name, self.problems)
+    def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[MeanWeight]:
+        weights = [mean_weight(propensity, values, self.user, policy=each) for each, values in targets.items()]
+        shown = self.contents.actions
+        if shown and (self.slates is None or self.slates.main == "marginal"):
+            uniform = np.full(len(propensity), 1.0 / shown)
+            weights.append(mean_weight(propensity, uniform, self.user, actions=shown))
+        return _weighed(weights, name, self.problems)
 
-    def _missing(self) -> dict[str, int]:
-        """Missing values by column, those with any; in the rows that the column is for."""
+    def _missing(self) -> None:
+        """Count missing values by column, those with any; in the rows that the column is for."""
         used = {fault.column: fault.count for fault in self.rows.faults.found if fault.code == MISSING}
-        found = {}
+        found = self.contents.missing
         for name in self.file.names:
             number = used.get(name, 0) or _nulls(self.rows.column(name))
             if number and not (self.mixed and name == self.columns.get("item")):  # a recommendation has none
                 found[name] = number
-        needed = {name: number for name, number in found.items() if name in used}
+        needed = [f"{name} {number:,}" for name, number in found.items() if name in used]
         if needed:
-            listed = ", ".join(f"{name} {number:,}" for name, number in needed.items())
-            self.problems.append(Problem("missing", PROBLEM, f"values are missing: {listed}", DROP))
-        return found
+            self._add("missing", listed=", ".join(needed), drop=DROP)
 
-    def _unclear(self) -> list[Problem]:
-        return [
-            Problem(
-                "unclear", PROBLEM if role in ("propensity", "user", "reward") or names == self.rivals else NOTE,
-                f"the {role} could be column {in_words(names)}", say_which(role), names,
-            )
-            for role, names in self.columns.unclear.items()
-        ]  # fmt: skip
+    def _unclear(self, rivals: tuple[str, ...]) -> Iterator[Problem]:
+        for role, names in self.columns.unclear.items():
+            level = PROBLEM if role in ("propensity", "user", "reward") or names == rivals else NOTE
+            yield Problem.of("unclear", level, *names, role=role, listed=in_words(names), which=say_which(role))
 
 
-def _weighed(found: Sequence[MeanWeight | None], propensity: str, problems: list[Problem]) -> list[dict[str, Any]]:
-    """Mean weights as JSON types; those that cannot be 1 are added to the problems."""
+def _weighed(found: Sequence[MeanWeight | None], propensity: str, problems: list[Problem]) -> list[MeanWeight]:
+    """The mean weights that there are; those that cannot be 1 are added to the problems."""
     there = [each for each in found if each is not None]
-    problems += [problem for each in there if (problem := weight_problem(each, propensity)) is not None]
-    return [{**each.to_dict(), "line": each.line()} for each in there]
+    problems += [each.problem(propensity) for each in there if not each.holds]
+    return there
 
 
 def _nulls(column: Any) -> int:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import functools
+import math
 import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
 
 from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.kernels.checks import rounded_down
-from recsim_mnar.own_log.doctor.columns import BANDIT, HOLDS_ITEMS, INTERACTIONS, PROBLEM
-from recsim_mnar.own_log.doctor.examination import Examination
+from recsim_mnar.own_log.doctor.columns import BANDIT, HOLDS_ITEMS, INTERACTIONS
+from recsim_mnar.own_log.doctor.examination import Examination, TargetFacts
+from recsim_mnar.own_log.problems import PROBLEM
 from recsim_mnar.own_log.shown_item import IN_CAPITALS
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
@@ -40,7 +41,7 @@ class Fit:
     line: str
     says: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, str | bool]:
         """For JSON."""
         return asdict(self)
 
@@ -60,9 +61,9 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
         if found.columns.how.get(role) in (NAMED, GUESSED)
         for part in (f"--{role}-column", found.columns[role])
     ]
-    slates = found.facts.get("slates")
+    slates = found.contents.slates
     if slates and (words[0] == "estimate" or words[:2] == ["plan", "ab"]):
-        options = slates["options"]
+        options = slates.options
         named += options if words[0] == "estimate" or _OF not in options else options[: options.index(_OF)]
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
     return shlex.join(["recsim-mnar", *words, *named, *none])
@@ -79,9 +80,9 @@ def _blocked(found: Examination, columns: Iterable[str]) -> bool:
 def _flags(found: Examination) -> list[str]:
     """Options that leave out the unreadable rows."""
     # Views without a column of events have neither rewards nor propensities.
-    views = found.facts["organic_rows"] and "event" not in found.columns
+    views = found.contents.organic_rows and "event" not in found.columns
     flags = ["--drop-missing"] if found.has("missing") or views else []
-    return flags + ["--deduplicate"] * bool(found.facts["copies"])
+    return flags + ["--deduplicate"] * bool(found.contents.copies)
 
 
 def guessed_in_words(found: Examination, line: str) -> str:
@@ -94,7 +95,8 @@ def guessed_in_words(found: Examination, line: str) -> str:
         for role, text in what.items()
         if options.get(role) == GUESSED and f"--{role}-column" in words
     ]
-    said += [f"{name} the slates" for name in (found.facts["slates"] or {}).get("guessed", ())]
+    slates = found.contents.slates
+    said += [] if slates is None else [f"{name} the slates" for name in slates.guessed]
     target = words[words.index("--target") + 1] if "--target" in words else ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
     said += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []
@@ -129,17 +131,22 @@ def _refused(found: Examination) -> str:
 def _perhaps_targets(found: Examination) -> list[str]:
     """Columns that look like a new policy's probabilities and are not named so."""
     codes = ("maybe_target", HOLDS_ITEMS)
-    return [name for each in found.problems if each.code in codes for name in each.columns]
+    return [name for problem in found.problems if problem.code in codes for name in problem.columns]
 
 
 def _as_policies(found: Examination, names: Sequence[str]) -> str:
     """What columns would be of a new policy: its probability of the item shown, or the item that it shows."""
-    slates = found.facts.get("slates") or {"propensities_of": {}}
-    whole = slates["propensities_of"].get(found.columns.get("propensity")) in ("slate", "set")
+    whole = _propensities_of(found) in ("slate", "set")
     same = f"a new policy's probability of showing the same {'slate' if whole else 'item'}"
     kinds = {same: [name for name in names if name not in found.items],
              "the item that a new policy would show": [name for name in names if name in found.items]}  # fmt: skip
     return " and ".join(f"{' and '.join(of)} is {what}" for what, of in kinds.items() if of)
+
+
+def _propensities_of(found: Examination) -> str:
+    """What the propensities of slates are of; "" where that is not known, and of single items."""
+    slates, column = found.contents.slates, found.columns.get("propensity")
+    return "" if slates is None or column is None else slates.propensities_of.get(column, "")
 
 
 def _folded(found: Examination, targets: Iterable[str]) -> list[str]:
@@ -160,7 +167,7 @@ def _estimate(found: Examination) -> Fit:
         return no(says)
     if "propensity" not in found.columns and "action" not in found.columns:
         return no("needs a column of propensities (--propensity-column) or of actions (--action-column)")
-    second = found.facts["target_file"]
+    second = found.contents.target_file
     if second is not None:
         return _with_targets(found, second)
     if "propensity" not in found.columns and not found.targets:
@@ -189,10 +196,10 @@ def _estimate(found: Examination) -> Fit:
 
 def _least(found: Examination) -> str:
     """The question for the least propensity; what the log happens to show is no bound, so it is not filled in."""
-    slates = found.facts.get("slates")
-    if slates and slates["propensities_of"].get(found.columns["propensity"]) != "marginal":
+    if found.contents.slates and _propensities_of(found) != "marginal":
         return ""
-    least = (found.facts["propensity"] or {}).get("least")
+    propensity = found.contents.propensity
+    least = None if propensity is None else propensity.least
     seen = "" if least is None else f" (the smallest in this log is {rounded_down(least)}: is it?)"
     return (
         ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
@@ -202,8 +209,8 @@ def _least(found: Examination) -> str:
 
 def _not_of_the_item(found: Examination) -> list[str]:
     """Columns of new policies whose mean weight is proved to be above 1."""
-    weights = [each for each in found.facts["mean_weight"] if each["policy"] and each["actions"] is None]
-    return [each["policy"] for each in weights if each["low"] is not None and each["low"] > 1.0]
+    weights = [weight for weight in found.contents.mean_weight if weight.policy and weight.actions is None]
+    return [weight.policy for weight in weights if 1.0 < weight.low < math.inf]
 
 
 def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
@@ -217,27 +224,27 @@ def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
     return [Fit("estimate --by", True, line, says + (f"; likewise by {', '.join(others)}" if others else ""))]
 
 
-def _with_targets(found: Examination, second: dict[str, Any]) -> Fit:
+def _with_targets(found: Examination, second: TargetFacts) -> Fit:
     """The line with a second file of targets."""
     if found.has("target_file"):
         return Fit("estimate", False, "", _FIX)
-    words = ["estimate", found.source, "--target-file", second["file"]]
-    words += [] if second["on"] is None else ["--on", second["on"]]
+    words = ["estimate", found.source, "--target-file", second.file]
+    words += [] if second.on is None else ["--on", second.on]
     flags = _flags(found)
     flags += ["--drop-missing"] if found.has("without_target") and "--drop-missing" not in flags else []
     baseline = ["--baseline", "today"] if "propensity" in found.columns else []
     estimated = "" if baseline else ", under estimated propensities"
-    says = f"what {', '.join(second['policies'])} would have earned{estimated}"
+    says = f"what {', '.join(second.policies)} would have earned{estimated}"
     return Fit("estimate", True, _line(found, [*words, *baseline, *flags], _LOGGED), says)
 
 
 def _plan_ab(found: Examination) -> Fit:
     """The plan of an A/B test, from rewards by user."""
     lack = _refused(found)
-    slates = found.facts.get("slates")
+    slates = found.contents.slates
     if not lack and "user" not in found.columns:
         lack = "needs a column of users (--user-column)"
-    if not lack and slates and not slates["columns"]:
+    if not lack and slates and not slates.columns:
         lack = "needs one row per position"
     if lack:
         return Fit("plan ab", False, "", lack)
@@ -260,16 +267,16 @@ def _compare(found: Examination) -> Fit:
     names = list(found.columns.names.values())
     if _blocked(found, names):
         return fit(False, line, _FIX)
-    missing = any(found.facts["missing"].get(found.columns.get(role) or "") for role in ("user", "item", "time"))
+    missing = any(found.contents.missing.get(found.columns.get(role) or "") for role in ("user", "item", "time"))
     line += " --drop-missing" * missing
-    rows = found.facts["rows_of_a_user"]
+    rows = found.contents.rows_of_a_user
     if rows is None or rows["most"] < 2:
         return fit(False, line, "needs users with two rows or more")
-    if not found.facts["items"] or found.facts["items"] < 2:
+    if not found.contents.items or found.contents.items < 2:
         return fit(False, line, "needs two items or more")
-    by = "leave-one-out and a split by time" if found.facts["time"] is not None else "leave-one-out"
+    by = "leave-one-out and a split by time" if found.contents.time is not None else "leave-one-out"
     source = shlex.quote(str(found.source))
-    several = found.facts["events"] or {}
+    several = found.contents.events or {}
     pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses" if len(several) > 1 else ""
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
@@ -280,10 +287,10 @@ def _compare(found: Examination) -> Fit:
 
 def _replay(found: Examination) -> Fit:
     needs = "needs what users met between the recommendations, as rows of their own, and whose they are"
-    if not found.facts["organic_rows"] and {"user", "action", "reward", "propensity"} <= set(found.columns.names):
+    if not found.contents.organic_rows and {"user", "action", "reward", "propensity"} <= set(found.columns.names):
         says = f"{needs}; without these it takes --policy random alone, which needs no history"
         return Fit("replay", False, "", says)
-    if not found.facts["organic_rows"] or "user" not in found.columns or "action" not in found.columns:
+    if not found.contents.organic_rows or "user" not in found.columns or "action" not in found.columns:
         return Fit("replay", False, "", needs)
     if not {"reward", "propensity"} <= set(found.columns.names):
         return Fit("replay", False, "", "needs columns of rewards and of propensities")

@@ -268,7 +268,7 @@ class ABPlan:
     days_high: float | None
     users_by_then: float | None
     rows_by_then: int | None
-    by_days: tuple[dict[str, float], ...]
+    by_days: tuple[Mapping[str, float], ...]
     levels_off: int | None
     floor: float | None
     off_policy: int | None
@@ -277,7 +277,7 @@ class ABPlan:
     reading: tuple[str, ...] = ()
     slates_a_user: float | None = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
         return asdict(self) | {"notes": list(self.notes), "by_days": list(self.by_days)}
 
@@ -320,13 +320,7 @@ def plan_ab(
     if lift is None and users is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
     given = None if users is None else whole_number(users, "users", least=2)
-    if baseline is not None and target is None:
-        raise UserError("baseline has no effect without a target: name both, or neither")
-    baseline = None if baseline == "today" and baseline not in names_of_columns(log) else baseline
-    policies = [name for name in (target, baseline) if name is not None]
-    pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
-    if pilot.clusters is None:
-        raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
+    pilot, baseline = _pilot(log, target, baseline, columns)
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
@@ -345,7 +339,7 @@ def plan_ab(
     arm = math.ceil(needed) if given is None else given
     error = standard_error(totals, size, arm)
     reach = (low, 1.0, high) if given is None else None
-    dates = _dates(pilot, totals, size, power, level, arm, reach, users_per_day)
+    dates = _Test(size, power, level, arm, reach).dates(pilot, totals, users_per_day)
     return ABPlan(
         value=totals.value,
         lift=size,
@@ -361,67 +355,106 @@ def plan_ab(
         design_effect=totals.design_effect,
         least_lift=least,
         least_share=None if least is None or not totals.value else least / totals.value,
-        **dates,
+        **vars(dates),
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=_notes(totals, math.ceil(needed), given, dates["users_per_day"], pilot.undated),
+        notes=_notes(totals, math.ceil(needed), given, dates.users_per_day, pilot.undated),
         reading=pilot.lines,
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
 
 
+def _pilot(
+    log: Any, target: str | None, baseline: str | None, columns: Mapping[str, str | None] | Reading | None
+) -> tuple[Pilot, str | None]:
+    """The log with its users, and the baseline's column; None for the policy that logged."""
+    if baseline is not None and target is None:
+        raise UserError("baseline has no effect without a target: name both, or neither")
+    baseline = None if baseline == "today" and baseline not in names_of_columns(log) else baseline
+    policies = [name for name in (target, baseline) if name is not None]
+    pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
+    if pilot.clusters is None:
+        raise UserError(f"{pilot.name} has no users, which an A/B test needs: name their column with --user-column")
+    return pilot, baseline
+
+
 _SHOWN_DAYS = (7, 14, 28, 56, 112)
 
 
-def _dates(
-    pilot: Pilot, totals: UserTotals, lift: float, power: float, level: float, arm: int,
-    factors: tuple[float, float, float] | None, entering: float | None,
-) -> dict[str, Any]:  # fmt: skip
-    """The fields of a plan that say when.
+@dataclass(frozen=True)
+class Dates:
+    """The fields of an :class:`ABPlan` that say when; see there."""
 
-    Args:
-        pilot: the log.
-        totals: of its users.
-        lift: to find.
+    users_per_day: float | None = None
+    log_days: int | None = None
+    days: float | None = None
+    days_low: float | None = None
+    days_high: float | None = None
+    users_by_then: float | None = None
+    rows_by_then: int | None = None
+    by_days: tuple[Mapping[str, float], ...] = ()
+    levels_off: int | None = None
+    floor: float | None = None
+
+
+@dataclass(frozen=True)
+class _Test:
+    """What a test is to find.
+
+    Attributes:
+        lift: in the reward's unit.
         power: with which.
         level: of the interval.
-        arm: users, of whom ``factors`` says between which multiples they are; None where they are given.
-        factors: see ``arm``.
-        entering: users who enter a day, as given.
+        arm: users.
+        factors: between which multiples of them the number is that is needed; None where it is given.
     """
-    span = None if pilot.days is None else int(pilot.days.max()) + 1
-    found: dict[str, Any] = {
-        "users_per_day": entering, "log_days": span, "days": None, "days_low": None, "days_high": None,
-        "users_by_then": None, "rows_by_then": None, "by_days": (), "levels_off": None, "floor": None,
-    }  # fmt: skip
-    if entering is not None:
-        ends = {} if factors is None else {"days_low": factors[0], "days_high": factors[2]}
-        until = 2.0 * arm / entering
-        reached = {"days": until, "users_by_then": 2.0 * arm, "rows_by_then": round(arm * totals.length)}
-        return {**found, **reached, **{name: until * f for name, f in ends.items()}}
-    if span is None or pilot.days is None or pilot.clusters is None:
-        return found
-    log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
-    after = totals.variance_under(lift / totals.value if totals.value else 0.0) / totals.variance
-    errors, z = log.error(1.0, after), two_sided(level)
-    enough = (log.present >= 2.0 * arm) & (np.arange(log.present.size) + 1 >= span)
-    wanted = (
-        [enough] if factors is None else [errors * math.sqrt(f) * (z + quantile(power)) <= abs(lift) for f in factors]
-    )
-    days = [first_day(each) for each in wanted]
-    users = log.present
-    full = 2.0 * arm if factors is None else None
-    table = ({"days": T, "users": float(users[T - 1]), "half_width": float(z * errors[T - 1]),
-              "least_lift": float((z + quantile(power)) * errors[T - 1])} for T in _SHOWN_DAYS)  # fmt: skip
-    floor = log.floor(1.0, after)
-    middle = days[len(days) // 2]
-    return {
-        "users_per_day": float(users[0]), "log_days": span, "days": middle, "days_low": days[0], "days_high": days[-1],
-        "users_by_then": None if middle is None else full or float(users[middle - 1]),
-        "rows_by_then": None if middle is None else round(arm * totals.length if full else middle * log.decisions / 2),
-        "by_days": tuple(table),
-        "levels_off": levels_off(errors, floor), "floor": (z + quantile(power)) * floor,
-    }  # fmt: skip
+
+    lift: float
+    power: float
+    level: float
+    arm: int
+    factors: tuple[float, float, float] | None
+
+    def dates(self, pilot: Pilot, totals: UserTotals, entering: float | None) -> Dates:
+        """When it finds it.
+
+        Args:
+            pilot: the log.
+            totals: of its users.
+            entering: users who enter a day, as given.
+        """
+        span = None if pilot.days is None else int(pilot.days.max()) + 1
+        both_arms = 2.0 * self.arm
+        if entering is not None:
+            days = both_arms / entering
+            low, _, high = (None, None, None) if self.factors is None else (days * factor for factor in self.factors)
+            return Dates(entering, span, days, low, high, both_arms, round(self.arm * totals.length))
+        if span is None or pilot.days is None or pilot.clusters is None:
+            return Dates(log_days=span)
+        log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
+        after = totals.variance_under(self.lift / totals.value if totals.value else 0.0) / totals.variance
+        errors, floor, users = log.error(1.0, after), log.floor(1.0, after), log.present
+        z, found_at = two_sided(self.level), two_sided(self.level) + quantile(self.power)
+        if self.factors is None:
+            ends = [first_day((users >= both_arms) & (np.arange(users.size) + 1 >= span))]
+        else:
+            ends = [first_day(errors * math.sqrt(factor) * found_at <= abs(self.lift)) for factor in self.factors]
+        low, middle, high = ends[0], ends[len(ends) // 2], ends[-1]
+        by_then = rows = None
+        if middle is not None:
+            by_then = both_arms if self.factors is None else float(users[middle - 1])
+            rows = round(self.arm * totals.length if self.factors is None else middle * log.decisions / 2)
+        table = tuple(
+            {
+                "days": day,
+                "users": float(users[day - 1]),
+                "half_width": float(z * errors[day - 1]),
+                "least_lift": float(found_at * errors[day - 1]),
+            }
+            for day in _SHOWN_DAYS
+        )
+        flat = levels_off(errors, floor)
+        return Dates(float(users[0]), span, middle, low, high, by_then, rows, table, flat, found_at * floor)
 
 
 def users_needed(totals: UserTotals, lift: float, power: float, level: float) -> float:
@@ -480,20 +513,20 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
 
 
 def _notes(totals: UserTotals, users: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
-    found = []
+    notes = []
     if given is not None and given < users:
-        found.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
+        notes.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
     if totals.users < FEW_USERS:
-        found.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")
+        notes.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")
     elif np.count_nonzero(totals.rewards) < 30:
         rewarded = int(np.count_nonzero(totals.rewards))
-        found.append(f"only {rewarded} users of the log earn anything: the range says how little that is to plan from")
+        notes.append(f"only {rewarded} users of the log earn anything: the range says how little that is to plan from")
     if users < FEW_USERS:
-        found.append(f"the interval of an A/B test needs at least {FEW_USERS} users per arm, whatever the plan says")
+        notes.append(f"the interval of an A/B test needs at least {FEW_USERS} users per arm, whatever the plan says")
     if entering is None:
-        found.append(
+        notes.append(
             undated
             or "no column of dates is recognised: name it (--time-column), or say how many users enter a day "
             "(--users-per-day); then the plan says how many days"
         )
-    return tuple(found)
+    return tuple(notes)

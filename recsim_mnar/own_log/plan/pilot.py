@@ -17,7 +17,7 @@ from recsim_mnar.estimators.facts import check_rows
 from recsim_mnar.kernels.checks import table_by_name, text_of
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log, provenance_of
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slates_in
 from recsim_mnar.runs.files import path_of
@@ -218,7 +218,7 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
     if found.weight is not None:
         why = f"each row stands for as many rows as {found.columns['weight']} says, and a plan needs all of them"
         raise UserError(f"{path}: {why}: give a log that keeps every row, or add --weight-column none")
-    clusters = None if found.user is None else Clusters.of(found.user.codes, len(found))
+    clusters = None if found.users is None else Clusters.of(found.users, len(found))
     days, undated = None, ""
     if "world" not in provenance_of(source):  # a world's times are no dates
         days, undated = _file_days(source, found, asked.reading.drop_invalid)
@@ -241,7 +241,7 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
 
 def _of_rewards(table: TableFile, reading: Reading, slates: SlateFile | None) -> Reading:
     """The reading of single items; of slates that of their rewards and users alone."""
-    columns = {role: name for role, name in reading.columns.items() if role not in ("slate", "position")}
+    columns = but_for_slates(reading.columns)
     if slates is None:
         return replace(reading, columns=columns)
     if columns.get("user") is None:  # a column of slates may be called as one of users
@@ -295,7 +295,7 @@ def _file_days(source: Path, found: BanditFile, accepted: float | None) -> tuple
             f"{number:,} of {times.size:,} rows have no date, or one far from all others (row {row:,}): left out",
         )
     said = f"{number:,} of {times.size:,} rows ({share:.2g} %) have no date that can be read"
-    said += f" ({'; '.join(str(fault).removesuffix(f': {fault.advice}') for fault in rows.faults.found)})"
+    said += f" ({'; '.join(fault.message for fault in rows.faults.found)})"
     if days is not None:
         return days, f"{said}: days are counted by the others"
     return None, (
