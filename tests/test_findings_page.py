@@ -19,7 +19,7 @@ from recsim_mnar.own_log.gate import NOT_ABOVE_0, TOO_FEW_ROWS
 
 CORE = Path(recsim_mnar.__file__).parent
 MAKERS = {"Finding", "Damage"}  # a Damage of a tool's log becomes the finding of its code
-PLACES = ("answers", "estimators", "own_log", "protocols", "datasets")
+PLACES = ("answers", "campaigns", "datasets", "estimators", "own_log", "protocols", "purchases")
 
 
 def calls(tree: ast.AST, names: set[str]) -> Iterator[ast.Call]:

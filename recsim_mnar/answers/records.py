@@ -638,7 +638,7 @@ def with_refuters(
             before the item was chosen (``context``), and numbers that grow with ``time``.
     """
     users = None if log.cluster is None else log.cluster.codes
-    known = {"cluster": users, "complete": least is not None, "propensity_min": least, **shown}
+    known = {"cluster": users, "propensity_min": least, **shown}
     found = {
         name: refute(log.reward, log.propensity, log.others[name], **known)
         for name in targets
