@@ -448,4 +448,4 @@ def test_the_truth_comes_first_and_not_what_begins_alike():
         for protocol in ("truthful:Guess", "ab_test", "truth")
     ]
     (table,) = agents_table(SimpleNamespace(rows=lambda: rows))
-    assert [head for head, _ in table["rows"]] == ["truth ctr", "truthful:Guess ctr", "ab_test ctr"]
+    assert [head for head, _ in table.rows] == ["truth ctr", "truthful:Guess ctr", "ab_test ctr"]

@@ -32,7 +32,7 @@ from recsim_mnar.rng import check_seed
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.worlds.params import Params
 
-Facts = dict[str, Any]
+Facts = Mapping[str, int]
 
 
 def facts_of(data: Interactions) -> Facts:
@@ -256,8 +256,15 @@ class Lists(Protocol):
 def _lists_of(name: str, learner: Learner, study: Trial, views: Views) -> tuple[Ints, float]:
     began = time.perf_counter()
     policy = fitted(learner, study.log(), n_items=study.n_items, seed=study.seed_of("fit"))
-    how: dict[str, Any] = {"k": study.settings.length, "unseen": not study.world.views_repeat}
-    lists = top_items(name, policy, views, np.arange(len(views.users)), seed=study.seed_of("lists"), **how)
+    lists = top_items(
+        name,
+        policy,
+        views,
+        np.arange(len(views.users)),
+        k=study.settings.length,
+        unseen=not study.world.views_repeat,
+        seed=study.seed_of("lists"),
+    )
     return lists, time.perf_counter() - began
 
 
@@ -343,7 +350,7 @@ class NoWorld:
     slate_size: int = 1
 
 
-def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, k: int, records: Sequence[Record]) -> list[str]:
+def _notes(data: Interactions, facts: Facts, unseen: bool, k: int, records: Sequence[Record]) -> list[str]:
     notes = []
     if len(data.events) > 1:
         notes.append(f"Pooled as interactions: {events_in_words(data.events)} rows; --option events=NAME,... chooses.")
@@ -398,7 +405,7 @@ class Leaders:
     protocol: str = ""
     metric: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """JSON types."""
         by = {"protocol": self.protocol, "metric": self.metric, "users": self.n_users}
         return {**by, "first": self.names[0], "may_be_the_best": list(self.names)}

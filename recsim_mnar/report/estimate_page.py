@@ -77,7 +77,7 @@ class Estimates:
         return next((label(record) for record in self.records if record["policy"] == policy), policy)
 
 
-def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> None:
+def write_estimates(folder: Path, found: Estimates, made_by: Mapping[str, Any]) -> None:
     """Write ``results.json`` and ``report.html``, which two identical runs write alike, and their index.
 
     Args:
@@ -92,7 +92,7 @@ def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> 
             _write_page(path, found, made_by)
 
 
-def _results(found: Estimates) -> dict[str, Any]:
+def _results(found: Estimates) -> Mapping[str, object]:
     from recsim_mnar._version import __version__
 
     read = {"source": found.source, "rows": found.log.rows, "users": found.log.users, "lines": list(found.lines),
@@ -103,7 +103,7 @@ def _results(found: Estimates) -> dict[str, Any]:
             "records": [*found.records, *found.segments]}  # fmt: skip
 
 
-def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
+def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> None:
     leaders = [r for r in found.records if r["leads"]]
     others = [r for r in found.records if not r["leads"]]
     said, sentence = reasons(leaders), sentence_of(found.records)
@@ -327,14 +327,14 @@ def _finding(
     names = {label(record) for record in leaders if target_of(record) == sentence.policy}
     doubt = next((each.message for each in reasons(leaders) if each.level == sentence.sure and names & {*each.of}), "")
     of_pair = next((r for r in leaders if target_of(r) == sentence.policy and "baseline" in r), None)
-    values: dict[str, Any] = {} if of_pair is None else of_pair["diagnostics"]
-    facts: dict[str, Any] = values if of_pair is None else of_pair.get("best_of") or values
-    rates = ""
-    if amounts.shares and "value_baseline" in values and of_pair == within_limits(of_pair or {}):
-        ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
-        rates = f" {_outcome(found)}: {ends} of recommendations"
+    rates, tolerance = "", None
+    if of_pair is not None:
+        values = of_pair["diagnostics"]
+        tolerance = (of_pair.get("best_of") or values).get(TOLERANCE)
+        if amounts.shares and "value_baseline" in values and of_pair == within_limits(of_pair):
+            ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
+            rates = f" {_outcome(found)}: {ends} of recommendations"
     by_segment = _by_segment(found, sentence, amounts)
-    tolerance = facts.get(TOLERANCE)
     return of_estimates(sentence, value, doubt, rates, tolerance, by_segment, found.plans, least)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers
-from recsim_mnar.protocols.ab_test import popularity
+from recsim_mnar.protocols.ab_test import Popularity, popularity
 from recsim_mnar.report.charts import PER_CENT, Chart, Curve, Histogram, Plot, curves, histograms, log_axis
 from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.page import popularity_figure
@@ -47,7 +46,7 @@ def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, 
     )
 
 
-def summary_of(found: LogNumbers) -> dict[str, Any]:
+def summary_of(found: LogNumbers) -> Mapping[str, object]:
     """What the page says, as JSON types."""
     edges, counts = found.propensities.joined()
     return {
@@ -62,7 +61,7 @@ def summary_of(found: LogNumbers) -> dict[str, Any]:
     }
 
 
-def popularity_rows(found: LogNumbers) -> list[dict[str, Any]]:
+def popularity_rows(found: LogNumbers) -> list[Popularity]:
     """See :func:`recsim_mnar.protocols.ab_test.popularity`; none where nothing was met or nothing shown."""
     if not (found.n_views and found.n_shown):
         return []
@@ -112,7 +111,7 @@ def _slates(found: LogNumbers) -> str:
     return f"{found.n_shown // size:,} slates of {size}" if size > 1 else ""
 
 
-def _params(found: LogNumbers) -> dict[str, Any]:
+def _params(found: LogNumbers) -> Mapping[str, object]:
     world = found.provenance.get("world")
     params = world.get("params") if isinstance(world, dict) else None
     return params if isinstance(params, dict) else {}
@@ -137,7 +136,7 @@ def _lead(found: LogNumbers) -> str:
     )
 
 
-def _facts(found: LogNumbers, rows: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def _facts(found: LogNumbers, rows: Sequence[Popularity]) -> list[tuple[str, str]]:
     asked = found.provenance.get("n_users")
     users = f"{found.users:,}"
     if isinstance(asked, int) and asked > found.users:
@@ -167,13 +166,13 @@ def _facts(found: LogNumbers, rows: Sequence[dict[str, Any]]) -> list[tuple[str,
     return facts
 
 
-def _length_rows(found: LogNumbers) -> list[dict[str, Any]]:
-    rows = []
-    for of, by_kind in (("user", found.by_user), ("stretch", found.stretches)):
-        for kind, lengths in by_kind.items():
-            for length, share in zip(*lengths.at_least(), strict=True):
-                rows.append({"of": of, "kind": kind, "length": length, "share_at_least": share})
-    return rows
+def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:
+    return [
+        {"of": of, "kind": kind, "length": length, "share_at_least": share}
+        for of, by_kind in (("user", found.by_user), ("stretch", found.stretches))
+        for kind, lengths in by_kind.items()
+        for length, share in zip(*lengths.at_least(), strict=True)
+    ]
 
 
 def _lengths_chart(found: LogNumbers) -> Chart | None:
