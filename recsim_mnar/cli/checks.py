@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
         raise SystemExit(ILL)
 
 
-def _installation() -> tuple[list[str], dict[str, Any], bool]:
+def _installation() -> tuple[list[str], Mapping[str, object], bool]:
     from recsim_mnar.installation import PROBLEM, check_installation
 
     checks = check_installation()
@@ -70,7 +70,7 @@ def _check_line(check: Check, width: int) -> str:
     return f"{_MARKS[check.level]} {check.name:<{width}}  {check.found}{advice}"
 
 
-def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any], bool]:
+def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[str, object], bool]:
     from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file
     from recsim_mnar.own_log.doctor.columns import PROBLEM
@@ -159,7 +159,7 @@ def _number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def _rows(facts: dict[str, Any]) -> str:
+def _rows(facts: Mapping[str, Any]) -> str:
     slates = facts["slates"]
     if slates and not slates["columns"] and slates["slates"]:
         return f"{slates['slates']:,}, one per slate: {facts['rows']:,} items"
@@ -169,14 +169,14 @@ def _rows(facts: dict[str, Any]) -> str:
     return f"{facts['rows']:,}: {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic{others}"
 
 
-def _users(facts: dict[str, Any]) -> str:
+def _users(facts: Mapping[str, Any]) -> str:
     if facts["users"] is None:
         return "no column: rows are taken as independent"
     rows = facts["rows_of_a_user"]
     return f"{facts['users']:,}" + (f", rows of one: median {rows['median']:g}, most {rows['most']:,}" if rows else "")
 
 
-def _actions(facts: dict[str, Any]) -> str:
+def _actions(facts: Mapping[str, Any]) -> str:
     if facts["actions"] is None:
         return ""
     if facts["share_shown"] is None:
@@ -190,7 +190,7 @@ def _range(reward: dict[str, float] | None) -> str:
     return f"{reward['least']:g} to {reward['largest']:g}, mean {reward['mean']:.4g}"
 
 
-def _propensities(facts: dict[str, Any] | None) -> str:
+def _propensities(facts: Mapping[str, Any] | None) -> str:
     if facts is None or facts["least"] is None:
         return ""
     return f"{facts['least']:.4g} to {facts['largest']:.4g}, {facts['impossible']:,} impossible"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ def advise(arguments: tuple[str, ...]) -> None:
     raise UserError("advise is withdrawn: type recsim-mnar estimate LOG --agents A,B,C")
 
 
-def _check_least(options: dict[str, Any], **least: int) -> None:
+def _check_least(options: Mapping[str, Any], **least: int) -> None:
     """Raise UserError for a number that is given and below the least that means something."""
     from recsim_mnar.kernels.checks import whole_number
 
@@ -98,17 +99,18 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
             if not done:
                 fitted.save(out)
                 fitted = FittedWorld.load(out)
-            asked = {
-                "command": "calibrate",
-                "log": str(log),
-                **{k: v for k, v in options.items() if v and k != "resume"},
-            }
+            asked = {"command": "calibrate", "log": str(log)}
+            asked |= {name: options[name] for name in _ASKED if options[name]}
             if not (done and page.exists()):
                 write_fit(page, fitted, asked)
     json_output.answer(*lines_of(fitted))
     json_output.say(f"Page: {page}")
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
     json_output.write(fitted.to_dict())
+
+
+_ASKED = ("world", "seed", "ensemble", "items", "assume")
+"""What the page of a fit names at its foot."""
 
 
 def _check_out(out: Path, log: Path) -> None:

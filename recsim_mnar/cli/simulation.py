@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from recsim_mnar.cli.options import (
     writing,
 )
 from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
-from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
+from recsim_mnar.cli.workers import RUN, Crew, RunRecord, worker_options
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
 
@@ -62,6 +63,7 @@ def replay(
     train: Path | None,
     split_users: bool,
     out: str,
+    crew: Crew,
     json_output: JsonOutput,
     **options: Any,
 ) -> None:
@@ -79,9 +81,8 @@ def replay(
     json_output.check(log, train, Path(out))
     if split_users and train is not None:
         raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
-    resume, workers, scheduler = (options[name] for name in ("resume", "workers", "scheduler"))
+    resume: bool = options["resume"]
     targets = split_destinations(out, resume) if split_users else [destination_of(out, resume)]
-    refuse_both(workers, scheduler)
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
@@ -106,7 +107,7 @@ def replay(
         )
     fit = Fitting(learners, items_of(given, options["items"]), options["seed"], digest)
     with (
-        executor(workers, scheduler, record, named=names) as found,
+        crew.executor(record, named=names) as found,
         progress() as report,
     ):
         logging = logging_policy(given.provenance, executor=found)
@@ -198,7 +199,7 @@ REPORT = "report.html"
 @option("--resume", "Take up an interrupted run in the same folder.", bool)
 @option("--out", "A new folder.", NEW_PATH, required=True)
 @json_option("what was written")
-def simulate(json_output: JsonOutput, **options: Any) -> None:
+def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     """Simulate users under a policy; writes OUT/log in Parquet or Arrow parts.
 
     In a world of slates (--set slate_size=5) every policy ranks, and the log has one row per position.
@@ -210,9 +211,8 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.simulation.executor import checked_users
     from recsim_mnar.simulation.run_folder import Request
 
-    out, workers, scheduler = (options[name] for name in ("out", "workers", "scheduler"))
+    out: Path = options["out"]
     json_output.check(out)
-    refuse_both(workers, scheduler)
     checked_users("--users", options["n_users"])
     checked_users("--train-users", options["train_users"])
     entry = entry_of(options["world"])
@@ -225,7 +225,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
         world = make_world(options["world"], options["preset"], options["settings"])
         named = [options["world"], options["policy"]]
         with (
-            executor(workers, scheduler, record, named=named) as found,
+            crew.executor(record, named=named) as found,
             progress(total=options["n_users"], unit="users") as report,
         ):
             first = iter([report.goes_on])  # the first number is of the users of parts that are there
@@ -249,7 +249,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     json_output.write(content)
 
 
-def _write_report(world: World, options: dict[str, Any]) -> dict[str, Any]:
+def _write_report(world: World, options: Mapping[str, Any]) -> Mapping[str, object]:
     """Write the report of the log into the folder and return it."""
     from recsim_mnar.own_log.in_numbers import log_in_numbers
     from recsim_mnar.report.log_page import summary_of, write_log_page
@@ -259,7 +259,7 @@ def _write_report(world: World, options: dict[str, Any]) -> dict[str, Any]:
     return summary_of(found)
 
 
-def _further(world: World, options: dict[str, Any]) -> list[tuple[str, str]]:
+def _further(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Suggested next commands, each with its purpose."""
     from recsim_mnar.worlds.base import DecisionWorld
 
