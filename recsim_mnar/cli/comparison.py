@@ -299,14 +299,18 @@ def _without_factors(asked: Asked) -> tuple[Asked, dict[str, list[Any]]]:
     """Take out of the flags what has several levels: what remains, and by name its levels."""
     from recsim_mnar.kernels.checks import value_of
 
-    factors: dict[str, list[Any]] = {}
-    for name, flag in asked.flags().items():
-        if flag is not None and "," in flag:
-            factors[name] = [value_of(level) for level in names_of(flag, f"--{name}")]
-            asked = replace(asked, **{name: None})
+    several = {name: flag for name, flag in asked.flags().items() if flag is not None and "," in flag}
+    factors = {name: [value_of(level) for level in names_of(flag, f"--{name}")] for name, flag in several.items()}
     options, levels_of_options = _divided(asked.options)
     params, levels_of_params = _divided(asked.params)
-    return replace(asked, options=options, params=params), factors | levels_of_options | levels_of_params
+    kept = replace(
+        asked,
+        logging=None if "logging" in several else asked.logging,
+        clip=None if "clip" in several else asked.clip,
+        options=options,
+        params=params,
+    )
+    return kept, factors | levels_of_options | levels_of_params
 
 
 def _divided(texts: Sequence[str]) -> tuple[list[str], dict[str, list[Any]]]:

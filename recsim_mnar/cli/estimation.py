@@ -303,32 +303,33 @@ def records_table(records: Sequence[Record]) -> Table:
 
     first, by = records[0], records[0].get("by")
     several = len({record["estimator"] for record in records}) > 1
-    title = in_rows(first["n"]) + (
-        "" if several or first["estimator"] == "ips" else f", estimated by {printable(first['estimator'])}"
-    )
-    table = Table(title=escape(printable(segment_title(records) if by else title)), title_justify="left")
-    for name in (*([by] if by else []), "policy", *(["estimator"] if several else [])):
-        table.add_column(escape(printable(name)), no_wrap=not by)
+    title = in_rows(first["n"])
+    if not several and first["estimator"] != "ips":
+        title += f", estimated by {first['estimator']}"
+    names, amounts = {"policy": [label(record) for record in records]}, Amounts.of(records)
+    if by:
+        title, names = segment_title(records), {by: [segment_label(record) for record in records], **names}
+    if several:
+        names["estimator"] = [record["estimator"] for record in records]
+    values, spans = zip(*(cells(record, amounts) for record in records), strict=True)
     changes = [relative_change(record) for record in records] if by else []
-    sized = [(name, key) for name, key, is_shown in (("rows", "n", by), ("effective rows", "ess", several)) if is_shown]
-    interval = f"{first['level'] * 100:.4g} % interval"
-    for name in ("value", *(["change"] if any(changes) else []), interval, *(name for name, _ in sized)):
+    numbers: dict[str, Sequence[str]] = {"value": values}
+    if any(changes):
+        numbers["change"] = changes
+    numbers[f"{first['level'] * 100:.4g} % interval"] = spans
+    if by:
+        numbers["rows"] = [f"{record['n']:,.0f}" for record in records]
+    if several:
+        numbers["effective rows"] = [f"{record['ess']:,.0f}" for record in records]
+    table = Table(title=escape(printable(title)), title_justify="left")
+    for name in names:
+        table.add_column(escape(printable(name)), no_wrap=not by)
+    for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    amounts = Amounts.of(records)
-    for place, record in enumerate(records):
-        names = [segment_label(record)] if by else []
-        names += [label(record), *([record["estimator"]] if several else [])]
-        value, span = cells(record, amounts)
-        table.add_row(
-            *(escape(printable(name)) for name in names),
-            value,
-            *(changes[place : place + 1] if any(changes) else []),
-            span,
-            *(f"{record[key]:,.0f}" for _, key in sized),
-            verdict_in_words(record),
-            style=_COLOURS[record["verdict_level"]],
-        )
+    escaped = [[escape(printable(text)) for text in texts] for texts in names.values()]
+    for record, *texts in zip(records, *escaped, *numbers.values(), strict=True):
+        table.add_row(*texts, verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
     without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
     if without and any("baseline" in record for record in records) and "assumption" not in first["diagnostics"]:
         those = escape(printable(", ".join(dict.fromkeys(without))))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,15 +42,6 @@ def advise(arguments: tuple[str, ...]) -> None:
     raise UserError("advise is withdrawn: type recsim-mnar estimate LOG --agents A,B,C")
 
 
-def _check_least(options: Mapping[str, Any], **least: int) -> None:
-    """Raise UserError for a number that is given and below the least that means something."""
-    from recsim_mnar.kernels.checks import whole_number
-
-    for name, number in least.items():
-        if options[name] is not None:
-            whole_number(options[name], f"--{name}", number)
-
-
 @click.command(short_help="Fit a simulator to a log; list what it cannot tell.")
 @click.argument("log", type=READ_PATH)
 @option("--out", "WORLD.toml; arrays go to WORLD.npz, a page to WORLD.html.", NEW_PATH, required=True)
@@ -73,6 +63,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     """
     from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
     from recsim_mnar.fitting.calibration.calibrating import check_asked
+    from recsim_mnar.kernels.checks import whole_number
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import write_fit
 
@@ -84,7 +75,8 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
         new_file(out, "--out")
         # Written before the world: a killed run may have left it.
         (checked_file if options["resume"] else new_file)(out.with_suffix(".npz"), f"--out {out}: its")
-    _check_least(options, items=2)
+    if options["items"] is not None:
+        whole_number(options["items"], "--items", 2)
     seed, assume = options["seed"], pairs_of(options["assume"], "--assume")
     check_asked(options["world"], seed, options["ensemble"], assume)
     columns = columns_of(options)
@@ -159,6 +151,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     """
     from recsim_mnar.fitting.validation import validate_world
     from recsim_mnar.fitting.validation.validating import LEAST_USERS, check_logging
+    from recsim_mnar.kernels.checks import whole_number
     from recsim_mnar.log.ratings import Ratings, log_of_ratings
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import legend_lines, sentence_lines, table_lines, write_validation
@@ -172,7 +165,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
         new_file(out, "--out")
     asked = {"world": world, "log": str(log)}
     asked |= {name: options[name] for name in ("preset", "settings", "logging", "items", "seed", "users")}
-    _check_least(options, users=LEAST_USERS)
+    whole_number(options["users"], "--users", LEAST_USERS)
     check_logging(options["logging"])
     made = _world(world, options["preset"], options["settings"])
     with progress() as report:

@@ -69,7 +69,7 @@ def environment() -> Environment:
         trim_blocks=True,
         finalize=_shown,
     )
-    made.filters |= {"anchor": anchor_of, "short": short, "step": least_step}
+    made.filters |= {"anchor": anchor_of, "whole": "{:,}".format, "short": short, "step": least_step}
     made.tests["finite"] = _is_finite
     made.globals["plain"] = PLAIN
     return made

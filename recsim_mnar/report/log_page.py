@@ -41,7 +41,13 @@ def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, 
         [replace(chart, folded=place > 0) for place, chart in enumerate(charts)],
         downloads=together(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
         lead=_lead(found),
-        facts=_facts(found, rows),
+        found=found,
+        left=_asked_users(found) - found.users,
+        slates=_slates(found),
+        n_items=_number(found, "n_items"),
+        kinds=_kinds(found),
+        most_viewed={row["what"]: row for row in rows if row["first_rank"] == 1},
+        is_dated=bool(np.isfinite(found.days).all()),
         commands=commands,
     )
 
@@ -136,34 +142,10 @@ def _lead(found: LogNumbers) -> str:
     )
 
 
-def _facts(found: LogNumbers, rows: Sequence[Popularity]) -> list[tuple[str, str]]:
+def _asked_users(found: LogNumbers) -> int:
+    """Users who were asked for; those in the log where that is not known."""
     asked = found.provenance.get("n_users")
-    users = f"{found.users:,}"
-    if isinstance(asked, int) and asked > found.users:
-        users += f"; {asked - found.users:,} more left without an event"
-    facts = [("rows", f"{found.rows:,}"), ("users", users)]
-    if _slates(found):
-        facts.append(("slates", f"{_slates(found)} items, shown to {found.by_user['bandit'].number:,} users"))
-    n_items = _number(found, "n_items")
-    for kind, counts in (("organic", found.views), ("bandit", found.shown)):
-        name, of_user, stretch = _kinds(found)[kind], found.by_user[kind], found.stretches[kind]
-        n = int(counts.sum())
-        if not n:
-            facts.append((name, "none"))
-            continue
-        of_items = f"{np.count_nonzero(counts):,} items" + (f" of {n_items:,}" if n_items else "")
-        facts.append((name, f"{n:,}, of {of_items}"))
-        facts.append((f"{name} of a user", f"median {of_user.median:,}, most {of_user.longest:,}"))
-        facts.append((f"{name} in a row", f"median {stretch.median:,}, most {stretch.longest:,}"))
-    if rows:
-        first = {row["what"]: row for row in rows if row["first_rank"] == 1}
-        top = first["views"]["last_rank"]
-        shares = f"{first['views']['share']:.0%} of the {_kinds(found)['organic']}"
-        facts.append((f"of the {top:,} items that users met most are",
-                      f"{shares}, {first['recommendations']['share']:.0%} of the recommendations"))  # fmt: skip
-    if np.isfinite(found.days).all():
-        facts.append(("time", f"{found.days[0]:g} to {found.days[1]:g}"))
-    return facts
+    return asked if isinstance(asked, int) else found.users
 
 
 def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:

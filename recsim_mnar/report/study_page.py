@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import two_digits
-from recsim_mnar.protocols.scoreboard import WIDTH
+from recsim_mnar.protocols.scoreboard import WIDTH, aligned
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
 from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.page import headed
@@ -171,9 +171,9 @@ def study_lines(study: Study) -> list[str]:
     ]
     places, levels = _levels_of(study, cells_of_rows)
     for column in TERMINAL._fields:
-        if max(map(len, _aligned(table))) > WIDTH:  # the report has all intervals
+        if max(map(len, aligned(table))) > WIDTH:  # the report has all intervals
             table = [line._replace(**{column: _without_interval(getattr(line, column))}) for line in table]
-    head, *texts = _aligned(table)
+    head, *texts = aligned(table)
     cells: dict[str, list[str]] = {}
     for values, line in zip(levels, texts, strict=True):
         names = [f"{place} {value}" for place, value in zip(places, values, strict=True) if value]
@@ -195,12 +195,6 @@ def study_lines(study: Study) -> list[str]:
 
 def _without_interval(text: str) -> str:
     return text.partition(" [")[0]
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines with columns below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _always_once(always: list[Always]) -> list[Always]:

@@ -265,7 +265,7 @@ class Study:
 
     def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
         """Names of factors, or of ``world`` and ``preset``, as a list."""
-        names = [] if by is None else [by] if isinstance(by, str) else list(by)
+        names = [by] if isinstance(by, str) else list(by or ())
         known = [*self.factors, "world", "preset"]
         for name in names:
             if name not in known:
