@@ -7,15 +7,13 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from recsim_mnar.cli.options import experiments
 from recsim_mnar.cli.output import JsonOutput, answer, is_quiet, json_option, say, sentence, show_pairs
 from recsim_mnar.errors import UserError, nearest
-
-if TYPE_CHECKING:
-    from recsim_mnar.protocols.base import Experiment
 
 Rows = list[tuple[str, str]]
 Facts = dict[str, str | list[str]]
@@ -119,7 +117,7 @@ def _protocols() -> tuple[Rows, Any]:
 
     found = [{"name": name, "world": None, "summary": summary_of(name)} for name in known_protocols()]
     options = {}
-    for world, experiment in _experiments().items():
+    for world, experiment in experiments().items():
         own = experiment.own_protocols
         found += [{"name": name, "world": world, "summary": summary_of(name, own)} for name in own]
         options[world] = experiment.settings(experiment.preset).to_dict()
@@ -142,14 +140,6 @@ def _tasks() -> tuple[Rows, Any]:
 
 def _summaries(rows: Rows) -> tuple[Rows, Any]:
     return rows, [{"name": name, "summary": text} for name, text in rows]
-
-
-def _experiments() -> Mapping[str, Experiment]:
-    """Comparison of each world."""
-    from recsim_mnar.protocols.comparison import experiment_of
-    from recsim_mnar.worlds.registry import WORLDS
-
-    return {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
 
 
 _LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str]] = {
@@ -426,14 +416,14 @@ def _estimator(name: str) -> Found:
 def _protocol(name: str) -> Found:
     from recsim_mnar.protocols.base import known_protocols, protocol
 
-    experiments = _experiments()
+    known = experiments()
     world, _, plain = name.rpartition(": ")
-    owners = [each for each, own in experiments.items() if plain in own.own_protocols and world in ("", each)]
+    owners = [each for each, own in known.items() if plain in own.own_protocols and world in ("", each)]
     if not owners and ":" not in plain and plain not in known_protocols():
-        every = {*known_protocols(), *(each for own in experiments.values() for each in own.own_protocols)}
+        every = {*known_protocols(), *(each for own in known.values() for each in own.own_protocols)}
         raise UserError(f"unknown protocol {name!r}; {nearest(plain, every)} (one of your own: package.module:Class)")
-    made = protocol(plain, experiments[owners[0]].own_protocols if owners else None)
-    worlds = owners or [each for each, own in experiments.items() if made.needs <= own.provides]
+    made = protocol(plain, known[owners[0]].own_protocols if owners else None)
+    worlds = owners or [each for each, own in known.items() if made.needs <= own.provides]
     facts: Facts = {
         "ranks by": list(made.metrics),
         "needs": sorted(made.needs),
@@ -509,7 +499,7 @@ def _command(name: str) -> Found:
         from recsim_mnar.protocols.interactions import InteractionsSettings
 
         tables["options of --interactions (--option)"] = _parameters(InteractionsSettings)
-        for world, experiment in _experiments().items():
+        for world, experiment in experiments().items():
             tables[f"options of --world {world} (--option)"] = _parameters(experiment.settings_type)
     return Found("command", name, _paragraphs(command.callback), {"used as": f"recsim-mnar {name}"}, tables)
 

@@ -20,6 +20,7 @@ from recsim_mnar.errors import MachineError, UserError, not_written
 
 if TYPE_CHECKING:
     from recsim_mnar.own_log.bandit_file import Reading
+    from recsim_mnar.protocols.base import Experiment
 
 Row = tuple[str, str]
 
@@ -70,20 +71,21 @@ def _long_name(parameter: click.Parameter) -> str:
 
 
 def option_names() -> set[str]:
-    """Names of the options of every comparison."""
-    return {name for names in comparison_options() for name in names}
-
-
-def comparison_options() -> Iterator[list[str]]:
-    """Names of the options of each comparison: one list per world, and one for interactions."""
-    from recsim_mnar.protocols.comparison import experiment_of
+    """Names of the options of every comparison, that of interactions included."""
     from recsim_mnar.protocols.interactions import InteractionsSettings
+
+    names = set(InteractionsSettings().to_dict())
+    for experiment in experiments().values():
+        names |= {*experiment.settings_type().to_dict(), *experiment.aliases}
+    return names
+
+
+def experiments() -> Mapping[str, Experiment]:
+    """Comparison of each world, by the world's name."""
+    from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import WORLDS
 
-    for entry in WORLDS.values():
-        experiment = experiment_of(entry.world_class())
-        yield [*experiment.settings_type().to_dict(), *experiment.aliases]
-    yield list(InteractionsSettings().to_dict())
+    return {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
 
 
 MOST_A_PROCESSOR = 8

@@ -74,7 +74,7 @@ def replay(
 
     A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """
-    from recsim_mnar.own_log.replaying import Fitting, check_training, digest_of_log, given_logs, halves_of, items_of
+    from recsim_mnar.own_log.replaying import Fitting, check_training, given_logs, halves_of, items_of
     from recsim_mnar.policies import registry
     from recsim_mnar.simulation.run_folder import logging_policy
 
@@ -91,12 +91,7 @@ def replay(
     rows = given.survey.n_rows
     if rows == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
-    digest = digest_of_log(log if split_users else train)
-    if train is not None and digest == digest_of_log(log):
-        raise UserError(
-            f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
-            "log of other users, or --split-users"
-        )
+    digest = _digest_to_fit_on(log, train, split_users=split_users)
     _warn_of_seeds((log, given), (train, given.training))
     parts = halves_of(given, options["seed"]) if split_users else [given]
     check_training(given, log if split_users else train, parts[0].training, learners)
@@ -106,10 +101,7 @@ def replay(
             "they are replayed on; name a log of other users"
         )
     fit = Fitting(learners, items_of(given, options["items"]), options["seed"], digest)
-    with (
-        crew.executor(record, named=names) as found,
-        progress() as report,
-    ):
+    with crew.executor(record, named=names) as found, progress() as report:
         logging = logging_policy(given.provenance, executor=found)
         for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1):
             fitted, story = fit.policies(part, half if split_users else None, report)
@@ -123,6 +115,23 @@ def replay(
     json_output.say(said + (": " + TWO_POLICIES if split_users else ""))
     content = {"file": files[0], "rows": rows, "policies": names, "items": fit.n_items, "parts_kept": kept}
     json_output.write(content | ({"files": files} if split_users else {}))
+
+
+def _digest_to_fit_on(log: Path, train: Path | None, *, split_users: bool) -> str | None:
+    """Digest of the log that agents are fitted on; None where they are fitted on none.
+
+    Raises:
+        UserError: it is LOG itself, users of which judge them.
+    """
+    from recsim_mnar.own_log.replaying import digest_of_log
+
+    digest = digest_of_log(log if split_users else train)
+    if train is not None and digest == digest_of_log(log):
+        raise UserError(
+            f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
+            "log of other users, or --split-users"
+        )
+    return digest
 
 
 def destination_of(out: str, resume: bool) -> Destination:

@@ -306,14 +306,13 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
     Raises:
         UserError: an unknown key, or a value of another kind.
     """
-    values: dict[str, Any] = {}
-    for name, value in _known_keys(table, "a world of a study", Setup).items():
-        if name in ("agents", "references", "protocols") and value is not None:
-            value = value if isinstance(value, str) else tuple(value)
-        if name in ("params", "options", "specs") and not isinstance(value, Mapping):
-            raise UserError(f"{name} must be a table of names and values, got {value!r}")
-        values[name] = value
-    return Setup(**values)
+    values = _known_keys(table, "a world of a study", Setup)
+    for name in ("params", "options", "specs"):
+        if name in values and not isinstance(values[name], Mapping):
+            raise UserError(f"{name} must be a table of names and values, got {values[name]!r}")
+    names = {name: values.get(name) for name in ("agents", "references", "protocols")}
+    lists = {name: tuple(value) for name, value in names.items() if value is not None and not isinstance(value, str)}
+    return Setup(**{**values, **lists})
 
 
 def labels_of(setups: Sequence[Setup]) -> list[str]:
