@@ -92,26 +92,25 @@ def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[st
         seen = examine_file(file, guessed)
         shown = commands_for(seen)
     first = first_of(shown)
-    facts = list(_fact_lines(seen))
-    lines = [*([] if tool is None else [*tool.lines, ""]), facts[0], ""]
-    said = "" if first is None else guessed_in_words(seen, first.line)
-    if first is None:
-        lines += [f"No line to type yet: {shown[0].says}.", ""]
-    else:
-        lines += ["Type this:", f"  {first.line}", *([f"      {said}"] if said else []), f"      {first.says}", ""]
-    lines += [*facts[1:], ""]
+    commands, typed, to_type = [fit.to_dict() for fit in fits], None, [f"No line to type yet: {shown[0].says}."]
+    if first is not None:
+        said = guessed_in_words(seen, first.line)
+        typed = {"line": first.line, "guessed": said, "columns": found.guesses}
+        to_type = ["Type this:", f"  {first.line}", *(f"      {line}" for line in (said, first.says) if line)]
+        for fit, command in zip(fits, commands, strict=True):
+            if seen is not found and fit.command == first.command and not fit.fits:
+                command["line"] = first.line
+    head, *facts = _fact_lines(seen)
     problems = [*(each for each in found.problems if each.code == "unclear"),
                 *(each for each in seen.problems if each.code != "unclear")]  # fmt: skip
-    lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
     others = [fit for fit in shown if fit is not first]
+    lines = [] if tool is None else [*tool.lines, ""]
+    lines += [head, "", *to_type, "", *facts, ""]
+    lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
     lines += ["", "more to type:" if any(fit.fits for fit in others) else "no other command fits yet"]
     for fit in others:
         lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [f"  not {fit.command}: {fit.says}"]
     ill = any(problem.level == PROBLEM for problem in found.problems)
-    first_name = "" if first is None else first.command
-    typed = None if first is None else {"line": first.line, "guessed": said, "columns": found.guesses}
-    guess = "" if first is None or seen is found else first.line
-    commands = [fit.to_dict() | ({"line": guess} if fit.command == first_name and not fit.fits else {}) for fit in fits]
     return lines, {**found.to_dict(), "type_this": typed, "commands": commands}, ill
 
 
