@@ -156,7 +156,9 @@ def test_flags_with_several_levels_are_the_settings_file(capsys, tmp_path):
     command = ["compare", "--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5", *sizes, "--agents",
                ",".join(AGENTS), "--protocols", "off_policy", "--seed", 3]  # fmt: skip
     levels = ["--logging", "svd,random", "--clip", "2.0,15.0"]
-    assert "needs a study" in run(capsys, *command, *levels, "--out", tmp_path / "no")[2]
+    for of_a_study in (levels, ["--first-seed", 0], ["--resume"]):  # 0 is a seed as any other
+        status, _, said = run(capsys, *command, *of_a_study, "--out", tmp_path / "no")
+        assert (status, "needs a study" in said) == (2, True)
     out = tmp_path / "flags"
     status, text, _ = run(capsys, *command, *levels, "--catalogues", 2, "--workers", 1, "--save-raw", "--out", out)
     assert status == 0
@@ -448,4 +450,4 @@ def test_the_truth_comes_first_and_not_what_begins_alike():
         for protocol in ("truthful:Guess", "ab_test", "truth")
     ]
     (table,) = agents_table(SimpleNamespace(rows=lambda: rows))
-    assert [head for head, _ in table["rows"]] == ["truth ctr", "truthful:Guess ctr", "ab_test ctr"]
+    assert [head for head, _ in table.rows] == ["truth ctr", "truthful:Guess ctr", "ab_test ctr"]

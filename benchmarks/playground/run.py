@@ -13,7 +13,7 @@ from _study import parser_of, resumed, settings_of, table, write_results
 
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE
 from recsim_mnar.studies import Design, Study
-from recsim_mnar.studies.result import UNUSABLE, share
+from recsim_mnar.studies.result import share
 
 HERE = Path(__file__).resolve().parent
 QUICK = {"catalogues": 2, "sliders": {"epsilon": [0.0, 1.0], "users": [200], "n_flips": [0, 100]}}
@@ -63,7 +63,7 @@ def found_of(study: Study) -> list[dict[str, Any]]:
         found.setdefault(row["study"], {})[row["title"]] = {
             "best": row[BEST]["count"],
             "tied": row[INDISTINGUISHABLE]["count"],
-            "unusable": row[UNUSABLE]["count"],
+            "unusable": row["unusable"]["count"],
             "right": [right[name] for name in ("share", "low", "high")],
             "cost": [row["cost_share"][name] for name in ("mean", "low", "high")],
             "picks": row["picks"],

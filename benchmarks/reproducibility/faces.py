@@ -39,7 +39,6 @@ from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import Setup
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.replays.probabilities import replay_with_support
-from recsim_mnar.report.page import untimed
 from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
@@ -110,7 +109,7 @@ def done(executor: Executor | None, folder: Path, sizes: dict[str, int]) -> Dige
     study = run_study(Design([setup], catalogues=2, seed=5), folder=folder / "study", executor=executor)
     results = {
         "estimates": plain(records),
-        "comparison": plain([untimed(r) for r in compared.records] + compared.summary()["judgements"]),
+        "comparison": plain([r.untimed() for r in compared.records] + compared.summary()["judgements"]),
         "study": plain(study.judgements()),
     }
     found |= {what: digest(value) for what, value in results.items()}

@@ -29,7 +29,7 @@ from recsim_mnar.protocols.comparison import Comparison, Setting
 from recsim_mnar.protocols.interactions import LEAD, TITLES
 from recsim_mnar.protocols.records import Judgement, Record
 from recsim_mnar.protocols.scoreboard import Column, Scoreboard, scoreboard
-from recsim_mnar.report.charts import Axis, Dot, Unit, grid, labels, marks, room_for
+from recsim_mnar.report.charts import Axis, Dot, Unit, drawn, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.fitting_pages import write_fit, write_validation
 from recsim_mnar.report.log_page import write_log_page
@@ -205,12 +205,12 @@ def _hero_panel(board: Scoreboard, column: Column, known: Column | None, axis: A
     for i, name in enumerate(board.agents):
         dot, cell = _hero_dot(column, name, known), column.cells[name]
         text = f'<text x="{PANEL + NUMBER}" y="20" text-anchor="end">{escape(cell.text)}</text>'
-        inner = grid(axis) + marks(dot, axis) + text
+        inner = drawn("grid", axis) + drawn("marks", dot, axis) + text
         parts.append(
             f'<svg class="i{i}" x="{x}" y="{104 + ROW * i}" width="{PANEL}" height="{ROW}" overflow="visible">'
             f"{inner}</svg>"
         )
-    ticks = labels(axis, Unit(bare=True), 14)
+    ticks = drawn("labels", axis, Unit(bare=True), 14)
     parts.append(f'<svg class="dim" x="{x}" y="{bottom}" width="{PANEL}" height="20" overflow="visible">{ticks}</svg>')
     return parts
 

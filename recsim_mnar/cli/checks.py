@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -55,7 +55,7 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
         raise SystemExit(ILL)
 
 
-def _installation() -> tuple[list[str], dict[str, Any], bool]:
+def _installation() -> tuple[list[str], Mapping[str, object], bool]:
     from recsim_mnar.installation import PROBLEM, check_installation
 
     checks = check_installation()
@@ -70,7 +70,7 @@ def _check_line(check: Check, width: int) -> str:
     return f"{_MARKS[check.level]} {check.name:<{width}}  {check.found}{advice}"
 
 
-def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any], bool]:
+def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[str, object], bool]:
     from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file
     from recsim_mnar.own_log.doctor.columns import PROBLEM
@@ -92,26 +92,25 @@ def _file(file: Path, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
         seen = examine_file(file, guessed)
         shown = commands_for(seen)
     first = first_of(shown)
-    facts = list(_fact_lines(seen))
-    lines = [*([] if tool is None else [*tool.lines, ""]), facts[0], ""]
-    said = "" if first is None else guessed_in_words(seen, first.line)
-    if first is None:
-        lines += [f"No line to type yet: {shown[0].says}.", ""]
-    else:
-        lines += ["Type this:", f"  {first.line}", *([f"      {said}"] if said else []), f"      {first.says}", ""]
-    lines += [*facts[1:], ""]
+    commands, typed, to_type = [fit.to_dict() for fit in fits], None, [f"No line to type yet: {shown[0].says}."]
+    if first is not None:
+        said = guessed_in_words(seen, first.line)
+        typed = {"line": first.line, "guessed": said, "columns": found.guesses}
+        to_type = ["Type this:", f"  {first.line}", *(f"      {line}" for line in (said, first.says) if line)]
+        for fit, command in zip(fits, commands, strict=True):
+            if seen is not found and fit.command == first.command and not fit.fits:
+                command["line"] = first.line
+    head, *facts = _fact_lines(seen)
     problems = [*(each for each in found.problems if each.code == "unclear"),
                 *(each for each in seen.problems if each.code != "unclear")]  # fmt: skip
-    lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
     others = [fit for fit in shown if fit is not first]
+    lines = [] if tool is None else [*tool.lines, ""]
+    lines += [head, "", *to_type, "", *facts, ""]
+    lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
     lines += ["", "more to type:" if any(fit.fits for fit in others) else "no other command fits yet"]
     for fit in others:
         lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [f"  not {fit.command}: {fit.says}"]
     ill = any(problem.level == PROBLEM for problem in found.problems)
-    first_name = "" if first is None else first.command
-    typed = None if first is None else {"line": first.line, "guessed": said, "columns": found.guesses}
-    guess = "" if first is None or seen is found else first.line
-    commands = [fit.to_dict() | ({"line": guess} if fit.command == first_name and not fit.fits else {}) for fit in fits]
     return lines, {**found.to_dict(), "type_this": typed, "commands": commands}, ill
 
 
@@ -159,7 +158,7 @@ def _number(value: int | None) -> str:
     return "" if value is None else f"{value:,}"
 
 
-def _rows(facts: dict[str, Any]) -> str:
+def _rows(facts: Mapping[str, Any]) -> str:
     slates = facts["slates"]
     if slates and not slates["columns"] and slates["slates"]:
         return f"{slates['slates']:,}, one per slate: {facts['rows']:,} items"
@@ -169,14 +168,14 @@ def _rows(facts: dict[str, Any]) -> str:
     return f"{facts['rows']:,}: {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic{others}"
 
 
-def _users(facts: dict[str, Any]) -> str:
+def _users(facts: Mapping[str, Any]) -> str:
     if facts["users"] is None:
         return "no column: rows are taken as independent"
     rows = facts["rows_of_a_user"]
     return f"{facts['users']:,}" + (f", rows of one: median {rows['median']:g}, most {rows['most']:,}" if rows else "")
 
 
-def _actions(facts: dict[str, Any]) -> str:
+def _actions(facts: Mapping[str, Any]) -> str:
     if facts["actions"] is None:
         return ""
     if facts["share_shown"] is None:
@@ -190,7 +189,7 @@ def _range(reward: dict[str, float] | None) -> str:
     return f"{reward['least']:g} to {reward['largest']:g}, mean {reward['mean']:.4g}"
 
 
-def _propensities(facts: dict[str, Any] | None) -> str:
+def _propensities(facts: Mapping[str, Any] | None) -> str:
     if facts is None or facts["least"] is None:
         return ""
     return f"{facts['least']:.4g} to {facts['largest']:.4g}, {facts['impossible']:,} impossible"

@@ -5,10 +5,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
@@ -26,7 +27,7 @@ from recsim_mnar.cli.options import (
     seed_option,
 )
 from recsim_mnar.cli.output import JsonOutput, is_quiet, json_option, progress
-from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
+from recsim_mnar.cli.workers import RUN, Crew, RunRecord, worker_options
 from recsim_mnar.errors import UserError, why_unreadable
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 @option("--verify", "A file that --json wrote: evaluate again, and say whether it holds.", READ_PATH)
 @worker_options
 @json_option("the evaluation, which --verify checks")
-def evaluate(json_output: JsonOutput, **options: Any) -> None:
+def evaluate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     """Score AGENT on a frozen task: 0 is the uniform policy, 1 the reference, which knows the users' states.
 
     AGENT is a name (`recsim-mnar list agents`; or oracle and planner, which know the world) or package.module:Class; a
@@ -54,10 +55,9 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.tasks import evaluate as evaluated
     from recsim_mnar.tasks import task
 
-    workers, scheduler, verified = (options[name] for name in ("workers", "scheduler", "verify"))
+    verified: Path | None = options["verify"]
     json_output.check(verified)
     others = names_of(options["against"], "--against") if options["against"] else []
-    refuse_both(workers, scheduler)
     chosen = task(options["task"])
     given = None if verified is None else _read(verified, options["task"])
     users = "quoted" if options["quoted"] else "public"
@@ -65,7 +65,7 @@ def evaluate(json_output: JsonOutput, **options: Any) -> None:
     if given is not None:
         users, n_users, seeds = given["which"], given["users"], len(given.get("scores", [0]))
     with (
-        executor(workers, scheduler, RunRecord("evaluate"), named=[options["agent"]]) as found,
+        crew.executor(RunRecord("evaluate"), named=[options["agent"]]) as found,
         progress(),
     ):
         run = functools.partial(evaluated, on=chosen, n_users=n_users, executor=found)
@@ -127,7 +127,7 @@ def dataset(json_output: JsonOutput, task: str, quality: str, form: str, out: Pa
     json_output.write({**dataclasses.asdict(recipe), "minari_id": recipe.minari_id, "format": form, "out": str(out)})
 
 
-def _read(path: Path, name: str) -> dict[str, Any]:
+def _read(path: Path, name: str) -> Mapping[str, Any]:
     """An evaluation that was written before.
 
     Raises:
@@ -143,14 +143,55 @@ def _read(path: Path, name: str) -> dict[str, Any]:
 
 
 Report = Callable[[str], None]
+Executor = Callable[..., AbstractContextManager[Any]]
 
-_CONTRACT_FLAGS = ("logging", "clip")
-"""Flags of old standing for an option of a comparison, as ``--option name=value`` names it."""
 _COLUMNS = ("user_column", "item_column", "time_column")
-_WHO = ("workers", "scheduler")
 _OF_INTERACTIONS = (*_COLUMNS, "drop_missing")
-_OWN_DATA = ("interactions", "agents", "protocols", "options", "seed", "out", "save_raw", *_WHO, *_OF_INTERACTIONS)
+_OF_A_WORLD = (
+    *("world", "preset", "params", "references", "tie", "logging", "clip"),
+    *("catalogues", "first_seed", "resume"),
+)
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What ``compare`` is asked, by the names of its options."""
+
+    world: str | None
+    preset: str | None
+    params: Sequence[str]
+    agents: str | None
+    references: str | None
+    protocols: str | None
+    options: Sequence[str]
+    tie: float | None
+    logging: str | None
+    clip: str | None
+    seed: int
+    catalogues: int | None
+    first_seed: int | None
+    resume: bool
+    save_raw: bool
+    out: Path | None
+    interactions: Path | None
+    user_column: str | None
+    item_column: str | None
+    time_column: str | None
+    drop_missing: bool
+
+    def flags(self) -> Mapping[str, str | None]:
+        """Flags of old standing for an option of a comparison, as ``--option name=value`` names it."""
+        return {"logging": self.logging, "clip": self.clip}
+
+    def refuse(self, names: Sequence[str], why: str) -> None:
+        """Raise UserError for an option that is given and has no meaning here."""
+        for name in names:
+            value = getattr(self, name)
+            if not (value is None or value is False or value == ()):
+                flag = "set" if name == "params" else name.replace("_", "-")
+                raise UserError(f"--{flag} {why}")
+
 
 GROUPS = {
     "What is compared": ("world", "preset", "set", "agents", "references", "protocols", "option", "seed"),
@@ -196,42 +237,39 @@ GROUPS = {
 @option("--time-column", "Its column of times; recognised unless named.")
 @option("--drop-missing", "Leave out rows of --interactions without a user, item or time.", bool, hidden=True)
 @json_option("records, judgements and notes")
-def compare(json_output: JsonOutput, **options: Any) -> None:
+def compare(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     """Judge agents by protocols, and the protocols by the truth.
 
     The sessions world: leave-one-out, off-policy estimates and an A/B test. Ratings: naive, IPS and SNIPS estimates.
     Campaigns: leave-one-out, unweighted and weighted. Purchases: precision, uplift metrics and an A/B test.
     --interactions: leave-one-out and a split by time; there is no truth.
     """
-    json_output.check(options["interactions"])
-    refuse_both(options["workers"], options["scheduler"])
-    if options["interactions"] is not None:
-        of_a_world = [name for name in options if name not in _OWN_DATA]
-        _refuse_given(options, of_a_world, "needs a world: with --interactions there is none")
-        _to_folder(options, _on_interactions, json_output)
+    asked = Asked(**options)
+    json_output.check(asked.interactions)
+    if asked.interactions is not None:
+        asked.refuse(_OF_A_WORLD, "needs a world: with --interactions there is none")
+        job = functools.partial(_on_interactions, asked, asked.interactions)
+        _to_folder(asked.out, crew, job, json_output)
         return
-    _refuse_given(options, _OF_INTERACTIONS, "needs --interactions FILE: give that too")
-    factors = _take_factors(options)
-    options["setup"] = setup = setup_of(options)
-    if options["catalogues"] is None:
-        _refuse_given(options, ("resume", "first_seed", "save_raw"), "needs a study: give --catalogues too")
+    asked.refuse(_OF_INTERACTIONS, "needs --interactions FILE: give that too")
+    asked, factors = _without_factors(asked)
+    setup = setup_of(asked)
+    if asked.catalogues is None:
+        asked.refuse(("resume", "first_seed", "save_raw"), "needs a study: give --catalogues too")
         if factors:
             raise UserError(f"{next(iter(factors))} has several levels, which needs a study: give --catalogues too")
-        _to_folder(options, _in_world, json_output)
+        _to_folder(asked.out, crew, functools.partial(_in_world, setup, asked), json_output)
         return
     from recsim_mnar.runs.folder import new_folder
     from recsim_mnar.studies import Design
 
-    if options["resume"] and options["out"] is None:
+    if asked.resume and asked.out is None:
         raise UserError("--resume: name the study's folder with --out")
     design = Design(
-        worlds=[setup],
-        factors=factors,
-        catalogues=options["catalogues"],
-        first_seed=options["first_seed"],
-        seed=options["seed"],
+        worlds=[setup], factors=factors, catalogues=asked.catalogues, first_seed=asked.first_seed, seed=asked.seed
     )
-    _study("compare", design, {**options, "out": new_folder(options["out"], "study")}, json_output)
+    folder = new_folder(asked.out, "study")
+    _study("compare", design, crew, json_output, out=folder, resume=asked.resume, save_raw=asked.save_raw)
 
 
 @click.command(short_help="Repeat comparisons over many catalogues (TOML file).")
@@ -242,62 +280,71 @@ def compare(json_output: JsonOutput, **options: Any) -> None:
 @worker_options
 @option("--out", "A new folder.", NEW_PATH, required=True)
 @json_option("the summary")
-def study(settings: Path, catalogues: int | None, json_output: JsonOutput, **options: Any) -> None:
+def study(settings: Path, catalogues: int | None, crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     """Run the study that SETTINGS, a TOML file, describes: comparisons over catalogues."""
     from recsim_mnar.studies.design import design_of
 
     json_output.check(settings)
-    refuse_both(options["workers"], options["scheduler"])
     design = design_of(settings)
     if catalogues is not None:
         design = replace(design, catalogues=catalogues)
-    _study("study", design, options, json_output)
+    _study("study", design, crew, json_output, **options)
 
 
 _LISTS = ("estimators", "metrics")
 """Options that are lists, so that a comma in them separates no levels."""
 
 
-def _take_factors(options: dict[str, Any]) -> dict[str, list[Any]]:
-    """Take out of the flags what has several levels: by name, its levels."""
+def _without_factors(asked: Asked) -> tuple[Asked, dict[str, list[Any]]]:
+    """Take out of the flags what has several levels: what remains, and by name its levels."""
     from recsim_mnar.kernels.checks import value_of
 
-    factors: dict[str, list[Any]] = {}
-    for flag in _CONTRACT_FLAGS:
-        text = options[flag]
-        if text is not None and "," in text:
-            factors[flag] = [value_of(level) for level in names_of(text, f"--{flag}")]
-            options[flag] = None
-    for flag in ("options", "params"):
-        kept = []
-        for text in options[flag]:
-            name, _, value = (part.strip() for part in text.partition("="))
-            if "," in value and name not in _LISTS:
-                factors[name] = [value_of(level) for level in names_of(value, f"{name}")]
-            else:
-                kept.append(text)
-        options[flag] = tuple(kept)
-    return factors
+    several = {name: flag for name, flag in asked.flags().items() if flag is not None and "," in flag}
+    factors = {name: [value_of(level) for level in names_of(flag, f"--{name}")] for name, flag in several.items()}
+    options, levels_of_options = _divided(asked.options)
+    params, levels_of_params = _divided(asked.params)
+    kept = replace(
+        asked,
+        logging=None if "logging" in several else asked.logging,
+        clip=None if "clip" in several else asked.clip,
+        options=options,
+        params=params,
+    )
+    return kept, factors | levels_of_options | levels_of_params
 
 
-def setup_of(options: dict[str, Any]) -> Setup:
+def _divided(texts: Sequence[str]) -> tuple[list[str], dict[str, list[Any]]]:
+    """Divide texts ``name=value``: those of one value, and by name the levels of the others."""
+    from recsim_mnar.kernels.checks import value_of
+
+    kept, factors = [], {}
+    for text in texts:
+        name, _, value = (part.strip() for part in text.partition("="))
+        if "," in value and name not in _LISTS:
+            factors[name] = [value_of(level) for level in names_of(value, name)]
+        else:
+            kept.append(text)
+    return kept, factors
+
+
+def setup_of(asked: Asked) -> Setup:
     """Meaning of the flags, looked up once so that a mistake is found before any work."""
     from recsim_mnar.protocols.comparison import Setup
 
-    given = {name: options[name] for name in _CONTRACT_FLAGS if options[name] is not None}
-    world, more = options["world"] or "sessions", pairs_of(options["options"], "--option")
+    given = {name: value for name, value in asked.flags().items() if value is not None}
+    world, more = asked.world or "sessions", pairs_of(asked.options, "--option")
     for twice in sorted(given.keys() & more.keys()):
         raise UserError(f"--{twice} and --option {twice} are one setting: give one of them")
     _check_options(world, {**{name: f"--{name}" for name in given}, **dict.fromkeys(more, "--option")})
     setup = Setup(
         world=world,
-        preset=options["preset"],
-        params=pairs_of(options["params"], "--set"),
-        agents=_named(options["agents"], "--agents"),
-        references=_named(options["references"], "--references") or (),
-        protocols=_named(options["protocols"], "--protocols"),
+        preset=asked.preset,
+        params=pairs_of(asked.params, "--set"),
+        agents=_named(asked.agents, "--agents"),
+        references=_named(asked.references, "--references") or (),
+        protocols=_named(asked.protocols, "--protocols"),
         options={**given, **more},
-        tie=options["tie"] or 0.0,
+        tie=asked.tie or 0.0,
     )
     setup.resolved()
     return setup
@@ -320,23 +367,21 @@ def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
     return None if text is None else tuple(names_of(text, flag))
 
 
-def _refuse_given(options: dict[str, Any], names: Any, why: str) -> None:
-    """Raise UserError for an option that has no meaning here."""
-    for name in names:
-        if not (options[name] is None or options[name] is False or options[name] == ()):
-            flag = "set" if name == "params" else name.replace("_", "-")
-            raise UserError(f"--{flag} {why}")
+class Job(Protocol):
+    """A comparison: what it found, and what suffices to make it again."""
+
+    def __call__(self, executor: Executor, folder: Path, report: Report) -> tuple[Comparison, Mapping[str, Any]]:
+        """Run it."""
 
 
-def _to_folder(options: dict[str, Any], job: Callable[..., Any], json_output: JsonOutput) -> None:
+def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) -> None:
     """Run a comparison, write its folder and print the result."""
     from recsim_mnar.report.page import results_of, write_comparison
     from recsim_mnar.runs.folder import RunFolder, new_folder
 
-    folder = new_folder(options["out"], "compare")
-    record = RunRecord("compare")
+    folder, record = new_folder(out, "compare"), RunRecord("compare")
     with RunFolder.fill(folder, what="--out"), progress() as report:
-        comparison, run_config = job({**options, "out": folder, "record": record}, report)
+        comparison, run_config = job(functools.partial(crew.executor, record), folder, report)
         report("write the report")
         write_comparison(folder, comparison, run_config, record.seconds())
         record.write(folder / RUN)
@@ -344,45 +389,43 @@ def _to_folder(options: dict[str, Any], job: Callable[..., Any], json_output: Js
     json_output.write(results_of(comparison, folder))
 
 
-def _in_world(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
+def _in_world(
+    setup: Setup, asked: Asked, executor: Executor, folder: Path, report: Report
+) -> tuple[Comparison, Mapping[str, Any]]:
     from recsim_mnar.protocols.records import plain
 
-    resolved = options["setup"].resolved()
-    run_config = resolved.run_config(options["seed"])
-    with _executor(options, named=[plain(run_config), options["world"] or ""]) as found:
-        comparison = resolved.run(options["seed"], executor=found, report=report)
-    return comparison, run_config
+    resolved = setup.resolved()
+    run_config = resolved.run_config(asked.seed)
+    with executor(named=[plain(run_config), asked.world or ""]) as found:
+        return resolved.run(asked.seed, executor=found, report=report), run_config
 
 
-def _study(command: str, design: Design, options: dict[str, Any], json_output: JsonOutput) -> None:
+def _study(
+    command: str, design: Design, crew: Crew, json_output: JsonOutput, *, out: Path, resume: bool, save_raw: bool
+) -> None:
     """Run a study, write its folder and print the result."""
     from recsim_mnar.report.study_page import study_lines, write_study
     from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.studies import run_study
 
-    folder, record = options["out"], RunRecord(command)
+    record = RunRecord(command)
     # Each catalogue is compared by one worker, which meets agents by their names.
     named = [design.manifest()["cells"]]
-    options = {**options, "record": record}
-    how = {"folder": folder, "resume": options["resume"], "save_raw": options["save_raw"]}
-    with RunFolder.fill(folder, resume=options["resume"], what="--out"), progress() as report:
-        with _executor(options, named, in_processes=True) as found:
-            result = run_study(design, **how, executor=found, report=report)
+    with RunFolder.fill(out, resume=resume, what="--out"), progress() as report:
+        with crew.executor(record, named=named, in_processes=True) as found:
+            result = run_study(design, folder=out, resume=resume, save_raw=save_raw, executor=found, report=report)
         report("write the report")
-        write_study(folder, result, record.seconds())
-        record.write(folder / RUN)
+        write_study(out, result, record.seconds())
+        record.write(out / RUN)
     json_output.answer(*study_lines(result))
-    json_output.say(f"Report: {folder / 'report.html'}")
-    written = {name: getattr(result, name)() for name in ("summary", "judgements", "sentences")}
-    json_output.write({"settings": result.settings, **written, "folder": str(folder)})
+    json_output.say(f"Report: {out / 'report.html'}")
+    written = {"summary": result.summary(), "judgements": result.judgements(), "sentences": result.sentences()}
+    json_output.write({"settings": result.settings, **written, "folder": str(out)})
 
 
-def _executor(options: dict[str, Any], named: list[Any], **how: Any) -> Any:
-    who = options["workers"], options["scheduler"], options["record"]
-    return executor(*who, named=named, **how)
-
-
-def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Comparison, dict[str, Any]]:
+def _on_interactions(
+    asked: Asked, path: Path, executor: Executor, folder: Path, report: Report
+) -> tuple[Comparison, Mapping[str, Any]]:
     from recsim_mnar.datasets.interactions import open_interactions
     from recsim_mnar.policies import registry
     from recsim_mnar.protocols.base import RawResults
@@ -392,39 +435,36 @@ def _on_interactions(options: dict[str, Any], report: Report) -> tuple[Compariso
     from recsim_mnar.studies.running import write_parquet
     from recsim_mnar.tables.faults import in_rows
 
-    protocols = _named(options["protocols"], "--protocols")
+    protocols = _named(asked.protocols, "--protocols")
     chosen_protocols(protocols, timed=True)  # a mistake is found before the file is read
-    settings = InteractionsSettings.from_dict(pairs_of(options["options"], "--option"))
-    agents = names_of(_OWN_DATA_AGENTS if options["agents"] is None else options["agents"], "--agents")
+    settings = InteractionsSettings.from_dict(pairs_of(asked.options, "--option"))
+    agents = names_of(_OWN_DATA_AGENTS if asked.agents is None else asked.agents, "--agents")
     events = names_of(settings.events, "--option events") if settings.events else None
     learners = {name: registry.learner(name) for name in agents}
-    rating = _look_at_columns(options, named_events=bool(events))
-    read = open_interactions(options["interactions"], *(options[name] for name in _COLUMNS))
-    report(f"read {options['interactions']}")
-    data = read(events, options["drop_missing"])
+    rating = _rating_column(path, asked, named_events=bool(events))
+    read = open_interactions(path, asked.user_column, asked.item_column, asked.time_column)
+    report(f"read {path}")
+    data = read(events, asked.drop_missing)
     check_comparable(len(learners), data.n_items)
     given = settings.to_dict()
-    raw = RawResults() if options["save_raw"] else None
-    with _executor(options, named=[agents, list(protocols or ())]) as found:
+    raw = RawResults() if asked.save_raw else None
+    with executor(named=[agents, list(protocols or ())]) as found:
         comparison = compare_interactions(
-            data, learners, protocols=protocols, seed=options["seed"], executor=found, report=report, raw=raw, **given
+            data, learners, protocols=protocols, seed=asked.seed, executor=found, report=report, raw=raw, **given
         )
     if raw is not None:
-        with RunFolder.fill(options["out"], keep_others=True) as into, into.recording("raw.parquet") as path:
-            write_parquet(raw.table(), path)
-    comparison.setting = Setting(options["interactions"].name, data.n_items, data.n_users, options["seed"])
+        with RunFolder.fill(folder, keep_others=True) as into, into.recording("raw.parquet") as raw_path:
+            write_parquet(raw.table(), raw_path)
+    comparison.setting = Setting(path.name, data.n_items, data.n_users, asked.seed)
+    hints = [f"Column {rating} is not used: every row counts as one interaction."] if rating is not None else []
     if data.left_out:
-        left = f"{in_rows(data.left_out)} of the file left out: values are missing."
-        comparison.hints = [left, *comparison.hints]
-    if rating is not None:
-        unused = f"Column {rating} is not used: every row counts as one interaction."
-        comparison.hints = [*comparison.hints, unused]
-    asked = {"interactions": str(options["interactions"]), "items": data.n_items, "seed": options["seed"]}
-    return comparison, {**asked, **given}
+        hints.append(f"{in_rows(data.left_out)} of the file left out: values are missing.")
+    comparison.hints = [*reversed(hints), *comparison.hints]
+    return comparison, {"interactions": str(path), "items": data.n_items, "seed": asked.seed, **given}
 
 
-def _look_at_columns(options: dict[str, Any], *, named_events: bool) -> str | None:
-    """Return the column of ratings, which is not used.
+def _rating_column(path: Path, asked: Asked, *, named_events: bool) -> str | None:
+    """Find the column of ratings, which is not used.
 
     Raises:
         UserError: a file of slates, for what was shown is no interaction; named events are the user's choice.
@@ -433,8 +473,7 @@ def _look_at_columns(options: dict[str, Any], *, named_events: bool) -> str | No
     from recsim_mnar.tables.parts import TableFile
     from recsim_mnar.tables.roles import find_columns
 
-    path, named = options["interactions"], {role: options[f"{role}_column"] for role in ("user", "item")}
-    file = TableFile.open(path)
+    file, named = TableFile.open(path), {"user": asked.user_column, "item": asked.item_column}
     known = find_columns(str(path), file.names, named=named, optional=("user", "item", "reward"))
     rating = known.get("reward")
     if named_events:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,13 +28,13 @@ from recsim_mnar.cli.options import (
     reading_of,
 )
 from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
-from recsim_mnar.cli.workers import RunRecord, executor, refuse_both, worker_options
+from recsim_mnar.cli.workers import Crew, RunRecord, worker_options
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recsim_mnar.answers.sentence import Sentence
+    from recsim_mnar.answers.sentence import Record, Sentence
     from recsim_mnar.own_log.gate import FileAnswer
     from recsim_mnar.own_log.plan.experiment import ABPlan
 
@@ -173,6 +173,7 @@ def estimate(
     require: str | None,
     all_estimators: bool,
     json_output: JsonOutput,
+    crew: Crew,
     out: Path | None,
     overwrite: bool,
     **options: Any,
@@ -191,8 +192,7 @@ def estimate(
     `recsim-mnar describe command estimate` lists further options: of slates, of models of one's own, and of gates.
     """
     json_output.check(log, options["target_file"], options["metrics"])
-    who = {name: options.pop(name) for name in ("workers", "scheduler")}
-    asked, clip = dict(options), _clip_of(options["clip"])
+    clip = _clip_of(options["clip"])
     if overwrite and out is None:
         raise UserError("--overwrite needs --out: the folder whose results are replaced")
     with as_a_file(log) as file:
@@ -200,7 +200,7 @@ def estimate(
         source = file / "log" if (file / "log").is_dir() else file
         with contextlib.nullcontext() if out is None else _claimed_outside(out, log, overwrite=overwrite):
             try:
-                with _gathering(**who) as gather:
+                with _gathering(crew) as gather:
                     found = _answer(source, options, gather, require, keep_rows=out is not None)
                     found = found if file == log else found.called({str(file): STANDARD_INPUT})
             except UserError as error:
@@ -208,15 +208,15 @@ def estimate(
                     raise
                 raise UserError(f"{name}: {error}", code=error.code) from error
             if out is not None:
-                plans = [] if found.of_slates else _plans(source, asked, found.sentence)
-                _write_page(out, source if file == log else name, asked, clip, found, plans)
+                plans = [] if found.of_slates else _plans(source, options, found.sentence)
+                _write_page(out, source if file == log else name, options, clip, found, plans)
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
-        line = _ab_line(log, asked, found)
-        ahead = _ahead(source, asked, found.sentence)
+        line = _ab_line(log, options, found)
+        ahead = _ahead(source, options, found.sentence)
         content = None if json_output.path is None else found.to_json()
     if not json_output.printed:
         json_output.write(content)
-    _show(found, line, ahead, json_output, every=all_estimators or asked["estimators"] is not None)
+    _show(found, line, ahead, json_output, every=all_estimators or options["estimators"] is not None)
     if out is not None:
         json_output.say(f"Report: {out / 'report.html'}")
     if found.met and require != "better" and any("baseline" in record for record in found.records):
@@ -247,7 +247,7 @@ def _show(found: FileAnswer, line: str, ahead: str, json_output: JsonOutput, *, 
         json_output.sentence(ahead)
 
 
-def _ab_line(log: Path, asked: dict[str, Any], found: FileAnswer) -> str:
+def _ab_line(log: Path, asked: Mapping[str, Any], found: FileAnswer) -> str:
     """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none can."""
     sentence, with_users = found.sentence, found.records[0]["diagnostics"].get("clustered") and not found.found.weighed
     if found.of_slates or asked["agents"] or not with_users or not _lifts(sentence) or sentence.baseline is None:
@@ -276,7 +276,7 @@ def _lifts(sentence: Sentence) -> list[str]:
     return [f"{each:.3g}%" for each in (sentence.change_percent, *([low] if low > _LEAST_LIFT else []))]
 
 
-def _plans(source: Path, asked: dict[str, Any], sentence: Sentence) -> list[ABPlan]:
+def _plans(source: Path, asked: Mapping[str, Any], sentence: Sentence) -> list[ABPlan]:
     """A/B tests that find an answer's lift, and its lower end; none where the log has no users."""
     from recsim_mnar.own_log.plan.experiment import plan_ab
     from recsim_mnar.own_log.plan.pilot import Pilot
@@ -291,7 +291,7 @@ def _plans(source: Path, asked: dict[str, Any], sentence: Sentence) -> list[ABPl
         return []
 
 
-def records_table(records: Sequence[dict[str, Any]]) -> Table:
+def records_table(records: Sequence[Record]) -> Table:
     """The records as a table, one line per record; the estimator is said where it is not the usual one."""
     from rich.markup import escape
     from rich.table import Table
@@ -303,32 +303,33 @@ def records_table(records: Sequence[dict[str, Any]]) -> Table:
 
     first, by = records[0], records[0].get("by")
     several = len({record["estimator"] for record in records}) > 1
-    title = in_rows(first["n"]) + (
-        "" if several or first["estimator"] == "ips" else f", estimated by {printable(first['estimator'])}"
-    )
-    table = Table(title=escape(printable(segment_title(records) if by else title)), title_justify="left")
-    for name in (*([by] if by else []), "policy", *(["estimator"] if several else [])):
-        table.add_column(escape(printable(name)), no_wrap=not by)
+    title = in_rows(first["n"])
+    if not several and first["estimator"] != "ips":
+        title += f", estimated by {first['estimator']}"
+    names, amounts = {"policy": [label(record) for record in records]}, Amounts.of(records)
+    if by:
+        title, names = segment_title(records), {by: [segment_label(record) for record in records], **names}
+    if several:
+        names["estimator"] = [record["estimator"] for record in records]
+    values, spans = zip(*(cells(record, amounts) for record in records), strict=True)
     changes = [relative_change(record) for record in records] if by else []
-    sized = [(name, key) for name, key, is_shown in (("rows", "n", by), ("effective rows", "ess", several)) if is_shown]
-    interval = f"{first['level'] * 100:.4g} % interval"
-    for name in ("value", *(["change"] if any(changes) else []), interval, *(name for name, _ in sized)):
+    numbers: dict[str, Sequence[str]] = {"value": values}
+    if any(changes):
+        numbers["change"] = changes
+    numbers[f"{first['level'] * 100:.4g} % interval"] = spans
+    if by:
+        numbers["rows"] = [f"{record['n']:,.0f}" for record in records]
+    if several:
+        numbers["effective rows"] = [f"{record['ess']:,.0f}" for record in records]
+    table = Table(title=escape(printable(title)), title_justify="left")
+    for name in names:
+        table.add_column(escape(printable(name)), no_wrap=not by)
+    for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    amounts = Amounts.of(records)
-    for place, record in enumerate(records):
-        names = [segment_label(record)] if by else []
-        names += [label(record), *([record["estimator"]] if several else [])]
-        value, span = cells(record, amounts)
-        table.add_row(
-            *(escape(printable(name)) for name in names),
-            value,
-            *(changes[place : place + 1] if any(changes) else []),
-            span,
-            *(f"{record[key]:,.0f}" for _, key in sized),
-            verdict_in_words(record),
-            style=_COLOURS[record["verdict_level"]],
-        )
+    escaped = [[escape(printable(text)) for text in texts] for texts in names.values()]
+    for record, *texts in zip(records, *escaped, *numbers.values(), strict=True):
+        table.add_row(*texts, verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
     without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
     if without and any("baseline" in record for record in records) and "assumption" not in first["diagnostics"]:
         those = escape(printable(", ".join(dict.fromkeys(without))))
@@ -362,7 +363,7 @@ def _claimed_outside(out: Path, log: Path, *, overwrite: bool) -> Iterator[None]
 
 
 def _write_page(
-    out: Path, log: Path | str, asked: dict[str, Any], clip: float | None, found: FileAnswer, plans: Sequence[ABPlan]
+    out: Path, log: Path | str, asked: Mapping[str, Any], clip: float | None, found: FileAnswer, plans: Sequence[ABPlan]
 ) -> None:
     """Write ``report.html`` and ``results.json`` into an existing folder."""
     from recsim_mnar.own_log.bandit_file import WeighedLog
@@ -376,9 +377,7 @@ def _write_page(
     write_estimates(out, shown, {"command": "estimate", "log": str(log), **made_by})
 
 
-def _show_records(
-    records: list[dict[str, Any]], said: str, json_output: JsonOutput, every: list[dict[str, Any]]
-) -> None:
+def _show_records(records: Sequence[Record], said: str, json_output: JsonOutput, every: Sequence[Record]) -> None:
     """Print the table, of slates with ``every`` estimator, then each finding against its rows once."""
     from recsim_mnar.answers.sentence import is_of_slates, partly_covered, reasons
     from recsim_mnar.estimators.rankings import about_users
@@ -395,7 +394,7 @@ def _show_records(
             json_output.sentence(reason.line)
 
 
-def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> None:
+def _show_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
     """Print the table of segments, what they come to, and each finding against them once."""
     from recsim_mnar.answers.records import segment_lines, segment_reasons
 
@@ -406,47 +405,49 @@ def _show_segments(records: list[dict[str, Any]], json_output: JsonOutput) -> No
 
 
 @contextlib.contextmanager
-def _gathering(workers: int | None, scheduler: str | None) -> Iterator[Any]:
+def _gathering(crew: Crew) -> Iterator[Any]:
     """Executor that reads the parts of a log in parallel if workers are named; else None."""
-    refuse_both(workers, scheduler)
-    if workers is None and scheduler is None:
+    if crew.workers is None and crew.scheduler is None:
         yield None
         return
     from recsim_mnar.own_log.blocks import gather_parts
     from recsim_mnar.simulation.executor import run_in_order
 
-    with progress(), executor(workers, scheduler, RunRecord("estimate")) as found:
+    with progress(), crew.executor(RunRecord("estimate")) as found:
         yield None if found is None else functools.partial(gather_parts, executor=found, run_in_order=run_in_order)
 
 
-def _answer(log: Path, options: dict[str, Any], gather: Any, require: str | None, *, keep_rows: bool) -> FileAnswer:
+_STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
+_OF_QUESTION = (
+    *("target_file", "on", "fit_reward_model", "baseline", "level"),
+    *("q_logged", "q_target", "by", "refute", "position_weights", "assumption"),
+)
+"""Options that a ``Question`` has under the same names."""
+
+
+def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool) -> FileAnswer:
     """The estimates of a log."""
     from recsim_mnar.own_log.estimating import Question
     from recsim_mnar.own_log.gate import answer_question
 
     if options["agents"] is not None:
         return _answer_of_agents(log, options, gather, require, keep_rows=keep_rows)
-    if (options.pop("train_share"), options.pop("seed"), options.pop("agents")) != (None, None, None):
+    if (options["train_share"], options["seed"]) != (None, None):
         raise UserError("--train-share and --seed have no effect without --agents: name them, or leave both away")
-    clip, more = options.pop("clip"), {name: options.pop(name) for name in ("metrics", "cluster", "min_rows")}
-    reading = reading_of(options, options.pop("context_columns"))
-    target, unsupported = options.pop("target"), options.pop("unsupported")
-    own = {name: options.pop(name) for name in ("target_file", "on", "fit_reward_model")}
+    target, unsupported = options["target"], options["unsupported"]
     question = Question(
         [] if target is None else names_of(target, "--target"),
-        estimators=_estimators_of(options.pop("estimators"), clip, own["fit_reward_model"]),
-        clip=_clip_of(clip),
+        estimators=_estimators_of(options["estimators"], options["clip"], options["fit_reward_model"]),
+        clip=_clip_of(options["clip"]),
         unsupported=[] if unsupported is None else names_of(unsupported, "--unsupported"),
-        reward_limit=options.pop("reward_limit_column"),
+        reward_limit=options["reward_limit_column"],
         keep_rows=keep_rows,
-        **own,
-        **{
-            name: options.pop(name)
-            for name in ("baseline", "level", "q_logged", "q_target", "by", "refute", "position_weights", "assumption")
-        },
         # What is not stated is not denied.
-        stated={name: value for name, value in options.items() if value is not None and value is not False},
+        stated={name: options[name] for name in _STATED if options[name] is not None and options[name] is not False},
+        **{name: options[name] for name in _OF_QUESTION},
     )
+    more = {name: options[name] for name in ("metrics", "cluster", "min_rows")}
+    reading = reading_of(options, options["context_columns"])
     return answer_question(log, question, reading, require=require, gather=gather, **more)
 
 
@@ -467,7 +468,7 @@ _OF_COLUMNS = (
 
 
 def _answer_of_agents(
-    log: Path, options: dict[str, Any], gather: Any, require: str | None, *, keep_rows: bool
+    log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
 ) -> FileAnswer:
     """The estimates of agents that are fitted on some users of a log."""
     from recsim_mnar.kernels.checks import number_in
@@ -478,24 +479,24 @@ def _answer_of_agents(
             raise UserError(f"--{name.replace('_', '-')} and --agents: type recsim-mnar replay first, then estimate")
     if options["baseline"] not in (None, TODAY):
         raise UserError(f"--baseline {options['baseline']}: agents are compared with today's policy. Leave it away")
-    names, reading = names_of(options["agents"], "--agents"), reading_of(dict(options))
+    names, reading = names_of(options["agents"], "--agents"), reading_of(options)
     share = SHARE if options["train_share"] is None else options["train_share"]
     number_in(share, "--train-share", 0.0, 1.0, ends="()")
     of_agents = {"target": ",".join(names), "baseline": TODAY, "drop_missing": False, "propensities_of": None}
     of_agents |= {name: None for name in options if name.endswith("_column")}
     of_agents |= dict.fromkeys(("agents", "train_share", "seed"))
     with progress() as report, replayed(log, names, reading, share, options["seed"] or 0, report) as (file, lines):
-        found = _answer(file, options | of_agents, gather, require, keep_rows=keep_rows)
+        found = _answer(file, {**options, **of_agents}, gather, require, keep_rows=keep_rows)
         return of_log(found, file, log, lines)
 
 
-def _ahead(log: Path, asked: dict[str, Any], sentence: Sentence) -> str:
+def _ahead(log: Path, asked: Mapping[str, Any], sentence: Sentence) -> str:
     """Of agents: who is ahead of today's policy, or how many users an A/B test needs; "" of columns."""
     if asked["agents"] is None:
         return ""
     from recsim_mnar.own_log.replaying import ab_test_of, ahead_of_today
 
-    return ahead_of_today(sentence, ab_test_of(log, sentence, reading_of(dict(asked))))
+    return ahead_of_today(sentence, ab_test_of(log, sentence, reading_of(asked)))
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:

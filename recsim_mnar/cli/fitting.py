@@ -42,15 +42,6 @@ def advise(arguments: tuple[str, ...]) -> None:
     raise UserError("advise is withdrawn: type recsim-mnar estimate LOG --agents A,B,C")
 
 
-def _check_least(options: dict[str, Any], **least: int) -> None:
-    """Raise UserError for a number that is given and below the least that means something."""
-    from recsim_mnar.kernels.checks import whole_number
-
-    for name, number in least.items():
-        if options[name] is not None:
-            whole_number(options[name], f"--{name}", number)
-
-
 @click.command(short_help="Fit a simulator to a log; list what it cannot tell.")
 @click.argument("log", type=READ_PATH)
 @option("--out", "WORLD.toml; arrays go to WORLD.npz, a page to WORLD.html.", NEW_PATH, required=True)
@@ -72,6 +63,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     """
     from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
     from recsim_mnar.fitting.calibration.calibrating import check_asked
+    from recsim_mnar.kernels.checks import whole_number
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import write_fit
 
@@ -83,7 +75,8 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
         new_file(out, "--out")
         # Written before the world: a killed run may have left it.
         (checked_file if options["resume"] else new_file)(out.with_suffix(".npz"), f"--out {out}: its")
-    _check_least(options, items=2)
+    if options["items"] is not None:
+        whole_number(options["items"], "--items", 2)
     seed, assume = options["seed"], pairs_of(options["assume"], "--assume")
     check_asked(options["world"], seed, options["ensemble"], assume)
     columns = columns_of(options)
@@ -98,17 +91,18 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
             if not done:
                 fitted.save(out)
                 fitted = FittedWorld.load(out)
-            asked = {
-                "command": "calibrate",
-                "log": str(log),
-                **{k: v for k, v in options.items() if v and k != "resume"},
-            }
+            asked = {"command": "calibrate", "log": str(log)}
+            asked |= {name: options[name] for name in _ASKED if options[name]}
             if not (done and page.exists()):
                 write_fit(page, fitted, asked)
     json_output.answer(*lines_of(fitted))
     json_output.say(f"Page: {page}")
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
     json_output.write(fitted.to_dict())
+
+
+_ASKED = ("world", "seed", "ensemble", "items", "assume")
+"""What the page of a fit names at its foot."""
 
 
 def _check_out(out: Path, log: Path) -> None:
@@ -157,6 +151,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     """
     from recsim_mnar.fitting.validation import validate_world
     from recsim_mnar.fitting.validation.validating import LEAST_USERS, check_logging
+    from recsim_mnar.kernels.checks import whole_number
     from recsim_mnar.log.ratings import Ratings, log_of_ratings
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import legend_lines, sentence_lines, table_lines, write_validation
@@ -170,7 +165,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
         new_file(out, "--out")
     asked = {"world": world, "log": str(log)}
     asked |= {name: options[name] for name in ("preset", "settings", "logging", "items", "seed", "users")}
-    _check_least(options, users=LEAST_USERS)
+    whole_number(options["users"], "--users", LEAST_USERS)
     check_logging(options["logging"])
     made = _world(world, options["preset"], options["settings"])
     with progress() as report:

@@ -5,19 +5,83 @@ from __future__ import annotations
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import click
 
+from recsim_mnar.cli.options import experiments
 from recsim_mnar.cli.output import JsonOutput, answer, is_quiet, json_option, say, sentence, show_pairs
 from recsim_mnar.errors import UserError, nearest
 
-Found = dict[str, Any]
 Rows = list[tuple[str, str]]
+Facts = dict[str, str | list[str]]
 _EVERY = "every world"
 _MEANING = re.compile(r"^    (\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
 """A name and what follows it, in a docstring's section of arguments."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """A parameter or an option of what is described; one that is needed has no default."""
+
+    name: str
+    default: Any = None
+    needed: bool = False
+    meaning: str = ""
+
+    def at(self, values: Mapping[str, Any]) -> Parameter:
+        """The same with another default, by its name."""
+        return replace(self, default=values[self.name])
+
+    def shown(self) -> str:
+        """Name and default, as a line begins with them."""
+        if self.name.startswith("--"):
+            return f"  {self.name}"
+        return f"  {self.name} (needed)" if self.needed else f"  {self.name}={_value(self.default)}"
+
+
+@dataclass(frozen=True)
+class Found:
+    """All that is known of one.
+
+    Attributes:
+        kind: what it is.
+        name: its own.
+        description: a paragraph each.
+        facts: by what they are of; empty ones are not shown.
+        parameters: by heading.
+    """
+
+    kind: str
+    name: str
+    description: list[str]
+    facts: Facts
+    parameters: Mapping[str, list[Parameter]] = field(default_factory=dict)
+
+    def to_dict(self) -> Mapping[str, object]:
+        """What there is; JSON types."""
+        return {
+            "kind": self.kind,
+            "name": self.name,
+            "description": self.description,
+            "facts": {name: fact for name, fact in self.facts.items() if fact},
+            "parameters": {heading: [vars(row) for row in rows] for heading, rows in self.parameters.items() if rows},
+        }
+
+    def show(self) -> None:
+        """Print it."""
+        answer(f"{self.kind} {self.name}")
+        for paragraph in self.description:
+            sentence(paragraph)
+        answer("")
+        facts = {name: fact if isinstance(fact, str) else ", ".join(fact) for name, fact in self.facts.items()}
+        show_pairs([(name, fact) for name, fact in facts.items() if fact])
+        for heading, rows in self.parameters.items():
+            if rows:
+                answer("", f"{heading}:")
+                show_pairs([(row.shown(), row.meaning or "-") for row in rows])
 
 
 def _worlds() -> tuple[Rows, Any]:
@@ -53,7 +117,7 @@ def _protocols() -> tuple[Rows, Any]:
 
     found = [{"name": name, "world": None, "summary": summary_of(name)} for name in known_protocols()]
     options = {}
-    for world, experiment in _experiments().items():
+    for world, experiment in experiments().items():
         own = experiment.own_protocols
         found += [{"name": name, "world": world, "summary": summary_of(name, own)} for name in own]
         options[world] = experiment.settings(experiment.preset).to_dict()
@@ -76,14 +140,6 @@ def _tasks() -> tuple[Rows, Any]:
 
 def _summaries(rows: Rows) -> tuple[Rows, Any]:
     return rows, [{"name": name, "summary": text} for name, text in rows]
-
-
-def _experiments() -> dict[str, Any]:
-    """Comparison of each world."""
-    from recsim_mnar.protocols.comparison import experiment_of
-    from recsim_mnar.worlds.registry import WORLDS
-
-    return {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
 
 
 _LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str]] = {
@@ -151,8 +207,8 @@ def describe(kind: str, name: str | None, json_output: JsonOutput) -> None:
         raise UserError(f"describe {kind}: unknown kind. Give one of {', '.join(_DESCRIBED)}")
     found = _DESCRIBED[kind](name) if name is not None else _of_any_kind(kind)
     if not json_output.alone:
-        _print(found)
-    json_output.write(found)
+        found.show()
+    json_output.write(found.to_dict())
 
 
 def _of_any_kind(name: str) -> Found:
@@ -179,31 +235,6 @@ def _of_any_kind(name: str) -> Found:
     return next(iter(found.values()))
 
 
-def _print(found: Found) -> None:
-    answer(f"{found['kind']} {found['name']}")
-    for line in found["description"]:
-        sentence(line)
-    for heading, rows in _tables(found):
-        answer("")
-        if heading:
-            answer(heading)
-        show_pairs(rows)
-
-
-def _tables(found: Found) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Print headings with rows of names and texts."""
-    yield "", [(name, value if isinstance(value, str) else ", ".join(value)) for name, value in found["facts"].items()]
-    for heading, rows in found["parameters"].items():
-        if rows:
-            yield f"{heading}:", [(_shown(row), row["meaning"] or "-") for row in rows]
-
-
-def _shown(row: Found) -> str:
-    if row["name"].startswith("--"):
-        return f"  {row['name']}"
-    return f"  {row['name']} (needed)" if row["needed"] else f"  {row['name']}={_value(row['default'])}"
-
-
 def _value(value: Any) -> str:
     if value is None:
         return "none"
@@ -227,7 +258,7 @@ def _paragraphs(kind: Any) -> list[str]:
     return [_plain(block) for block in before.split("\n\n") if block.strip()]
 
 
-def _parameters(kind: Any, *, without: tuple[str, ...] = ()) -> list[Found]:
+def _parameters(kind: Any, *, without: tuple[str, ...] = ()) -> list[Parameter]:
     """Name, default and meaning of a class's parameters; ``**keywords`` stand for those of its base."""
     meanings: dict[str, str] = {}
     accepted: dict[str, inspect.Parameter] = {}
@@ -242,25 +273,15 @@ def _parameters(kind: Any, *, without: tuple[str, ...] = ()) -> list[Found]:
             accepted = accepted | {name: p for name, p in named.items() if name not in accepted}
             goes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
     return [
-        {
-            "name": name,
-            "default": None if p.default is p.empty else p.default,
-            "needed": p.default is p.empty,
-            "meaning": _plain(meanings.get(name, "")),
-        }
+        Parameter(
+            name,
+            None if p.default is p.empty else p.default,
+            p.default is p.empty,
+            _plain(meanings.get(name, "")),
+        )
         for name, p in accepted.items()
         if name not in without
     ]
-
-
-def _found(kind: str, name: str, description: list[str], facts: Found, **tables: list[Found]) -> Found:
-    return {
-        "kind": kind,
-        "name": name,
-        "description": description,
-        "facts": {key: value for key, value in facts.items() if value},
-        "parameters": {heading.replace("_", " "): rows for heading, rows in tables.items() if rows},
-    }
 
 
 def _agent(name: str) -> Found:
@@ -271,7 +292,7 @@ def _agent(name: str) -> Found:
     name = name.partition("+")[0].strip()
     kind = registry.agent_class(name)
     needs = sorted(needs_of(kind))
-    facts = {
+    facts: Facts = {
         "learns from": [HOLDINGS[need] for need in needs] or "views, or nothing",
         "worlds": worlds_for(frozenset(needs)) or _EVERY,
         "while it acts": _learns(kind),
@@ -279,11 +300,11 @@ def _agent(name: str) -> Found:
         "used as": f"--agents {name}, or {name}+parameter=value",
     }
     softened = [
-        {"name": "epsilon", "default": None, "needed": False, "meaning": "share of decisions that are uniform"},
-        {"name": "temperature", "default": None, "needed": False, "meaning": "temperature of a softmax of its scores"},
+        Parameter("epsilon", meaning="share of decisions that are uniform"),
+        Parameter("temperature", meaning="temperature of a softmax of its scores"),
     ]
     own = _parameters(kind, without=("n_items", "name")) if inspect.isclass(kind) else []
-    return _found("agent", name, _paragraphs(kind), facts, parameters=own, softened_by=softened)
+    return Found("agent", name, _paragraphs(kind), facts, {"parameters": own, "softened by": softened})
 
 
 def _learns(kind: Any) -> str:
@@ -298,15 +319,15 @@ def _world(name: str) -> Found:
 
     entry = entry_of(name)
     kind = entry.world_class()
-    facts: Found = {
+    facts: Facts = {
         "what happens": entry.summary,
-        "presets": [f"{each}: {text}" for each, text in entry.presets().items()],
+        "presets": "; ".join(f"{each}: {text}" for each, text in entry.presets().items()),
         "default preset": entry.default,
         "logs hold beside views": [HOLDINGS[each] for each in sorted(kind.log_holds or ())],
         "truth column": kind.truth_column or "",
         "source": _place(kind),
     }
-    tables: dict[str, list[Found]] = {"parameters_(--set)": _parameters(kind.params_class)}
+    tables = {"parameters (--set)": _parameters(kind.params_class)}
     try:
         experiment = experiment_of(kind)
     except UserError as error:
@@ -314,9 +335,8 @@ def _world(name: str) -> Found:
     else:
         facts["agents compared"] = list(experiment.agents)
         facts["protocols"] = list(experiment.protocols)
-        tables["options_of_compare_(--option)"] = _parameters(experiment.settings_type)
-    presets = facts["presets"]
-    return _found("world", name, _paragraphs(kind), {**facts, "presets": "; ".join(presets)}, **tables)
+        tables["options of compare (--option)"] = _parameters(experiment.settings_type)
+    return Found("world", name, _paragraphs(kind), facts, tables)
 
 
 def _preset(name: str) -> Found:
@@ -336,15 +356,15 @@ def _preset(name: str) -> Found:
         known = {each for of, presets in there.items() for each in presets if world in ("", of)}
         of = f" of the {world} world" if world else ""
         raise UserError(f"unknown preset {preset!r}{of}; {nearest(preset, known)}")
-    tables = {}
-    for each, (params, _) in found.items():
-        rows = _parameters(type(params))
-        values = params.to_dict()
-        tables[f"parameters_in_the_{each}_world"] = [{**row, "default": values[row["name"]]} for row in rows]
-    facts = {f"{each} world": text for each, (_, text) in found.items()}
-    return _found(
-        "preset", preset, [], {**facts, "used as": f"--world {next(iter(found))} --preset {preset}"}, **tables
-    )
+    tables = {f"parameters in the {each} world": _frozen(params) for each, (params, _) in found.items()}
+    facts: Facts = {f"{each} world": text for each, (_, text) in found.items()}
+    facts["used as"] = f"--world {next(iter(found))} --preset {preset}"
+    return Found("preset", preset, [], facts, tables)
+
+
+def _frozen(params: Any) -> list[Parameter]:
+    """A world's parameters with the values that they have."""
+    return [row.at(params.to_dict()) for row in _parameters(type(params))]
 
 
 def _of_slates(name: str) -> Found:
@@ -353,7 +373,7 @@ def _of_slates(name: str) -> Found:
 
     info = RANKING_ESTIMATORS[name]
     kinds = {"cumulative": ["conditional"], "adaptive": ["marginal", "conditional"]}.get(info.weight, [info.weight])
-    facts: Found = {
+    facts: Facts = {
         "after": info.source,
         "of": "slates, one row per position",
         "assumes of users": info.assumes,
@@ -366,7 +386,7 @@ def _of_slates(name: str) -> Found:
         "compared with": list(info.less),
         "source": "recsim_mnar.estimators.rankings:estimate_ranking_value",
     }
-    return _found("estimator", name, [info.title], facts)
+    return Found("estimator", name, [info.title], facts)
 
 
 def _estimator(name: str) -> Found:
@@ -377,7 +397,7 @@ def _estimator(name: str) -> Found:
         return _of_slates(name)
     info = check_name(name)
     says = {"q_logged": "--q-logged", "q_target": "--q-target"}
-    facts: Found = {
+    facts: Facts = {
         "after": info.source,
         "needs besides reward, propensity and target": [says.get(each, each) for each in info.needs],
         "must be given": list(info.requires),
@@ -390,30 +410,29 @@ def _estimator(name: str) -> Found:
     }
     said = _paragraphs(info.scores)
     already = bool(said) and info.title.lower() in said[0].lower()
-    return _found("estimator", name, said if already else [info.title, *said], facts)
+    return Found("estimator", name, said if already else [info.title, *said], facts)
 
 
 def _protocol(name: str) -> Found:
     from recsim_mnar.protocols.base import known_protocols, protocol
 
-    experiments = _experiments()
+    known = experiments()
     world, _, plain = name.rpartition(": ")
-    owners = [each for each, own in experiments.items() if plain in own.own_protocols and world in ("", each)]
+    owners = [each for each, own in known.items() if plain in own.own_protocols and world in ("", each)]
     if not owners and ":" not in plain and plain not in known_protocols():
-        every = {*known_protocols(), *(each for own in experiments.values() for each in own.own_protocols)}
+        every = {*known_protocols(), *(each for own in known.values() for each in own.own_protocols)}
         raise UserError(f"unknown protocol {name!r}; {nearest(plain, every)} (one of your own: package.module:Class)")
-    made = protocol(plain, experiments[owners[0]].own_protocols if owners else None)
-    worlds = owners or [each for each, own in experiments.items() if made.needs <= own.provides]
-    facts: Found = {
+    made = protocol(plain, known[owners[0]].own_protocols if owners else None)
+    worlds = owners or [each for each, own in known.items() if made.needs <= own.provides]
+    facts: Facts = {
         "ranks by": list(made.metrics),
         "needs": sorted(made.needs),
         "worlds": worlds,
         "source": _place(type(made)),
         "used as": f"--protocols {plain}",
     }
-    return _found(
-        "protocol", plain, [made.summary, *_paragraphs(type(made))], facts, parameters=_parameters(type(made))
-    )
+    tables = {"parameters": _parameters(type(made))}
+    return Found("protocol", plain, [made.summary, *_paragraphs(type(made))], facts, tables)
 
 
 def _task(name: str) -> Found:
@@ -421,7 +440,7 @@ def _task(name: str) -> Found:
 
     found = task(name)
     runner = found.runner()
-    facts: Found = {
+    facts: Facts = {
         "world": found.world,
         "horizon": f"{found.horizon:,} {runner.step}s per {runner.unit}",
         f"{runner.unit}s": f"{found.users:,}, seed {found.seed}",
@@ -432,10 +451,8 @@ def _task(name: str) -> Found:
         "sha256": found.digest,
         "used as": f"recsim-mnar evaluate AGENT --task {name}",
     }
-    world = found.make_world()
-    rows = _parameters(type(world.params))
-    frozen = [{**row, "default": world.params.to_dict()[row["name"]]} for row in rows]
-    return _found("task", name, [f"{found.summary[0].upper()}{found.summary[1:]}."], facts, parameters=frozen)
+    tables = {"parameters": _frozen(found.make_world().params)}
+    return Found("task", name, [f"{found.summary[0].upper()}{found.summary[1:]}."], facts, tables)
 
 
 def _environment(found: Any) -> str:
@@ -457,12 +474,13 @@ def _reference(name: str) -> Found:
     if name not in known:
         raise UserError(f"unknown reference {name!r}; {nearest(name, known)}")
     kind = getattr(known[name], "func", known[name])
-    facts = {
+    facts: Facts = {
         "knows": f"the world{' and' if 'oracle' in name else ', not'} its users' states",
         "source": _place(kind),
         "used as": f"recsim-mnar evaluate AGENT --task NAME --against {name}",
     }
-    return _found("reference", name, _paragraphs(kind), facts, parameters=_parameters(kind, without=("world",)))
+    tables = {"parameters": _parameters(kind, without=("world",))}
+    return Found("reference", name, _paragraphs(kind), facts, tables)
 
 
 def _command(name: str) -> Found:
@@ -473,22 +491,22 @@ def _command(name: str) -> Found:
     if command is None:
         raise UserError(f"unknown command {name!r}; {nearest(name, commands)}")
     options = [each for each in command.params if isinstance(each, click.Option)]
-    tables: dict[str, list[Found]] = {
-        "options_in_its_help": [_option_row(each) for each in options if not each.hidden],
-        "further_options": [_option_row(each) for each in options if each.hidden],
+    tables = {
+        "options in its help": [_option_row(each) for each in options if not each.hidden],
+        "further options": [_option_row(each) for each in options if each.hidden],
     }
     if name == "compare":
         from recsim_mnar.protocols.interactions import InteractionsSettings
 
-        tables["options_of_--interactions_(--option)"] = _parameters(InteractionsSettings)
-        for world, experiment in _experiments().items():
-            tables[f"options_of_--world_{world}_(--option)"] = _parameters(experiment.settings_type)
-    return _found("command", name, _paragraphs(command.callback), {"used as": f"recsim-mnar {name}"}, **tables)
+        tables["options of --interactions (--option)"] = _parameters(InteractionsSettings)
+        for world, experiment in experiments().items():
+            tables[f"options of --world {world} (--option)"] = _parameters(experiment.settings_type)
+    return Found("command", name, _paragraphs(command.callback), {"used as": f"recsim-mnar {name}"}, tables)
 
 
-def _option_row(parameter: click.Option) -> Found:
+def _option_row(parameter: click.Option) -> Parameter:
     default = parameter.default if isinstance(parameter.default, (str, int, float)) else None
-    return {"name": parameter.opts[0], "default": default, "needed": False, "meaning": parameter.help or ""}
+    return Parameter(parameter.opts[0], default, meaning=parameter.help or "")
 
 
 _DESCRIBED: dict[str, Callable[[str], Found]] = {

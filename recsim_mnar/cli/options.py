@@ -12,11 +12,15 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from recsim_mnar.errors import MachineError, UserError, not_written
+
+if TYPE_CHECKING:
+    from recsim_mnar.own_log.bandit_file import Reading
+    from recsim_mnar.protocols.base import Experiment
 
 Row = tuple[str, str]
 
@@ -67,20 +71,21 @@ def _long_name(parameter: click.Parameter) -> str:
 
 
 def option_names() -> set[str]:
-    """Names of the options of every comparison."""
-    return {name for names in comparison_options() for name in names}
-
-
-def comparison_options() -> Iterator[list[str]]:
-    """Names of the options of each comparison: one list per world, and one for interactions."""
-    from recsim_mnar.protocols.comparison import experiment_of
+    """Names of the options of every comparison, that of interactions included."""
     from recsim_mnar.protocols.interactions import InteractionsSettings
+
+    names = set(InteractionsSettings().to_dict())
+    for experiment in experiments().values():
+        names |= {*experiment.settings_type().to_dict(), *experiment.aliases}
+    return names
+
+
+def experiments() -> Mapping[str, Experiment]:
+    """Comparison of each world, by the world's name."""
+    from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import WORLDS
 
-    for entry in WORLDS.values():
-        experiment = experiment_of(entry.world_class())
-        yield [*experiment.settings_type().to_dict(), *experiment.aliases]
-    yield list(InteractionsSettings().to_dict())
+    return {name: experiment_of(entry.world_class()) for name, entry in WORLDS.items()}
 
 
 MOST_A_PROCESSOR = 8
@@ -397,9 +402,9 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda command: functools.reduce(lambda made, each: each(made), reversed(options), command)
 
 
-def columns_of(options: dict[str, Any]) -> dict[str, str | None]:
-    """Take the options of :func:`column_options` from a command's: the column named for each role, or None."""
-    return {role: options.pop(f"{role}_column") for role in ROLES if f"{role}_column" in options}
+def columns_of(options: Mapping[str, Any]) -> dict[str, str | None]:
+    """Read the options of :func:`column_options` among a command's: the column named for each role, or None."""
+    return {role: options[f"{role}_column"] for role in ROLES if f"{role}_column" in options}
 
 
 PROPENSITIES_OF = option(
@@ -414,7 +419,7 @@ PROPENSITIES_OF = option(
 def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
     """``--reward-column`` and its like for some roles, ``--drop-missing``, and ``--deduplicate`` (with ``copies``).
 
-    A command gets them as ``columns``-shaped keyword arguments; :func:`reading_of` takes them out.
+    A command gets them as keyword arguments, of which :func:`reading_of` makes one.
     """
     missing = option("--drop-missing", "Leave out rows with missing values, and count them.", bool)
     invalid = option(
@@ -446,19 +451,18 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
     )
 
 
-def reading_of(options: dict[str, Any], context: str | None = None) -> Any:
-    """Take the options of :func:`own_log_options` from a command's, as a ``Reading``."""
+_READING = (
+    *("drop_missing", "drop_invalid", "deduplicate", "separate_events", "fold_case", "propensities_of"),
+    *("decimal", "target_is"),
+)
+
+
+def reading_of(options: Mapping[str, Any], context: str | None = None) -> Reading:
+    """Read the options of :func:`own_log_options` among a command's."""
     from recsim_mnar.own_log.bandit_file import Reading
 
     return Reading(
         columns=columns_of(options),
         context=() if context is None else names_of(context, "--context-columns"),
-        drop_missing=options.pop("drop_missing"),
-        decimal=options.pop("decimal", None),
-        target_is=options.pop("target_is", None),
-        drop_invalid=options.pop("drop_invalid", None),
-        deduplicate=options.pop("deduplicate", False),
-        separate_events=options.pop("separate_events", False),
-        fold_case=options.pop("fold_case", False),
-        propensities_of=options.pop("propensities_of", None),
+        **{name: options[name] for name in _READING if name in options},
     )

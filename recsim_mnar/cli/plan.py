@@ -46,8 +46,8 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.own_log.plan import plan_ab
 
     json_output.check(log)
-    columns, lifts = reading_of(options), _lifts_of(options.pop("lift"))
-    found = [plan_ab(log, lift, columns=columns, **options) for lift in lifts]
+    lifts, asked = _lifts_of(options["lift"]), {name: options[name] for name in _ASKED}
+    found = [plan_ab(log, lift, columns=reading_of(options), **asked) for lift in lifts]
     if len(found) == 1:
         _show(json_output, found[0].to_dict(), found[0].reading, _ab_lines(found[0]))
         return
@@ -55,6 +55,9 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     lines = [f"lift {lift}: {_ab_answer(each)}" for lift, each in zip(lifts, found, strict=True)]
     lines += [f"at power {found[0].power:g}, level {found[0].level:g}", _ab_basis(found[0]), *notes]
     _show(json_output, [each.to_dict() for each in found], found[0].reading, lines)
+
+
+_ASKED = ("users", "power", "level", "users_per_day", "target", "baseline")
 
 
 def _lifts_of(text: str | None) -> list[str | None]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from recsim_mnar.cli.options import (
     writing,
 )
 from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
-from recsim_mnar.cli.workers import RUN, RunRecord, executor, refuse_both, worker_options
+from recsim_mnar.cli.workers import RUN, Crew, RunRecord, worker_options
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
 
@@ -62,6 +63,7 @@ def replay(
     train: Path | None,
     split_users: bool,
     out: str,
+    crew: Crew,
     json_output: JsonOutput,
     **options: Any,
 ) -> None:
@@ -72,16 +74,15 @@ def replay(
 
     A file of your own needs the items that users viewed besides what was recommended to them: agents act on histories.
     """
-    from recsim_mnar.own_log.replaying import Fitting, check_training, digest_of_log, given_logs, halves_of, items_of
+    from recsim_mnar.own_log.replaying import Fitting, check_training, given_logs, halves_of, items_of
     from recsim_mnar.policies import registry
     from recsim_mnar.simulation.run_folder import logging_policy
 
     json_output.check(log, train, Path(out))
     if split_users and train is not None:
         raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
-    resume, workers, scheduler = (options[name] for name in ("resume", "workers", "scheduler"))
+    resume: bool = options["resume"]
     targets = split_destinations(out, resume) if split_users else [destination_of(out, resume)]
-    refuse_both(workers, scheduler)
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
@@ -90,12 +91,7 @@ def replay(
     rows = given.survey.n_rows
     if rows == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
-    digest = digest_of_log(log if split_users else train)
-    if train is not None and digest == digest_of_log(log):
-        raise UserError(
-            f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
-            "log of other users, or --split-users"
-        )
+    digest = _digest_to_fit_on(log, train, split_users=split_users)
     _warn_of_seeds((log, given), (train, given.training))
     parts = halves_of(given, options["seed"]) if split_users else [given]
     check_training(given, log if split_users else train, parts[0].training, learners)
@@ -105,10 +101,7 @@ def replay(
             "they are replayed on; name a log of other users"
         )
     fit = Fitting(learners, items_of(given, options["items"]), options["seed"], digest)
-    with (
-        executor(workers, scheduler, record, named=names) as found,
-        progress() as report,
-    ):
+    with crew.executor(record, named=names) as found, progress() as report:
         logging = logging_policy(given.provenance, executor=found)
         for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1):
             fitted, story = fit.policies(part, half if split_users else None, report)
@@ -122,6 +115,23 @@ def replay(
     json_output.say(said + (": " + TWO_POLICIES if split_users else ""))
     content = {"file": files[0], "rows": rows, "policies": names, "items": fit.n_items, "parts_kept": kept}
     json_output.write(content | ({"files": files} if split_users else {}))
+
+
+def _digest_to_fit_on(log: Path, train: Path | None, *, split_users: bool) -> str | None:
+    """Digest of the log that agents are fitted on; None where they are fitted on none.
+
+    Raises:
+        UserError: it is LOG itself, users of which judge them.
+    """
+    from recsim_mnar.own_log.replaying import digest_of_log
+
+    digest = digest_of_log(log if split_users else train)
+    if train is not None and digest == digest_of_log(log):
+        raise UserError(
+            f"--train {train}: it is LOG itself, and whatever is fitted on the users who judge it looks good; name a "
+            "log of other users, or --split-users"
+        )
+    return digest
 
 
 def destination_of(out: str, resume: bool) -> Destination:
@@ -198,7 +208,7 @@ REPORT = "report.html"
 @option("--resume", "Take up an interrupted run in the same folder.", bool)
 @option("--out", "A new folder.", NEW_PATH, required=True)
 @json_option("what was written")
-def simulate(json_output: JsonOutput, **options: Any) -> None:
+def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     """Simulate users under a policy; writes OUT/log in Parquet or Arrow parts.
 
     In a world of slates (--set slate_size=5) every policy ranks, and the log has one row per position.
@@ -210,9 +220,8 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     from recsim_mnar.simulation.executor import checked_users
     from recsim_mnar.simulation.run_folder import Request
 
-    out, workers, scheduler = (options[name] for name in ("out", "workers", "scheduler"))
+    out: Path = options["out"]
     json_output.check(out)
-    refuse_both(workers, scheduler)
     checked_users("--users", options["n_users"])
     checked_users("--train-users", options["train_users"])
     entry = entry_of(options["world"])
@@ -225,7 +234,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
         world = make_world(options["world"], options["preset"], options["settings"])
         named = [options["world"], options["policy"]]
         with (
-            executor(workers, scheduler, record, named=named) as found,
+            crew.executor(record, named=named) as found,
             progress(total=options["n_users"], unit="users") as report,
         ):
             first = iter([report.goes_on])  # the first number is of the users of parts that are there
@@ -249,7 +258,7 @@ def simulate(json_output: JsonOutput, **options: Any) -> None:
     json_output.write(content)
 
 
-def _write_report(world: World, options: dict[str, Any]) -> dict[str, Any]:
+def _write_report(world: World, options: Mapping[str, Any]) -> Mapping[str, object]:
     """Write the report of the log into the folder and return it."""
     from recsim_mnar.own_log.in_numbers import log_in_numbers
     from recsim_mnar.report.log_page import summary_of, write_log_page
@@ -259,7 +268,7 @@ def _write_report(world: World, options: dict[str, Any]) -> dict[str, Any]:
     return summary_of(found)
 
 
-def _further(world: World, options: dict[str, Any]) -> list[tuple[str, str]]:
+def _further(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Suggested next commands, each with its purpose."""
     from recsim_mnar.worlds.base import DecisionWorld
 

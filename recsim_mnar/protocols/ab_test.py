@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,7 +68,7 @@ class Interleaving(Protocol):
             sums, counts = np.bincount(place, credit * reward), np.bincount(place, credit)
             interval = ratio_interval(sums, counts, study.level)
             study.keep_raw(self.name, "credit", name, user=log["user"][shown], value=reward, weight=credit)
-            details: dict[str, Any] = {"users": n_users, "decisions": float(credit.sum())}
+            details: dict[str, object] = {"users": n_users, "decisions": float(credit.sum())}
             key = (study.world.name, self.name, name, "credit")
             took = seconds + time.perf_counter() - own
             records.append(Record.of(*key, interval, level=study.level, n=len(users), seconds=took, details=details))
@@ -90,7 +90,18 @@ VIEWS, RECOMMENDATIONS = "views", "recommendations"
 Counts = NDArray[np.int64]
 
 
-def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[dict[str, Any]]:
+class Popularity(TypedDict):
+    """How often a group of items was viewed or recommended; see :func:`popularity`."""
+
+    what: str
+    agent: str
+    first_rank: int
+    last_rank: int
+    share: float
+    items: int
+
+
+def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[Popularity]:
     """Shares of views and of recommendations by groups of items, the most viewed first.
 
     Args:
@@ -106,7 +117,7 @@ def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[dict[st
         return []
     order = np.argsort(-views, kind="stable")
     ends = np.linspace(0, len(views), min(GROUPS, len(views)) + 1).round().astype(int)
-    rows = []
+    rows: list[Popularity] = []
     for what, agent, counts in ((VIEWS, "", views), *((RECOMMENDATIONS, *each) for each in recommended.items())):
         ranked = counts[order]
         total = int(ranked.sum())
@@ -360,7 +371,7 @@ def online_arms(
             advance(1)
         outcomes = np.array(found)
         value, low, high = student_mean_interval(outcomes[:, 0], level)
-        details: dict[str, Any] = {
+        details: dict[str, object] = {
             "users": n_users,
             "runs": runs,
             "lanes": lanes,

@@ -7,7 +7,7 @@ import inspect
 import math
 import os
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -66,7 +66,7 @@ class RawResults:
             protocol adds; a record's value is sum(value * weight) / sum(weight) of its rows.
     """
 
-    parts: list[dict[str, Any]] = field(default_factory=list)
+    parts: list[Mapping[str, Any]] = field(default_factory=list)
 
     def table(self) -> Any:
         """All rows as a pyarrow table; names are dictionary-encoded."""
@@ -151,7 +151,7 @@ class Trial:
     online: dict[str, Policy] = field(default_factory=dict)
     exposures: SecondPart | None = None
     data: Any = None
-    findings: dict[str, Any] = field(default_factory=dict)
+    findings: MutableMapping[str, Any] = field(default_factory=dict)
     raw: RawResults | None = None
 
     def keep_raw(
@@ -248,7 +248,7 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
     """
     name, *options = [part.strip() for part in spec.split("+")]
     kind = _class_of(name, own or {})
-    parameters: dict[str, Any] = {}
+    parameters: dict[str, object] = {}
     known = [key for key in inspect.signature(kind).parameters if key not in ("args", "kwargs")]
     for option in options:
         key, equals, text = option.partition("=")
@@ -366,10 +366,8 @@ class Experiment(abc.ABC):
         Raises:
             UserError: an option that this comparison has not, or a value that is refused.
         """
-        values: dict[str, Any] = dict(self.presets.get(preset or "", {}))
-        for name, value in (options or {}).items():
-            values[self.field_of(name)] = value
-        return self.settings_type.from_dict(values)
+        given = {self.field_of(name): value for name, value in (options or {}).items()}
+        return self.settings_type.from_dict({**self.presets.get(preset or "", {}), **given})
 
     def field_of(self, option: str) -> str:
         """The setting that an option names.

@@ -99,7 +99,7 @@ class Comparison:
     title: str = "Which protocol picks the best agent?"
     lead: str = ""
     conclusion: list[str] = field(default_factory=list)
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
     neutral: frozenset[str] = frozenset()
     again: str = ""
     setting: Setting | None = None
@@ -136,11 +136,11 @@ class Comparison:
         """What the judgements say, or the conclusion where there are none, for a person."""
         return self.conclusion or [j.sentence() for j in self.judgements]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> Mapping[str, object]:
         """Judgements, conclusion and notes as JSON types."""
-        judged: dict[str, Any] = {"judgements": [j.to_dict() for j in self.judgements]}
-        judged |= {"conclusion": self.conclusion} if self.conclusion else {}
-        return {**judged, **self.details, "notes": [*self.hints, *self.notes]}
+        judged = [j.to_dict() for j in self.judgements]
+        concluded = {"conclusion": self.conclusion} if self.conclusion else {}
+        return {"judgements": judged, **concluded, **self.details, "notes": [*self.hints, *self.notes]}
 
 
 def experiment_of(world: type[World] | World) -> Experiment:
@@ -484,7 +484,7 @@ class Resolved:
             comparison.hints = list(experiment_of(self.world).preset_hints.get(self.preset, ()))
         return comparison
 
-    def run_config(self, seed: int) -> dict[str, Any]:
+    def run_config(self, seed: int) -> Mapping[str, Any]:
         """What suffices to make it again."""
         return {
             "world": self.world.describe(),

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -372,7 +372,7 @@ def truth(
 
 def _known(
     world: World, policy: Policy, n_users: int, seed: int, level: float, executor: Executor | None
-) -> tuple[tuple[float, float, float], int, Floats, dict[str, Any]]:
+) -> tuple[tuple[float, float, float], int, Floats, Mapping[str, object]]:
     """Rate with its interval, decisions it rests on, each user's part in the error, and how it was found."""
     if n_users >= LEAST and asks_at_occasions(world, policy):
         fewer = math.ceil(SHARE * n_users)

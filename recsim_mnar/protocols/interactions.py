@@ -32,7 +32,7 @@ from recsim_mnar.rng import check_seed
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.worlds.params import Params
 
-Facts = dict[str, Any]
+Facts = Mapping[str, int]
 
 
 def facts_of(data: Interactions) -> Facts:
@@ -140,7 +140,6 @@ def compare_interactions(
     of_type(data, "data", Interactions, "Interactions (read_interactions reads them)")
     table_by_name(learners, "learners")
     settings = InteractionsSettings.from_dict(options)
-    level, k = settings.level, settings.length
     if data.n_users < 2:
         raise UserError("the interactions are of one user: intervals come from users, give those of two or more")
     why_not = "" if protocols is not None else _why_no_split(data, settings.test_share)
@@ -151,27 +150,35 @@ def compare_interactions(
         check_needs(name, learner, (), "a file of interactions (users, items and times)")
     facts = facts_of(data)
     unseen = settings.candidates == "unseen" or (settings.candidates == "auto" and not facts["repeats"])
-    world = NoWorld(data.n_items, views_repeat=not unseen, slate_size=k)
+    world = NoWorld(data.n_items, views_repeat=not unseen, slate_size=settings.length)
     trial = _Trial(cast(Any, world), learners, settings, check_seed(seed), executor, report, raw=raw)
-    trial.n_items, trial.level = data.n_items, level
+    trial.n_items, trial.level = data.n_items, settings.level
     trial.train_log = trial.test_log = data.log
     trial.policies = cast(Any, NoPolicies())
     found = judged_comparison(OnInteractions(), chosen, trial)
     found.log = None  # the user's own views, which are in the file
+    _conclude(found, trial, data, facts)
+    found.notes += [why_not] if why_not else []
+    return found
+
+
+def _conclude(found: Comparison, trial: _Trial, data: Interactions, facts: Facts) -> None:
+    """Say of a comparison what the sampling of users leaves open, in place of judgements by a truth."""
+    level, k, metric = trial.level, trial.settings.length, trial.settings.ranking
+    unseen = not trial.world.views_repeat
     ranked = []
     for protocol, values in trial.by_user.items():
-        key = (protocol, settings.ranking)
-        best = [r for r in found.records if (r.protocol, r.metric) == key]
+        best = [r for r in found.records if (r.protocol, r.metric) == (protocol, metric)]
         others = [r for r in found.records if r not in best]
         found.records = [*others, *with_half_widths(best, values, level)]
-        ranked.append(leaders(values, level, protocol=protocol, metric=settings.ranking))
+        ranked.append(leaders(values, level, protocol=protocol, metric=metric))
     found.title = "Which agent predicts what your users do?"
     found.lead = (
         f"Read: {facts['rows']:,} interactions of {facts['users']:,} users with {facts['items']:,} items; in "
         f"{100 * facts['repeats'] / facts['rows']:.2g} % the user meets an item again. {LEAD}"
     )
-    found.conclusion = conclusion(ranked, level, len(learners))
-    found.notes = [*_notes(data, facts, unseen, k, found.records), *([why_not] if why_not else [])]
+    found.conclusion = conclusion(ranked, level, len(trial.learners))
+    found.notes = _notes(data, facts, unseen, k, found.records)
     found.details = {
         "facts": facts,
         "candidates": "unseen" if unseen else "all",
@@ -179,7 +186,6 @@ def compare_interactions(
     }
     found.hints = alike(found.records)
     found.neutral = frozenset({f"coverage@{k}", f"popularity@{k}"})
-    return found
 
 
 def _why_no_split(data: Interactions, share: float) -> str:
@@ -256,8 +262,15 @@ class Lists(Protocol):
 def _lists_of(name: str, learner: Learner, study: Trial, views: Views) -> tuple[Ints, float]:
     began = time.perf_counter()
     policy = fitted(learner, study.log(), n_items=study.n_items, seed=study.seed_of("fit"))
-    how: dict[str, Any] = {"k": study.settings.length, "unseen": not study.world.views_repeat}
-    lists = top_items(name, policy, views, np.arange(len(views.users)), seed=study.seed_of("lists"), **how)
+    lists = top_items(
+        name,
+        policy,
+        views,
+        np.arange(len(views.users)),
+        k=study.settings.length,
+        unseen=not study.world.views_repeat,
+        seed=study.seed_of("lists"),
+    )
     return lists, time.perf_counter() - began
 
 
@@ -343,7 +356,7 @@ class NoWorld:
     slate_size: int = 1
 
 
-def _notes(data: Interactions, facts: dict[str, Any], unseen: bool, k: int, records: Sequence[Record]) -> list[str]:
+def _notes(data: Interactions, facts: Facts, unseen: bool, k: int, records: Sequence[Record]) -> list[str]:
     notes = []
     if len(data.events) > 1:
         notes.append(f"Pooled as interactions: {events_in_words(data.events)} rows; --option events=NAME,... chooses.")
@@ -398,7 +411,7 @@ class Leaders:
     protocol: str = ""
     metric: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """JSON types."""
         by = {"protocol": self.protocol, "metric": self.metric, "users": self.n_users}
         return {**by, "first": self.names[0], "may_be_the_best": list(self.names)}

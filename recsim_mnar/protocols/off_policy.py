@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any
@@ -145,7 +145,7 @@ def off_policy(
     world: str = "sessions",
     logging: Policy | None = None,
     replayed: Mapping[str, PolicyOnLog] | None = None,
-    findings: dict[str, Any] | None = None,
+    findings: MutableMapping[str, Any] | None = None,
     executor: Executor | None = None,
     keep_raw: Callable[..., None] | None = None,
 ) -> list[Record]:
@@ -227,7 +227,7 @@ def _of_rankings(
     level: float,
     world: str,
     logging: Any,
-    findings: dict[str, Any] | None,
+    findings: MutableMapping[str, Any] | None,
     executor: Executor | None,
 ) -> list[Record]:
     """The records of :func:`off_policy` from a log of slates.
@@ -243,15 +243,16 @@ def _of_rankings(
         began = time.perf_counter()
         replayed = replay_ranking(log, policy, executor=executor)
         target = {kind: values[shown] for kind, values in replayed.items()}
-        asked: dict[str, Any] = {"level": level, "full_support": True if known else None}
+        value = functools.partial(
+            estimate_ranking_value, logged, target, level=level, full_support=True if known else None
+        )
         found: dict[str, Estimate] = {}
         for own in (clipped, [each for each in estimators if each not in clipped]):
-            asked["clip"] = clip if own is clipped else None
-            found |= estimate_ranking_value(logged, target, estimators=own, **asked) if own else {}
+            found |= value(estimators=own, clip=clip if own is clipped else None) if own else {}
         found = {each: found[each] for each in estimators}
         if first is not None:
-            asked["clip"] = clip if first in clipped else None
-            found[DCG] = estimate_ranking_value(logged, target, estimators=first, position_weights=DCG, **asked)[first]
+            most = clip if first in clipped else None
+            found[DCG] = value(estimators=first, position_weights=DCG, clip=most)[first]
         tally = WeightTally(clip)
         tally.extend(target["marginal"] / logged["propensity"])
         weights.append(tally.distribution(name).to_dict())
@@ -283,7 +284,7 @@ def _sampling(estimate: Estimate) -> tuple[float, float, float]:
     return estimate.value, min(low, estimate.value), max(high, estimate.value)
 
 
-def _details(estimate: Estimate, share_supported: float) -> dict[str, Any]:
+def _details(estimate: Estimate, share_supported: float) -> Mapping[str, object]:
     """What else is known of an estimate; ``target_low`` and ``target_high`` allow for clipping and missing support."""
     limits = {"target_low": estimate.low, "target_high": estimate.high}
     return {

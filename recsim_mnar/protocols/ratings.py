@@ -6,7 +6,7 @@ The estimates are those of Schnabel et al. 2016, equations 3, 4 and 6.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -80,7 +80,7 @@ def reveal(world: RatingsWorld, users_seed: int, n_users: int, seed: int) -> tup
     return matrix, ratings, ratings.at(p, "the propensities")
 
 
-def log_of(ratings: Ratings, propensities: Floats, provenance: dict[str, Any]) -> Log:
+def log_of(ratings: Ratings, propensities: Floats, provenance: Mapping[str, Any]) -> Log:
     """Revealed ratings as organic rows."""
     order = np.lexsort((ratings.items, ratings.users))
     user = ratings.users[order]
@@ -94,7 +94,7 @@ def log_of(ratings: Ratings, propensities: Floats, provenance: dict[str, Any]) -
         "reward": ratings.values[order],
         "observation_propensity": np.asarray(propensities)[order],
     }
-    return Log(columns, provenance)
+    return Log(columns, dict(provenance))
 
 
 def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int, seed: int) -> Fit:
@@ -163,7 +163,7 @@ class RatingEstimate(Protocol):
                 low, high = found.intervals[self.estimator]
                 if not self.estimated:
                     self._keep_raw(study, agent, metric, delta, own, clip)
-                details: dict[str, Any] = {"ess": found.effective_n, "smallest_propensity": smallest}
+                details: dict[str, object] = {"ess": found.effective_n, "smallest_propensity": smallest}
                 if self.estimator == "ips":
                     details |= found.verdict.to_dict()
                 key, value = (study.world.name, self.name, agent, metric), getattr(found, self.estimator)

@@ -51,7 +51,7 @@ class Record:
     level: float
     n: int
     seconds: float
-    details: dict[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def of(
@@ -69,8 +69,19 @@ class Record:
     ) -> Record:
         """The record of an interval: value, low and high; its details are a copy."""
         value, low, high = interval
-        more: dict[str, Any] = {"level": level, "n": n, "seconds": seconds, "details": dict(details or {})}
-        return cls(world=world, protocol=protocol, agent=agent, metric=metric, value=value, low=low, high=high, **more)
+        return cls(
+            world=world,
+            protocol=protocol,
+            agent=agent,
+            metric=metric,
+            value=value,
+            low=low,
+            high=high,
+            level=level,
+            n=n,
+            seconds=seconds,
+            details=dict(details or {}),
+        )
 
     def __post_init__(self) -> None:
         """Refuse an interval that leaves its own value out."""
@@ -102,9 +113,13 @@ class Record:
         """True for an agent that is shown and cannot be picked."""
         return bool(self.details.get("reference"))
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """For JSON; a number that is not finite becomes null, which JSON has and NaN it has not."""
         return {name: plain(value) for name, value in asdict(self).items()}
+
+    def untimed(self) -> Mapping[str, Any]:
+        """As :meth:`to_dict`, without the seconds, in which two runs differ."""
+        return {name: value for name, value in self.to_dict().items() if name != "seconds"}
 
 
 def has_interval(record: Record) -> bool:
@@ -260,10 +275,9 @@ class Judgement:
         doubt = " (by an estimate that rests on too little data)" if self.pick_unusable else ""
         return f"{self.title} picks {picked}{doubt}: {self.result}."
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """JSON types, the sentence included."""
-        fields: dict[str, Any] = plain(asdict(self))
-        return {**fields, "sentence": self.sentence()}
+        return {**plain(asdict(self)), "sentence": self.sentence()}
 
 
 def two_digits(share: float) -> str:
@@ -381,7 +395,9 @@ def _abstention(picks: Sequence[Record], ranked: Sequence[Record], larger: bool)
     return severity, f"too little data on {listed(unknown)}, which may be better" if unknown else ""
 
 
-def tidy_rows(records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def tidy_rows(
+    records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping[str, Any]]
+) -> list[Mapping[str, object]]:
     """One row per record, with what its ranking makes of it.
 
     Columns: ``protocol``, ``metric``, ``agent``, ``value``, ``low``, ``high``, ``truth`` (the agent's true value by the
@@ -398,7 +414,7 @@ def tidy_rows(records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping
     by_key = {(j["protocol"], j["metric"]): j for j in judgements}
     targets = {j["target_metric"] for j in judgements}
     only_target = next(iter(targets)) if len(targets) == 1 else None
-    rows = []
+    rows: list[Mapping[str, object]] = []
     for r in records:
         row = {name: r[name] for name in ("protocol", "metric", "agent", "value", "low", "high")}
         row |= {"truth": r["value"] if r["protocol"] == "truth" else true.get((only_target, r["agent"])), "cost": None}

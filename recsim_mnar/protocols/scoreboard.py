@@ -296,59 +296,45 @@ def _table_lines(board: Scoreboard, width: int) -> list[str]:
         columns.pop(-2 if columns[-1].is_truth and len(columns) > 1 else -1)
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Rows of texts as lines, with columns below each other."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [_GAP.join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
+
+
 def _rows(board: Scoreboard, columns: Sequence[Column]) -> list[str]:
-    names = {agent: brief(agent) for agent in board.agents}
-    side = max([len("agent"), *map(len, names.values())])
-    bodies = [_texts(column, board.agents) for column in columns]
     heads = [textwrap.wrap(printable(c.heading), _LONGEST_HEADING, break_on_hyphens=False) or [""] for c in columns]
-    widths = [max(map(len, [*head, *body])) for head, body in zip(heads, bodies, strict=True)]
     tall = max(map(len, heads), default=1)
-    lines = []
-    for level in range(tall):
-        cells = [f"{PICKED[:0]:2}{_at(head, level - tall):<{w}}" for head, w in zip(heads, widths, strict=True)]
-        name = "agent" if level == tall - 1 else ""
-        lines.append(_GAP.join([f"{name:<{side}}", *cells]).rstrip())
-    for place, agent in enumerate(board.agents):
-        picked = [PICKED if _is_picked(column, agent) else " " for column in columns]
-        texts = [body[place] for body in bodies]
-        cells = [f"{mark} {text:<{w}}" for mark, text, w in zip(picked, texts, widths, strict=True)]
-        lines.append(_GAP.join([f"{names[agent]:<{side}}", *cells]).rstrip())
-    return lines
-
-
-def _at(head: Sequence[str], place: int) -> str:
-    """A line of a heading, counted from its last one."""
-    return head[place] if -place <= len(head) else ""
-
-
-def _is_picked(column: Column, agent: str) -> bool:
-    cell = column.cells.get(agent)
-    return cell is not None and cell.picked
+    # The last line of every heading stands next to the table.
+    padded = [[""] * (tall - len(head)) + head for head in heads]
+    names = [*[""] * (tall - 1), "agent", *map(brief, board.agents)]
+    texts = [
+        [f"  {line}" for line in head] + _texts(column, board.agents)
+        for head, column in zip(padded, columns, strict=True)
+    ]
+    return aligned(list(zip(names, *texts, strict=True)))
 
 
 def _texts(column: Column, agents: Sequence[str]) -> list[str]:
-    """Values aligned to the right, each with its sign, then half widths."""
+    """Marks, values aligned to the right, each with its sign, then half widths."""
     cells = [column.cells.get(agent) for agent in agents]
-    numbers = ["-" if c is None or not math.isfinite(c.record.value) else c.value for c in cells]
-    widths = ["" if c is None else c.half_width for c in cells]
-    room, half = max(map(len, numbers), default=0), max(map(len, widths), default=0)
-    signs = [UNUSABLE if c is not None and c.unusable else " " for c in cells]
-    gap = " " if half else ""
-    if not any(sign.strip() for sign in signs):
-        signs = [""] * len(signs)
-    return [
-        f"{number:>{room}}{sign}{gap}{width:<{half}}".rstrip()
-        for number, sign, width in zip(numbers, signs, widths, strict=True)
-    ]
+    shown = [None if cell is None or not math.isfinite(cell.record.value) else cell for cell in cells]
+    numbers = ["-" if cell is None else cell.value for cell in shown]
+    room, signed = max(map(len, numbers), default=0), any(cell is not None and cell.unusable for cell in cells)
+    texts = []
+    for cell, number in zip(cells, numbers, strict=True):
+        mark = PICKED if cell is not None and cell.picked else " "
+        sign = UNUSABLE if cell is not None and cell.unusable else " " * signed
+        half_width = "" if cell is None else cell.half_width
+        texts.append(f"{mark} {number:>{room}}{sign} {half_width}".rstrip())
+    return texts
 
 
 def _choice_lines(choices: Sequence[Choice], width: int) -> list[str]:
     """Labels, picks and results in columns; in sentences where they do not fit."""
     if not choices:
         return []
-    label = max(len(c.label) for c in choices)
-    picks = max(len(f"{c.verb} {c.picks}") for c in choices)
-    lines = [f"{c.label:<{label}}{_GAP}{f'{c.verb} {c.picks}':<{picks}}{_GAP}{c.result}" for c in choices]
+    lines = aligned([(c.label, f"{c.verb} {c.picks}", c.result) for c in choices])
     if max(map(len, lines)) <= width:
         return [printable(line) for line in lines]
     sentences = [f"{c.label} {c.verb} {c.picks}: {c.result}" for c in choices]

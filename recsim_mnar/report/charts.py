@@ -1,14 +1,18 @@
-"""The report's charts: text of a page that stretches with it, in the page's own inks; one module has the style."""
+"""The report's charts: where their numbers stand; ``charts.html`` draws them, in the page's own inks."""
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from recsim_mnar.errors import visible
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 COLOURS = 9
 """Agents' colours that a page has, as classes ``a0`` and on; see ``style.css``."""
@@ -32,8 +36,6 @@ _APART = 2.5
 """Per cent of the width between dots that do not hide each other, also on a narrow screen."""
 _ENDS_APART = 28.0
 """Per cent of the width between labels of an interval's ends that do not touch each other on a narrow screen."""
-_SHORT = 3
-"""Letters of a tick's label that has room beyond the chart's end."""
 _CURVES = 170
 """Height of a chart of lines, in pixels."""
 
@@ -53,6 +55,51 @@ class Chart:
     body: str
     caption: str
     folded: bool = True
+
+
+@functools.cache
+def environment() -> Environment:
+    """Create what renders the templates next to this module; their texts have control characters as escapes."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    made = Environment(
+        loader=PackageLoader("recsim_mnar.report", "."),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        finalize=_shown,
+    )
+    made.filters |= {"anchor": anchor_of, "whole": "{:,}".format, "short": short, "step": least_step}
+    made.tests["finite"] = _is_finite
+    made.globals["plain"] = PLAIN
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """What stands in a page: a text's control characters and marks of direction as escapes."""
+    return visible(value, keep="\n") if type(value) is str else value
+
+
+def _is_finite(value: float | None) -> bool:
+    return value is not None and math.isfinite(value)
+
+
+def drawn(macro: str, *arguments: Any) -> str:
+    """Draw by a macro of ``charts.html``."""
+    return str(getattr(environment().get_template("charts.html").module, macro)(*arguments))
+
+
+def anchor_of(place: float, margin: float) -> str:
+    """Side by which a label hangs at its place, so that it is within the chart; both in per cent of the width."""
+    if place <= margin:
+        return "start"
+    return "end" if place > 100.0 - margin else "middle"
+
+
+def least_step(numbers: Iterable[float]) -> float:
+    """The least that matters of numbers: their largest has three digits."""
+    largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
+    return float(10.0 ** (math.floor(math.log10(largest or 1.0)) - 2))
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
@@ -136,6 +183,14 @@ class Axis:
         low, high, at = (math.log(max(x, 1e-300)) if self.log else x for x in (self.low, self.high, value))
         return min(max(100.0 * (at - low) / (high - low), 0.0), 100.0)
 
+    def at(self, value: float) -> str:
+        """As a chart has it."""
+        return f"{self.place(value):.2f}%"
+
+    def up(self, value: float) -> str:
+        """From below, in a square of 100 by 100."""
+        return f"{100.0 - self.place(value):.2f}"
+
     @property
     def step(self) -> float:
         """Between ticks."""
@@ -196,6 +251,25 @@ class Dot:
         found = [self.value, *(value for value, _ in self.cloud), *(() if self.known is None else (self.known,))]
         return [number for number in found if math.isfinite(number)]
 
+    def cloud_marks(self, axis: Axis) -> Iterator[tuple[str, int, bool]]:
+        """Place, height and kind of further values, below and above the dot, those that would hide each other apart."""
+        taken: list[tuple[float, int]] = []
+        for value, hollow in sorted(self.cloud):
+            place = axis.place(value)
+            near = {level for at, level in taken if place - at < _APART}
+            level = next(level for level in itertools.count() if level not in near)
+            taken.append((place, level))
+            side = -1 if level % 2 else 1
+            yield axis.at(value), side * (10 + 6 * (level // 2 % 3)), hollow
+
+    def end_labels(self, axis: Axis, unit: Unit) -> list[tuple[str, str, str]]:
+        """Place, side and text of the ends of the interval, where they are within the chart and apart."""
+        ends = [end for end in (self.low, self.high) if axis.low <= end <= axis.high]
+        if not self.labelled or len(ends) < 2 or axis.place(self.high) - axis.place(self.low) < _ENDS_APART:
+            return []
+        step = least_step(ends)
+        return [(axis.at(end), anchor_of(axis.place(end), 10.0), unit.text(end, step)) for end in ends]
+
 
 def room_for(dots: Sequence[Dot]) -> Axis:
     """The axis that shows dots, and intervals as far as half the spread of the dots beyond them.
@@ -215,112 +289,7 @@ def room_for(dots: Sequence[Dot]) -> Axis:
 
 def dots(rows: Sequence[Dot], unit: Unit, axis: Axis | None = None) -> str:
     """One row per name: its dot, its interval and its number."""
-    axis = room_for(rows) if axis is None else axis
-    largest = max((abs(row.value) for row in rows if math.isfinite(row.value)), default=0.0) or 1.0
-    step = 10.0 ** (math.floor(math.log10(largest)) - 2)
-    lines = [_row(row, unit.text(row.value, step) if math.isfinite(row.value) else "", axis, unit) for row in rows]
-    return f'<div class="dots">{"".join(lines)}{_scale(axis, unit)}</div>'
-
-
-def _row(row: Dot, number: str, axis: Axis, unit: Unit) -> str:
-    ends = _ends(row, axis, unit) if row.labelled else ""
-    track = f'<svg class="track" aria-hidden="true">{marks(row, axis)}{ends}</svg>'
-    track += f'<svg class="lines" aria-hidden="true">{grid(axis)}</svg>'
-    kind = f"{row.colour}{' clouded' if row.cloud else ''}{' labelled' if ends else ''}"
-    return (
-        f'<div class="row {kind}">{_name(row.name, row.note)}'
-        f'<span class="value">{escape(visible(row.words or number))}</span>{track}</div>'
-    )
-
-
-def _name(name: str, note: str) -> str:
-    more = "".join(f" <small>{escape(visible(line))}</small>" for line in note.split("\n") if line)
-    return f'<span class="name">{escape(short(name))}{more}</span>'
-
-
-def grid(axis: Axis) -> str:
-    """Lines at the ticks; that of 0 is the stronger one."""
-    return "".join(
-        f'<line class="{"zero" if tick == 0 else "grid"}" x1="{axis.place(tick):.2f}%" x2="{axis.place(tick):.2f}%" '
-        f'y1="0" y2="100%"/>'
-        for tick in axis.ticks
-    )
-
-
-def marks(row: Dot, axis: Axis) -> str:
-    """A row's dot, interval and further marks, without the lines of the grid."""
-    made = _cloud(row, axis)
-    if row.known is not None and math.isfinite(row.known):
-        made.append(_at(axis.place(row.known), '<line class="known" y1="-9" y2="9"/>'))
-    if math.isfinite(row.value) and not axis.low <= row.value <= axis.high:
-        out, tip = (axis.low, 8) if row.value < axis.low else (axis.high, -8)
-        made.append(_at(axis.place(out), f'<path class="arrow" d="M{tip},-5 L0,0 L{tip},5 M0,0 H{3 * tip}"/>'))
-    elif math.isfinite(row.value):
-        made.append(_whisker(row, axis))
-        hollow = " hollow" if row.hollow else ""
-        made.append(f'<circle class="dot{hollow}" cx="{axis.place(row.value):.2f}%" cy="50%" r="5"/>')
-    return "".join(made)
-
-
-def _cloud(row: Dot, axis: Axis) -> list[str]:
-    """A row's further values below and above its own dot, those that would hide each other farther away."""
-    made, taken = [], list[tuple[float, int]]()
-    for value, hollow in sorted(row.cloud):
-        place = axis.place(value)
-        near = {level for at, level in taken if place - at < _APART}
-        level = next(level for level in range(len(taken) + 1) if level not in near)
-        taken.append((place, level))
-        y = (10 + 6 * (level // 2 % 3)) * (-1 if level % 2 else 1)
-        made.append(_at(place, f'<circle class="cloud{" hollow" if hollow else ""}" cy="{y}" r="3"/>'))
-    return made
-
-
-def _at(place: float, mark: str) -> str:
-    """A mark of pixels in the middle of a track that has its places in per cent."""
-    return f'<svg x="{place:.2f}%" y="50%" overflow="visible">{mark}</svg>'
-
-
-def _whisker(row: Dot, axis: Axis) -> str:
-    if math.isnan(row.low) or math.isnan(row.high):
-        return ""
-    ends = [axis.place(end) for end in (row.low, row.high)]
-    made = f'<line class="whisker" x1="{ends[0]:.2f}%" x2="{ends[1]:.2f}%" y1="50%" y2="50%"/>'
-    for place, cut, tip in ((ends[0], row.low < axis.low, 6), (ends[1], row.high > axis.high, -6)):
-        if cut:
-            made += _at(place, f'<path class="arrow" d="M{tip},-4 L0,0 L{tip},4"/>')
-    return made
-
-
-def _ends(row: Dot, axis: Axis, unit: Unit) -> str:
-    """The ends of an interval as text below them, where they are within the chart and apart."""
-    ends = [end for end in (row.low, row.high) if axis.low <= end <= axis.high]
-    if len(ends) < 2 or axis.place(row.high) - axis.place(row.low) < _ENDS_APART:
-        return ""
-    step = 10.0 ** (math.floor(math.log10(max(abs(end) for end in ends) or 1.0)) - 2)
-
-    def label(end: float) -> str:
-        place = axis.place(end)
-        anchor = ("start", "middle", "end")[(place > 10) + (place > 90)]
-        return _at(place, f'<text y="19" text-anchor="{anchor}">{escape(unit.text(end, step))}</text>')
-
-    return "".join(map(label, ends))
-
-
-def _scale(axis: Axis, unit: Unit) -> str:
-    """Labels of the ticks, each under its line, those at the ends within the chart."""
-    return f'<svg class="track scale" height="16" aria-hidden="true">{labels(axis, unit, 12)}</svg>'
-
-
-def labels(axis: Axis, unit: Unit, y: float) -> str:
-    """The ticks' numbers as SVG text, under their lines, long ones at the ends within the chart."""
-    ends = {0: "start", 1: "middle", 2: "end"}
-
-    def label(tick: float) -> str:
-        text, place = unit.tick(tick, axis), axis.place(tick)
-        anchor = 1 if len(text) <= _SHORT else (place > 3) + (place > 97)
-        return f'<text x="{place:.2f}%" y="{y:g}" text-anchor="{ends[anchor]}">{text}</text>'
-
-    return "".join(map(label, axis.ticks))
+    return drawn("dots", rows, unit, axis or room_for(rows))
 
 
 @dataclass(frozen=True)
@@ -349,13 +318,11 @@ def _to_a_tick(axis: Axis) -> Axis:
 
 def panels(shown: Sequence[Panel]) -> str:
     """Panels of dots side by side where there is room; those of one unit have one axis."""
-    made = []
+    rows: dict[Unit, list[Dot]] = {}
     for one in shown:
-        axis = _to_a_tick(room_for([row for each in shown if each.unit == one.unit for row in each.rows]))
-        head = f"<h3>{escape(visible(one.title))}</h3>"
-        head += f"<p>{escape(visible(one.says)) or '&nbsp;'}</p>" if any(each.says for each in shown) else ""
-        made.append(f'<div class="panel">{head}{dots(one.rows, one.unit, axis)}</div>')
-    return f'<div class="panels">{"".join(made)}</div>'
+        rows.setdefault(one.unit, []).extend(one.rows)
+    axes = {unit: _to_a_tick(room_for(of_unit)) for unit, of_unit in rows.items()}
+    return drawn("panels", [(one, axes[one.unit]) for one in shown], any(one.says for one in shown))
 
 
 def shares(
@@ -368,19 +335,7 @@ def shares(
         kinds: by kind the class of its colour, in order.
         notes: by name what follows it.
     """
-    made = []
-    for name, parts in rows.items():
-        bars = "".join(
-            f'<span class="part {colour}" style="flex:{parts[kind]:.4f} 1 0">{_share(kind, parts[kind])}</span>'
-            for kind, colour in kinds.items()
-            if parts.get(kind)
-        )
-        made.append(f'<div class="row">{_name(name, (notes or {}).get(name, ""))}<span class="bar">{bars}</span></div>')
-    return f'<div class="dots shares">{"".join(made)}</div>'
-
-
-def _share(kind: str, share: float) -> str:
-    return f"{escape(kind)} {share:.0%}" if share > 0.24 else f"{share:.0%}" if share > 0.07 else ""
+    return drawn("shares", rows, kinds, notes or {})
 
 
 @dataclass(frozen=True)
@@ -418,50 +373,17 @@ class Plot:
     band: tuple[Sequence[float], Sequence[float]] = ((), ())
     below: str = ""
 
+    def points(self, values: Sequence[float], axis: Axis) -> list[str]:
+        """Corners of a line."""
+        return [f"{100 * x:.2f},{axis.up(value)}" for x, value in zip(self.places, values, strict=True)]
+
 
 def curves(lines: Sequence[Curve], plot: Plot) -> str:
     """Lines with their names at their ends, over an axis from 0 or from the least value."""
-    numbers = [v for one in lines for v in one.values] + [v for end in plot.band for v in end]
-    axis = axis_of(min([0.0, *numbers]), max(numbers) * 1.05 if max(numbers) > 0 else 1.0)
-
-    def y(value: float) -> float:
-        return 100.0 - axis.place(value)
-
-    def path(values: Sequence[float]) -> str:
-        return " ".join(f"{100 * x:.2f},{y(v):.2f}" for x, v in zip(plot.places, values, strict=True))
-
-    low, high = plot.band
-    drawn = ""
-    if len(low):
-        back = " ".join(reversed(path(low).split()))
-        drawn = f'<polygon class="band" points="{path(high)} {back}"/>'
-    for one in lines:
-        drawn += f'<polyline class="{one.colour}{" dashed" if one.dashed else ""}" points="{path(one.values)}"/>'
-    grids = "".join(
-        f'<line class="grid" x1="0" x2="100%" y1="{y(t):.2f}%" y2="{y(t):.2f}%"/>'
-        f'<text x="0" y="{y(t):.2f}%" dy="-3">{plot.unit.tick(t, axis)}</text>'
-        for t in axis.ticks
-    )
-    ends = {True: "start", False: "end"}
-    below = "".join(
-        f'<text x="{100 * x:.2f}%" y="{_CURVES + 16}" '
-        f'text-anchor="{"middle" if 0.06 < x < 0.94 else ends[x < 0.5]}">{escape(label)}</text>'
-        for x, label in plot.ticks
-    )
-    inner = (
-        f'<svg height="{_CURVES}" width="100%" viewBox="0 0 100 100" preserveAspectRatio="none">{drawn}</svg>'
-        f'<svg height="{_CURVES}" width="100%">{grids}</svg>'
-    )
-    named = "".join(
-        f'<span class="{one.colour}{" dashed" if one.dashed else ""}">{escape(visible(one.name))}</span>'
-        for one in lines
-    )
-    axis_name = f'<p class="below">{escape(visible(plot.below))}</p>' if plot.below else ""
-    return (
-        f'<div class="curves"><p class="names">{named}</p>'
-        f'<svg class="plot" width="100%" height="{_CURVES + 20}" aria-hidden="true">{inner}{below}</svg>'
-        f"{axis_name}</div>"
-    )
+    numbers = [value for values in (*(one.values for one in lines), *plot.band) for value in values]
+    largest = max(numbers)
+    axis = axis_of(min([0.0, *numbers]), largest * 1.05 if largest > 0 else 1.0)
+    return drawn("curves", lines, plot, axis, _CURVES)
 
 
 @dataclass(frozen=True)
@@ -482,35 +404,23 @@ class Histogram:
     counts: Sequence[int]
     colour: str = INK
 
+    def bars(self, axis: Axis, tallest: float) -> Iterator[tuple[float, float, float]]:
+        """Place, width and height of each bar; ``tallest`` is the logarithm of the largest count."""
+        for (low, high), count in zip(itertools.pairwise(self.edges), self.counts, strict=True):
+            if count:
+                width = max(axis.place(high) - axis.place(low), 0.3)
+                yield axis.place(low), width, 36 * math.log1p(count) / tallest
 
-def histograms(drawn: Sequence[Histogram], line: tuple[float, str] | None = None) -> str:
+
+def histograms(shown: Sequence[Histogram], line: tuple[float, str] | None = None) -> str:
     """Histograms below each other on one axis of ratios, their heights by the logarithm of the counts.
 
     Args:
-        drawn: at least one.
+        shown: at least one.
         line: a number to be marked where it is among the others, and its name.
     """
-    low, high = min(one.edges[0] for one in drawn), max(one.edges[-1] for one in drawn)
+    low, high = min(one.edges[0] for one in shown), max(one.edges[-1] for one in shown)
     axis = log_axis(low, max(high, low * 1.01))
-    tallest = math.log1p(max(max(one.counts) for one in drawn))
-    made = []
-    for one in drawn:
-        bars = "".join(_bar(axis, a, b, 36 * math.log1p(count) / tallest) for a, b, count in
-                       zip(one.edges, one.edges[1:], one.counts, strict=False) if count)  # fmt: skip
-        if line is not None and low < line[0] <= high:
-            x = axis.place(line[0])
-            bars += f'<line class="known" x1="{x:.2f}%" x2="{x:.2f}%" y1="0" y2="40"/>'
-            bars += (
-                f'<text x="{x:.2f}%" y="11" dx="{-4 if x > 70 else 4}" text-anchor="{"end" if x > 70 else "start"}">'
-            )
-            bars += f"{escape(line[1])}</text>"
-        made.append(
-            f'<div class="row {one.colour}"><p><b>{escape(short(one.name))}</b>{escape(visible(one.words))}</p>'
-            f'<svg class="track" height="40" aria-hidden="true">{grid(axis)}{bars}</svg></div>'
-        )
-    return f'<div class="dots histograms">{"".join(made)}{_scale(axis, PLAIN)}</div>'
-
-
-def _bar(axis: Axis, low: float, high: float, height: float) -> str:
-    x, width = axis.place(low), max(axis.place(high) - axis.place(low), 0.3)
-    return f'<rect x="{x:.2f}%" width="{width:.2f}%" y="{40 - height:.1f}" height="{height:.1f}"/>'
+    tallest = math.log1p(max(max(one.counts) for one in shown))
+    marked = line if line is not None and low < line[0] <= high else None
+    return drawn("histograms", [(one, one.bars(axis, tallest)) for one in shown], axis, marked)

@@ -77,7 +77,7 @@ class Estimates:
         return next((label(record) for record in self.records if record["policy"] == policy), policy)
 
 
-def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> None:
+def write_estimates(folder: Path, found: Estimates, made_by: Mapping[str, Any]) -> None:
     """Write ``results.json`` and ``report.html``, which two identical runs write alike, and their index.
 
     Args:
@@ -92,7 +92,7 @@ def write_estimates(folder: Path, found: Estimates, made_by: dict[str, Any]) -> 
             _write_page(path, found, made_by)
 
 
-def _results(found: Estimates) -> dict[str, Any]:
+def _results(found: Estimates) -> Mapping[str, object]:
     from recsim_mnar._version import __version__
 
     read = {"source": found.source, "rows": found.log.rows, "users": found.log.users, "lines": list(found.lines),
@@ -103,10 +103,10 @@ def _results(found: Estimates) -> dict[str, Any]:
             "records": [*found.records, *found.segments]}  # fmt: skip
 
 
-def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
+def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> None:
     leaders = [r for r in found.records if r["leads"]]
     others = [r for r in found.records if not r["leads"]]
-    said, sentence = reasons(leaders), sentence_of(found.records)
+    against, sentence = reasons(leaders), sentence_of(found.records)
     amounts = Amounts.of(found.records)
     weights = weights_of(found)
     shown = [replace(each, policy=found.label(each.policy)) for each in weights]
@@ -125,28 +125,22 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
             downloads_of("estimates", (_row_of(record) for record in (*found.records, *found.segments))),
             downloads_of("weights", (each.to_dict() for each in weights)),
         ),
-        source=found.source,
+        found=found,
         outcome=_outcome(found) if amounts.shares else "the reward",
-        rows=found.log.rows,
         least=_stated_least(made_by, leaders),
-        extent=_extent(found),
         maker=_logged_by(found),
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
-        reasons=said,
-        further=[reason for reason in reasons([*leaders, *others]) if reason not in said],
-        facts=_facts(found, amounts),
-        lines=found.lines,
+        reasons=against,
+        further=[reason for reason in reasons([*leaders, *others]) if reason not in against],
+        counted=_COUNTED,
+        amounts=amounts,
         leaders=leaders,
         others=others,
-        compares=any("baseline" in r for r in leaders),
         label=label,
         verdict_in_words=verdict_in_words,
-        cells=lambda record: cells(record, amounts),
+        cells=cells,
         weights=shown,
-        clip=found.clip,
-        level=found.records[0]["level"],
-        segments=found.segments,
         segment_label=segment_label,
         relative_change=relative_change,
         segment_title=segment_title(found.segments) if found.segments else "",
@@ -157,13 +151,6 @@ def _write_page(path: Path, found: Estimates, made_by: dict[str, Any]) -> None:
 def _logged_by(found: Estimates) -> str:
     """How the page calls what made the records."""
     return RANDOM if any(r.get("baseline_kind") == "random" for r in found.records) else TODAY
-
-
-def _extent(found: Estimates) -> str:
-    """Over how many users and days the records go, as far as it is known."""
-    users = "" if found.log.users is None else f" to {found.log.users:,} users"
-    days = found.plans[0].log_days if found.plans else None
-    return users + (f" in {days:,} days" if days else "")
 
 
 def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
@@ -184,15 +171,6 @@ def _row_of(record: Record) -> Record:
     return {name: plain(value) for name, value in record.items() if name not in ("findings", "best_of", "refuters")}
 
 
-def _facts(found: Estimates, amounts: Amounts) -> list[tuple[str, str]]:
-    log = found.log
-    facts = [("file", found.source), ("rows that the estimates rest on", f"{log.rows:,}")]
-    facts += [(what, f"{log.counts[name]:,}") for name, what in _COUNTED.items() if log.counts.get(name)]
-    facts.append(("users", "not known: rows are taken as independent" if log.users is None else f"{log.users:,}"))
-    facts.append(("mean reward, which is what the policy that logged them earned", amounts.one(log.mean_reward)))
-    return facts
-
-
 def weights_of(found: Estimates) -> list[WeightDistribution]:
     """One a policy; its name as the page calls it is :meth:`Estimates.label`."""
     return [weight_distribution(name, weight, found.clip) for name, weight in found.log.weights.items()]
@@ -208,19 +186,21 @@ def _value_chart(
         return []
     ordered = sorted(drawn, key=lambda r: -r["value"])
     intervals, are_shares = intervals_of(ordered, found.records)
-    unit = CHANGE if are_shares else _unit(amounts, bool(differ))
+    unit = CHANGE if are_shares else _unit(amounts, differ=bool(differ))
     rows = [
         _dot(record, target_of(record) if differ else label(record), colours, interval)
         for record, interval in zip(ordered, intervals, strict=True)
     ]
-    other = "" if not differ else _logged_by(found) if all(r["today"] for r in drawn) else baseline_of(drawn[0])
-    who = "each" if len(rows) > 1 else rows[0].name
-    what = f"more {_outcome(found)} {who} gets" if amounts.shares else f"more {who} earns"
-    title = f"How many {what}" if amounts.shares else f"How much {what}"
-    title = f"{title} than {other}" if differ else "What each would earn per recommendation"
-    several = "The lines are {:g} % intervals" if len(rows) > 1 else "The line is the {:g} % interval"
-    level = f"{several.format(100 * drawn[0]['level'])}{_of_the_best(drawn)}.{_hollow(rows)}"
-    return [Chart(title, dots(rows, unit, _room_for_all(rows, differs=bool(differ))), level, folded=False)]
+    who, lines = rows[0].name, "The line is the {:g} % interval"
+    if len(rows) > 1:
+        who, lines = "each", "The lines are {:g} % intervals"
+    title = "What each would earn per recommendation"
+    if differ:
+        other = _logged_by(found) if all(r["today"] for r in drawn) else baseline_of(drawn[0])
+        more = f"How many more {_outcome(found)} {who} gets" if amounts.shares else f"How much more {who} earns"
+        title = f"{more} than {other}"
+    caption = f"{lines.format(100 * drawn[0]['level'])}{_of_the_best(drawn)}.{_hollow(rows)}"
+    return [Chart(title, dots(rows, unit, _room_for_all(rows, differs=bool(differ))), caption, folded=False)]
 
 
 def _room_for_all(rows: Sequence[Dot], *, differs: bool) -> Axis:
@@ -254,14 +234,12 @@ def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mappin
             replace(_dot(r, segment_label(r), colours, interval), words=_in_words(r, amounts))
             for r, interval in zip(of_it, intervals, strict=True)
         ]
-        what = (
-            "What {} earns per recommendation" if not differ else "How much more {} earns than " + baseline_of(of_it[0])
-        )
-        title = f"{what.format(target_of(of_it[0]) if differ else label(of_it[0]))}, by {of_it[0]['by']}"
+        what = f"What {label(of_it[0])} earns per recommendation"
+        if differ:
+            what = f"How much more {target_of(of_it[0])} earns than {baseline_of(of_it[0])}"
+        body = dots(rows, _unit(amounts, differ=bool(differ)), _room_for_all(rows, differs=bool(differ)))
         caption = f"{segment_title(records)}.{_hollow(rows)}"
-        charts.append(
-            Chart(title, dots(rows, _unit(amounts, bool(differ)), _room_for_all(rows, differs=bool(differ))), caption)
-        )
+        charts.append(Chart(f"{what}, by {of_it[0]['by']}", body, caption))
     return charts
 
 
@@ -296,8 +274,10 @@ _POINTS = Unit(100.0, " points", True)
 _VERDICTS = {"trust": "", "caution": "to be used with caution", "do_not_use": "must not be used"}
 
 
-def _unit(amounts: Amounts, differ: bool) -> Unit:
-    return (_POINTS if amounts.shares else Unit(1.0, "", True)) if differ else PER_CENT if amounts.shares else PLAIN
+def _unit(amounts: Amounts, *, differ: bool) -> Unit:
+    if differ:
+        return _POINTS if amounts.shares else Unit(1.0, "", True)
+    return PER_CENT if amounts.shares else PLAIN
 
 
 def _dot(record: Record, name: str, colours: Mapping[str, str], interval: tuple[float, float, float]) -> Dot:
@@ -327,14 +307,14 @@ def _finding(
     names = {label(record) for record in leaders if target_of(record) == sentence.policy}
     doubt = next((each.message for each in reasons(leaders) if each.level == sentence.sure and names & {*each.of}), "")
     of_pair = next((r for r in leaders if target_of(r) == sentence.policy and "baseline" in r), None)
-    values: dict[str, Any] = {} if of_pair is None else of_pair["diagnostics"]
-    facts: dict[str, Any] = values if of_pair is None else of_pair.get("best_of") or values
-    rates = ""
-    if amounts.shares and "value_baseline" in values and of_pair == within_limits(of_pair or {}):
-        ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
-        rates = f" {_outcome(found)}: {ends} of recommendations"
+    rates, tolerance = "", None
+    if of_pair is not None:
+        values = of_pair["diagnostics"]
+        tolerance = (of_pair.get("best_of") or values).get(TOLERANCE)
+        if amounts.shares and "value_baseline" in values and of_pair == within_limits(of_pair):
+            ends = " \u2192 ".join(amounts.one(values[name]) for name in ("value_baseline", "value_target"))
+            rates = f" {_outcome(found)}: {ends} of recommendations"
     by_segment = _by_segment(found, sentence, amounts)
-    tolerance = facts.get(TOLERANCE)
     return of_estimates(sentence, value, doubt, rates, tolerance, by_segment, found.plans, least)
 
 

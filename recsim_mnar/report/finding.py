@@ -62,13 +62,6 @@ def rounded(n: float) -> int:
     return int(math.ceil(n / size) * size)
 
 
-def signed(share: float) -> str:
-    """A share as per cent with its sign, two digits of it."""
-    shown = 100.0 * share
-    text = f"{shown:+,.0f}" if abs(shown) >= 10 else f"{shown:+.2g}" if abs(shown) >= 0.1 else f"{shown:+.1g}"
-    return text.replace("-", "\N{MINUS SIGN}")
-
-
 # --------------------------------------------------------------------------------------------------------- estimates
 
 

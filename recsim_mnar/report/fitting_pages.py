@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from recsim_mnar.report.finding import of_fit, of_validation
 from recsim_mnar.report.template import write_from
 
 
-def write_fit(path: Path, found: FittedWorld, made_by: dict[str, Any]) -> None:
+def write_fit(path: Path, found: FittedWorld, made_by: Mapping[str, object]) -> None:
     """Write the page under a temporary name, then rename it.
 
     Args:
@@ -100,7 +100,7 @@ def answers(found: Validation) -> list[tuple[str, str, list[str]]]:
     ]
 
 
-def write_validation(path: Path, found: Validation, made_by: dict[str, Any]) -> None:
+def write_validation(path: Path, found: Validation, made_by: Mapping[str, object]) -> None:
     """Write the page under a temporary name, then rename it.
 
     Args:
@@ -153,12 +153,12 @@ def _chart(check: Check) -> Chart | None:
     return Chart(f"{check.name}: {check.grade}", body, f"{check.says}. {caption}")
 
 
-def _lines(picture: dict[str, Any]) -> str:
+def _lines(picture: Mapping[str, Any]) -> str:
     n = len(picture["entries"])
     if picture["kind"] == "shares" and n > _FEW:  # items, the largest first; few groups keep their order
         order = np.argsort(picture["real"], kind="stable")[::-1]
         names = ("entries", "real", "simulated", "low", "high")
-        picture = picture | {name: [picture[name][i] for i in order] for name in names}
+        picture = dict(picture) | {name: [picture[name][i] for i in order] for name in names}
     entries = [short(str(entry)) for entry in picture["entries"]]
     ticks = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
     if sum(len(entries[i]) for i in ticks) > _LETTERS:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers
-from recsim_mnar.protocols.ab_test import popularity
+from recsim_mnar.protocols.ab_test import Popularity, popularity
 from recsim_mnar.report.charts import PER_CENT, Chart, Curve, Histogram, Plot, curves, histograms, log_axis
 from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.page import popularity_figure
@@ -42,12 +41,18 @@ def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, 
         [replace(chart, folded=place > 0) for place, chart in enumerate(charts)],
         downloads=together(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
         lead=_lead(found),
-        facts=_facts(found, rows),
+        found=found,
+        left=_asked_users(found) - found.users,
+        slates=_slates(found),
+        n_items=_number(found, "n_items"),
+        kinds=_kinds(found),
+        most_viewed={row["what"]: row for row in rows if row["first_rank"] == 1},
+        is_dated=bool(np.isfinite(found.days).all()),
         commands=commands,
     )
 
 
-def summary_of(found: LogNumbers) -> dict[str, Any]:
+def summary_of(found: LogNumbers) -> Mapping[str, object]:
     """What the page says, as JSON types."""
     edges, counts = found.propensities.joined()
     return {
@@ -62,7 +67,7 @@ def summary_of(found: LogNumbers) -> dict[str, Any]:
     }
 
 
-def popularity_rows(found: LogNumbers) -> list[dict[str, Any]]:
+def popularity_rows(found: LogNumbers) -> list[Popularity]:
     """See :func:`recsim_mnar.protocols.ab_test.popularity`; none where nothing was met or nothing shown."""
     if not (found.n_views and found.n_shown):
         return []
@@ -112,7 +117,7 @@ def _slates(found: LogNumbers) -> str:
     return f"{found.n_shown // size:,} slates of {size}" if size > 1 else ""
 
 
-def _params(found: LogNumbers) -> dict[str, Any]:
+def _params(found: LogNumbers) -> Mapping[str, object]:
     world = found.provenance.get("world")
     params = world.get("params") if isinstance(world, dict) else None
     return params if isinstance(params, dict) else {}
@@ -137,43 +142,19 @@ def _lead(found: LogNumbers) -> str:
     )
 
 
-def _facts(found: LogNumbers, rows: Sequence[dict[str, Any]]) -> list[tuple[str, str]]:
+def _asked_users(found: LogNumbers) -> int:
+    """Users who were asked for; those in the log where that is not known."""
     asked = found.provenance.get("n_users")
-    users = f"{found.users:,}"
-    if isinstance(asked, int) and asked > found.users:
-        users += f"; {asked - found.users:,} more left without an event"
-    facts = [("rows", f"{found.rows:,}"), ("users", users)]
-    if _slates(found):
-        facts.append(("slates", f"{_slates(found)} items, shown to {found.by_user['bandit'].number:,} users"))
-    n_items = _number(found, "n_items")
-    for kind, counts in (("organic", found.views), ("bandit", found.shown)):
-        name, of_user, stretch = _kinds(found)[kind], found.by_user[kind], found.stretches[kind]
-        n = int(counts.sum())
-        if not n:
-            facts.append((name, "none"))
-            continue
-        of_items = f"{np.count_nonzero(counts):,} items" + (f" of {n_items:,}" if n_items else "")
-        facts.append((name, f"{n:,}, of {of_items}"))
-        facts.append((f"{name} of a user", f"median {of_user.median:,}, most {of_user.longest:,}"))
-        facts.append((f"{name} in a row", f"median {stretch.median:,}, most {stretch.longest:,}"))
-    if rows:
-        first = {row["what"]: row for row in rows if row["first_rank"] == 1}
-        top = first["views"]["last_rank"]
-        shares = f"{first['views']['share']:.0%} of the {_kinds(found)['organic']}"
-        facts.append((f"of the {top:,} items that users met most are",
-                      f"{shares}, {first['recommendations']['share']:.0%} of the recommendations"))  # fmt: skip
-    if np.isfinite(found.days).all():
-        facts.append(("time", f"{found.days[0]:g} to {found.days[1]:g}"))
-    return facts
+    return asked if isinstance(asked, int) else found.users
 
 
-def _length_rows(found: LogNumbers) -> list[dict[str, Any]]:
-    rows = []
-    for of, by_kind in (("user", found.by_user), ("stretch", found.stretches)):
-        for kind, lengths in by_kind.items():
-            for length, share in zip(*lengths.at_least(), strict=True):
-                rows.append({"of": of, "kind": kind, "length": length, "share_at_least": share})
-    return rows
+def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:
+    return [
+        {"of": of, "kind": kind, "length": length, "share_at_least": share}
+        for of, by_kind in (("user", found.by_user), ("stretch", found.stretches))
+        for kind, lengths in by_kind.items()
+        for length, share in zip(*lengths.at_least(), strict=True)
+    ]
 
 
 def _lengths_chart(found: LogNumbers) -> Chart | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from recsim_mnar.answers.weights import WeightDistribution
 from recsim_mnar.estimators.ranking_records import RANKING_ESTIMATORS
+from recsim_mnar.protocols.ab_test import Popularity
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record, listed
 from recsim_mnar.protocols.scoreboard import PICKED, UNUSABLE, Column, Scoreboard, scoreboard
@@ -34,6 +35,7 @@ from recsim_mnar.runs.receipts import INDEX, digest_of
 MOST_ROWS = 24
 """Of a chart that names each of them."""
 Colours = Mapping[str, str]
+RunConfig = Mapping[str, Any]
 
 
 def figures_of(comparison: Comparison, board: Scoreboard) -> list[Chart]:
@@ -100,7 +102,7 @@ def _panel(comparison: Comparison, board: Scoreboard, column: Column, truth: Col
 
 
 def popularity_figure(
-    rows: Sequence[dict[str, Any]], where: str = "A/B test", colours: Colours | None = None
+    rows: Sequence[Popularity], where: str = "A/B test", colours: Colours | None = None
 ) -> Chart | None:
     """The share of views and of recommendations that falls on the most viewed items.
 
@@ -109,7 +111,7 @@ def popularity_figure(
         where: things were recommended, for the caption.
         colours: of agents; own ones where None.
     """
-    first: dict[str, dict[str, Any]] = {}
+    first: dict[str, Popularity] = {}
     for row in rows:
         first.setdefault(row["agent"], row)
     if len(first) < 2:
@@ -168,7 +170,7 @@ SCHEMA = 1
 """Of results.json."""
 
 
-def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str, Any], seconds: float) -> None:
+def write_comparison(folder: Path, comparison: Comparison, run_config: RunConfig, seconds: float) -> None:
     """Write ``log/``, ``summary.json``, ``results.json``, ``timings.json`` and ``report.html``, and their index.
 
     Args:
@@ -185,43 +187,38 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: dict[str,
         if comparison.exposures is not None:
             comparison.exposures.write(folder)
         into.write_json("summary.json", {**run_config, **comparison.summary()})
-        into.write_json("results.json", headed([untimed(r) for r in comparison.records]))
+        into.write_json("results.json", headed([r.untimed() for r in comparison.records]))
         with into.recording("report.html") as path:
             write_page(path, comparison, run_config)
         # Of times there is no receipt: they differ.
         write_json(folder / "timings.json", {"seconds": round(seconds, 3), "records": timings(comparison.records)})
 
 
-def results_of(comparison: Comparison, folder: Path) -> dict[str, Any]:
+def results_of(comparison: Comparison, folder: Path) -> Mapping[str, object]:
     """What ``results.json`` and ``summary.json`` hold, as one object, and their folder."""
     return {
-        **headed([untimed(r) for r in comparison.records]),
+        **headed([r.untimed() for r in comparison.records]),
         **comparison.summary(),
         "sentences": comparison.sentences(),
         "folder": str(folder),
     }
 
 
-def headed(rows: list[dict[str, Any]]) -> dict[str, Any]:
+def headed(rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
     """What ``results.json`` holds: ``{schema, package, records}``."""
     from recsim_mnar._version import __version__
 
     return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "records": rows}
 
 
-def untimed(record: Record) -> dict[str, Any]:
-    """A record without its time; JSON types."""
-    return {name: value for name, value in record.to_dict().items() if name != "seconds"}
-
-
-def timings(records: Iterable[Record]) -> list[dict[str, Any]]:
+def timings(records: Iterable[Record]) -> list[Mapping[str, object]]:
     """Seconds of each record."""
     return [
         {"protocol": r.protocol, "agent": r.agent, "metric": r.metric, "seconds": round(r.seconds, 4)} for r in records
     ]
 
 
-def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -> None:
+def write_page(path: Path, comparison: Comparison, run_config: RunConfig) -> None:
     """Write the page under a temporary name, then rename it.
 
     Args:
@@ -254,22 +251,18 @@ def write_page(path: Path, comparison: Comparison, run_config: dict[str, Any]) -
     )
 
 
-def _verdicts(comparison: Comparison) -> dict[str, list[tuple[str, str, float | None, Record]]]:
-    """Agents, verdicts, true values on the log and records, by heading: clipped IPS, or estimators of slates."""
-    found: dict[str, list[tuple[str, str, float | None, Record]]] = {}
+def _verdicts(comparison: Comparison) -> dict[str, list[Record]]:
+    """Records of off-policy estimates by heading: clipped IPS, or estimators of slates."""
+    headings = {(r.protocol, r.metric): r.metric for r in comparison.records} | comparison.headings
+    headings["off_policy", "clipped_ips"] = "clipped IPS"
+    found: dict[str, list[Record]] = {}
     for r in comparison.records:
         if r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS):
-            heading = (
-                "clipped IPS"
-                if r.metric == "clipped_ips"
-                else comparison.headings.get((r.protocol, r.metric), r.metric)
-            )
-            row = r.agent, r.details.get("verdict", ""), r.details.get("value_on_log"), r
-            found.setdefault(heading, []).append(row)
+            found.setdefault(headings[r.protocol, r.metric], []).append(r)
     return found
 
 
-def _as_run(comparison: Comparison, run_config: dict[str, Any]) -> dict[str, Any]:
+def _as_run(comparison: Comparison, run_config: RunConfig) -> RunConfig:
     """The settings with the estimators that were used: in a world of slates the defaults are others."""
     used = dict.fromkeys(r.metric for r in comparison.records if r.protocol == "off_policy")
     if not used.keys() & RANKING_ESTIMATORS.keys():
@@ -278,7 +271,6 @@ def _as_run(comparison: Comparison, run_config: dict[str, Any]) -> dict[str, Any
     return {**run_config, "settings": {**run_config["settings"], "estimators": estimators}}
 
 
-def row_of(record: Record) -> dict[str, Any]:
+def row_of(record: Record) -> Mapping[str, object]:
     """A record as the page carries it: without its time, which no two runs share, and what only programs read."""
-    row = record.to_dict()
-    return {name: row[name] for name in row if name not in ("seconds", "details")}
+    return {name: value for name, value in record.untimed().items() if name != "details"}

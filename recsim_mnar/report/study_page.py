@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from recsim_mnar.errors import printable
-from recsim_mnar.protocols.records import BEST, COSTS, INDISTINGUISHABLE, two_digits
-from recsim_mnar.protocols.scoreboard import WIDTH
+from recsim_mnar.protocols.records import two_digits
+from recsim_mnar.protocols.scoreboard import WIDTH, aligned
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
 from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.page import headed
@@ -17,11 +17,10 @@ from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.paired import LEAST
-from recsim_mnar.studies.result import Study, percent, sized
+from recsim_mnar.studies.result import Always, Levels, Mean, Row, Share, Study, percent, sized
 
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""
-_KIND = dict(zip((BEST, INDISTINGUISHABLE, COSTS), KINDS, strict=True))
 
 
 def write_study(folder: Path, study: Study, seconds: float) -> None:
@@ -51,7 +50,7 @@ def _write_page(path: Path, study: Study) -> None:
     summary = study.summary()
     several = len({row["catalogues"] for row in summary}) > 1
     heads = [head for head in COLUMNS if several or head != "catalogues"]
-    places, levels = _levels_of(study, summary)
+    places, levels = _levels_of(study, [(row["study"], row["levels"]) for row in summary])
     write_from(
         "study.html",
         path,
@@ -72,47 +71,47 @@ def _write_page(path: Path, study: Study) -> None:
 def of_study(study: Study) -> Finding | None:
     """What each protocol's picks lose on average, over all cells, the least first; of the first target."""
     summary = study.summary()
-    known = [row for row in summary if row["target"] == summary[0]["target"] and row["cost_share"]["mean"] is not None]
-    rows: dict[str, list[dict[str, Any]]] = {}
-    for row in sorted(known, key=lambda row: row["cost_share"]["mean"]):
-        rows.setdefault(row["title"], []).append(row)
+    first = [(row["cost_share"]["mean"], row) for row in summary if row["target"] == summary[0]["target"]]
+    known = [(loss, row) for loss, row in first if loss is not None]
+    rows: dict[str, list[tuple[float, Row]]] = {}
+    for loss, row in sorted(known, key=lambda one: one[0]):
+        rows.setdefault(row["title"], []).append((loss, row))
     if not rows:
         return None
     text = "; ".join(_loss_in_words(title, own) for title, own in rows.items())
-    cells = len({row["study"] for row in known})
-    of = f"In {cells} cells, means over catalogues: " if cells > 1 else ""
-    return Finding(f"{of}{text if of else text[0].upper() + text[1:]}.", "", "")
+    cells = len({row["study"] for _, row in known})
+    if cells > 1:
+        return Finding(f"In {cells} cells, means over catalogues: {text}.", "", "")
+    return Finding(f"{text[0].upper()}{text[1:]}.", "", "")
 
 
-def _loss_in_words(title: str, rows: list[dict[str, Any]]) -> str:
+def _loss_in_words(title: str, rows: list[tuple[float, Row]]) -> str:
     """Of a protocol in every cell, that of the least loss first."""
-    least, most = (two_digits(row["cost_share"]["mean"]) for row in (rows[0], rows[-1]))
+    least, most = two_digits(rows[0][0]), two_digits(rows[-1][0])
     loss = f"{least} %" if least == most else f"{least} to {most} %"
-    n = sum(row["catalogues"] for row in rows)
-    right = sum(row[BEST]["count"] + row[INDISTINGUISHABLE]["count"] for row in rows)
-    abstains = n - sum(row["decides"]["count"] for row in rows)
+    n = sum(row["catalogues"] for _, row in rows)
+    right = sum(row["best"]["count"] + row["indistinguishable"]["count"] for _, row in rows)
+    abstains = n - sum(row["decides"]["count"] for _, row in rows)
     doubt = f" (too little data to decide in {abstains})" if abstains else ""
     return f"{title} picks the best or a tie in {right} of {n} and loses {loss}{doubt}"
 
 
-def _levels_of(study: Study, summary: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
-    """Heads and cells that say which setup and levels each row of the summary is of."""
-    setups = [_setup_in_words(study, row) for row in summary]
-    several = len(set(setups)) > 1
-    heads = [*(["setup"] if several else []), *study.factors]
-    return heads, [
-        [*([setup] if several else []), *(str(row["levels"].get(name, "")) for name in study.factors)]
-        for setup, row in zip(setups, summary, strict=True)
-    ]
+def _levels_of(study: Study, cells: Sequence[tuple[str, Levels]]) -> tuple[list[str], list[list[str]]]:
+    """Heads and texts that say which setup and levels each row is of."""
+    setups = [_setup_in_words(study, *cell) for cell in cells]
+    levels = [[str(own.get(name, "")) for name in study.factors] for _, own in cells]
+    if len(set(setups)) <= 1:
+        return study.factors, levels
+    return ["setup", *study.factors], [[setup, *own] for setup, own in zip(setups, levels, strict=True)]
 
 
-COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
+COLUMNS: dict[str, Callable[[Row], str]] = {
     "protocol": lambda row: sized(row),
     "catalogues": lambda row: str(row["catalogues"]),
-    "decides": lambda row: _share(row, "decides"),
-    "picks the best": lambda row: _share(row, BEST),
-    "tied": lambda row: _share(row, INDISTINGUISHABLE),
-    "picks a worse one": lambda row: _share(row, COSTS),
+    "decides": lambda row: _share(row, row["decides"]),
+    "picks the best": lambda row: _share(row, row["best"]),
+    "tied": lambda row: _share(row, row["indistinguishable"]),
+    "picks a worse one": lambda row: _share(row, row["costs"]),
     "mean loss where it decides": lambda row: _cost(row["cost_decided"]),
     "mean loss deciding always": lambda row: _cost(row["cost_share"]),
     "Kendall's tau": lambda row: _mean(row["kendall_tau"]),
@@ -120,35 +119,43 @@ COLUMNS: dict[str, Callable[[dict[str, Any]], str]] = {
 """Heads of the summary's table, and the text of each cell from a row of the summary."""
 
 
-def _cost(row: dict[str, Any] | None) -> str:
-    return "-" if row is None or row["mean"] is None else percent(row)
+def _cost(found: Mean) -> str:
+    return "-" if found["mean"] is None else percent(found)
 
 
-def _share(row: dict[str, Any], name: str) -> str:
+def _share(row: Row, found: Share) -> str:
     if row["catalogues"] < LEAST:  # the interval of a share says nothing there
-        return _counted(row, name)
-    return f"{row[name]['share']:.0%} [{row[name]['low']:.0%}, {row[name]['high']:.0%}]"
+        return _counted(row, found)
+    return f"{found['share']:.0%} [{found['low']:.0%}, {found['high']:.0%}]"
 
 
-def _counted(row: dict[str, Any], *names: str) -> str:
-    return f"{sum(row[name]['count'] for name in names)} of {row['catalogues']}"
+def _counted(row: Row, *found: Share) -> str:
+    return f"{sum(each['count'] for each in found)} of {row['catalogues']}"
 
 
-def _mean(row: dict[str, Any]) -> str:
-    if row["mean"] is None:
+def _mean(found: Mean) -> str:
+    if found["mean"] is None:
         return "-"
-    limits = "" if row["low"] is None else f" [{row['low']:.2f}, {row['high']:.2f}]"
-    return f"{row['mean']:.2f}{limits}"
+    limits = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
+    return f"{found['mean']:.2f}{limits}"
 
 
-TERMINAL: dict[str, Callable[[dict[str, Any]], str]] = {
-    "protocol": lambda row: _head(row),
-    "decides": lambda row: _counted(row, "decides") if "decides" in row else "-",
-    "loss there": lambda row: _cost(row.get("cost_decided")),
-    "right*": lambda row: _right(row),
-    "loss*": lambda row: _cost(row["cost_share"]),
-}
-"""Heads of the terminal's table, and the text of each cell from a row of the summary."""
+class Line(NamedTuple):
+    """A line of the terminal's table: texts under its heads, which are :data:`TERMINAL`."""
+
+    protocol: str
+    decides: str
+    loss_there: str
+    right: str
+    loss: str
+
+
+TERMINAL = Line("protocol", "decides", "loss there", "right*", "loss*")
+
+
+def _line(row: Row) -> Line:
+    right = _counted(row, row["best"], row["indistinguishable"])
+    return Line(_head(row), _counted(row, row["decides"]), _cost(row["cost_decided"]), right, _cost(row["cost_share"]))
 
 
 def study_lines(study: Study) -> list[str]:
@@ -156,13 +163,17 @@ def study_lines(study: Study) -> list[str]:
     summary = study.summary()
     if not summary:
         return ["Nothing to judge: no protocol ranked two agents with a known truth."]
-    shown = [*summary, *_always_rows(study.always())]
-    places, levels = _levels_of(study, shown)
-    table = [list(TERMINAL), *([text(row) for text in TERMINAL.values()] for row in shown)]
-    for column in range(len(TERMINAL)):
-        if max(map(len, _aligned(table))) > WIDTH:  # the report has all intervals
-            table = [[_without_interval(text) if i == column else text for i, text in enumerate(row)] for row in table]
-    head, *texts = _aligned(table)
+    always = _always_once(study.always())
+    table = [TERMINAL, *map(_line, summary)]
+    table += [Line(f"always {one['agent']}", "-", "-", "-", _cost(one["cost"])) for one in always]
+    cells_of_rows = [(row["study"], row["levels"]) for row in summary] + [
+        (one["study"], one["levels"]) for one in always
+    ]
+    places, levels = _levels_of(study, cells_of_rows)
+    for column in TERMINAL._fields:
+        if max(map(len, aligned(table))) > WIDTH:  # the report has all intervals
+            table = [line._replace(**{column: _without_interval(getattr(line, column))}) for line in table]
+    head, *texts = aligned(table)
     cells: dict[str, list[str]] = {}
     for values, line in zip(levels, texts, strict=True):
         names = [f"{place} {value}" for place, value in zip(places, values, strict=True) if value]
@@ -172,7 +183,7 @@ def study_lines(study: Study) -> list[str]:
         heading = [name] if name else []
         lines += [*([""] if len(cells) > 1 else []), *heading, *own]
     n = max(row["catalogues"] for row in summary)
-    title = "several setups" if "setup" in places else _setup_in_words(study, summary[0])
+    title = "several setups" if "setup" in places else _setup_in_words(study, summary[0]["study"], summary[0]["levels"])
     limits = f" [ ] 95 % intervals, from {LEAST} catalogues on." if any("[" in line for line in lines) else ""
     notes = [
         f"Loss: mean share of the best true value.{limits}",
@@ -186,33 +197,18 @@ def _without_interval(text: str) -> str:
     return text.partition(" [")[0]
 
 
-def _aligned(rows: list[list[str]]) -> list[str]:
-    """Rows as lines with columns below each other."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
-
-
-def _always_rows(always: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Always picking the single best agent, as rows of the terminal's table; one row where all cells have the same."""
+def _always_once(always: list[Always]) -> list[Always]:
+    """Always picking the single best agent; once where it costs the same in all cells."""
     if len(always) > 1 and all(one["cost"] == always[0]["cost"] for one in always):
-        always = [{**always[0], "levels": {}}]
-    return [{**one, "title": f"always {one['agent']}", "one_target": True, "cost_share": one["cost"]} for one in always]
+        return [{**always[0], "levels": {}}]
+    return always
 
 
-def _right(row: dict[str, Any]) -> str:
-    """How often the pick is the best or a tie with it."""
-    return _counted(row, BEST, INDISTINGUISHABLE) if "catalogues" in row else "-"
-
-
-def _setup_in_words(study: Study, row: dict[str, Any]) -> str:
-    """World and preset of a row's cell; a factor among them is a column of its own."""
-    own = next((r for r in study.results if r["cell"] == row["study"]), {})
-    config, levels = own.get("run_config", {}), row["levels"]
-    names = [
-        "" if "world" in levels else config.get("world", {}).get("name", ""),
-        "" if "preset" in levels else config.get("preset") or "",
-    ]
-    return ", ".join(filter(None, names)) or row["study"]
+def _setup_in_words(study: Study, cell: str, levels: Levels) -> str:
+    """World and preset of a cell; a factor among them is a column of its own."""
+    config = next((r.get("run_config", {}) for r in study.results if r["cell"] == cell), {})
+    known = {"world": config.get("world", {}).get("name", ""), "preset": config.get("preset")}
+    return ", ".join(text for name, text in known.items() if text and name not in levels) or cell
 
 
 def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
@@ -233,8 +229,16 @@ def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
     return rows
 
 
-def agents_table(study: Study) -> list[dict[str, Any]]:
-    """Mean of every metric over catalogues: one table per study, one row per metric, one column per agent."""
+class Means(NamedTuple):
+    """A table of a study's page: one row per metric, one column per agent."""
+
+    study: str
+    heads: list[str]
+    rows: list[tuple[str, list[str]]]
+
+
+def agents_table(study: Study) -> list[Means]:
+    """Mean of every metric over catalogues: one table per study."""
     tables: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
     for row in study.rows():
         if row["value"] is not None:
@@ -247,7 +251,7 @@ def agents_table(study: Study) -> list[dict[str, Any]]:
             (" ".join(h), [f"{sum(own[h]) / len(own[h]):.5f}" if h in own else "-" for own in agents.values()])
             for h in heads
         ]
-        found.append({"study": name, "heads": [*agents], "rows": rows})
+        found.append(Means(name, [*agents], rows))
     return found
 
 
@@ -266,35 +270,38 @@ def figures_of(study: Study) -> list[Chart]:
             "Each small dot is one catalogue: the share of the best true value that the pick loses; hollow where the "
             "protocol abstains. The large dot is the mean, the line its 95 % interval."
         )
-        charts.append(Chart(f"{before}What each protocol's picks lose", costs_chart(study, own), caption,
-                            folded=bool(charts)))  # fmt: skip
-        parts = {_head(row): {_KIND[kind]: row[kind]["share"] for kind in _KIND} for row in own}
-        notes = {_head(row): f"best or tied: {_counted(row, BEST, INDISTINGUISHABLE)}" for row in own}
+        title = f"{before}What each protocol's picks lose"
+        charts.append(Chart(title, costs_chart(study, own), caption, folded=bool(charts)))
+        outcomes = {_head(row): (row["best"], row["indistinguishable"], row["costs"]) for row in own}
+        parts = {
+            head: {kind: found["share"] for kind, found in zip(KINDS, of_head, strict=True)}
+            for head, of_head in outcomes.items()
+        }
+        notes = {_head(row): f"best or tied: {_line(row).right}" for row in own}
         caption = "Share of catalogues in which the pick is the best agent, a tie with it, or a worse one."
         charts.append(Chart(f"{before}How often each protocol is right", shares(parts, KINDS, notes), caption))
     return charts
 
 
-def _head(row: dict[str, Any]) -> str:
+def _head(row: Row) -> str:
     """A protocol at the head of a chart's row, with its target where it has several."""
-    title = str(row["title"])
-    return title if row["one_target"] else f"{row['target']}, {title}"
+    return row["title"] if row["one_target"] else f"{row['target']}, {row['title']}"
 
 
-def costs_chart(study: Study, own: list[dict[str, Any]]) -> str:
+def costs_chart(study: Study, own: list[Row]) -> str:
     """One row per ranking, that of the least mean cost first."""
-    judged: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    clouds: dict[tuple[str, str, str], list[tuple[float, bool]]] = {}
     for j in study.judgements():
         if j["cost_share"] is not None:
-            judged.setdefault((j["study"], j["protocol"], j["metric"]), []).append(j)
+            cloud = clouds.setdefault((j["study"], j["protocol"], j["metric"]), [])
+            cloud.append((j["cost_share"], j["abstains"]))
     rows = []
     for row in own:
-        mean = row["cost_share"]
-        if mean["mean"] is None:
+        cost, users = row["cost_share"], row["users_per_arm"]
+        if cost["mean"] is None:
             continue
-        low, high = (math.nan if mean[end] is None else mean[end] for end in ("low", "high"))
-        each = judged.get((row["study"], row["protocol"], row["metric"]), [])
-        cloud = [(j["cost_share"], j["abstains"]) for j in each]
-        users = "" if row["users_per_arm"] is None else f"{row['users_per_arm']:,} users per arm"
-        rows.append(Dot(_head(row), mean["mean"], low, high, cloud=cloud, note=users))
+        low, high = (math.nan if end is None else end for end in (cost["low"], cost["high"]))
+        cloud = clouds.get((row["study"], row["protocol"], row["metric"]), [])
+        note = "" if users is None else f"{users:,} users per arm"
+        rows.append(Dot(_head(row), cost["mean"], low, high, cloud=cloud, note=note))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))

@@ -15,10 +15,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.errors import visible
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record, has_interval
-from recsim_mnar.report.charts import OWN_COLOURS, Chart
+from recsim_mnar.report.charts import OWN_COLOURS, Chart, environment
 from recsim_mnar.report.finding import Finding
 from recsim_mnar.runs.files import replacing
 
@@ -86,7 +85,7 @@ class Download:
     size: str
 
 
-def downloads_of(stem: str, rows: Iterable[dict[str, Any]]) -> list[Download]:
+def downloads_of(stem: str, rows: Iterable[Mapping[str, object]]) -> list[Download]:
     """Rows as CSV and as JSON; what is larger than :data:`MOST_BYTES` is left to the files next to the page.
 
     Args:
@@ -115,7 +114,7 @@ def together(*lists: list[Download]) -> list[Download]:
     return found
 
 
-def _csv(rows: list[dict[str, Any]]) -> str:
+def _csv(rows: Sequence[Mapping[str, object]]) -> str:
     """Plain values as they are; what holds further values is left to the JSON."""
     names = [name for name in rows[0] if not any(isinstance(row.get(name), (dict, list)) for row in rows)]
     out = io.StringIO()
@@ -128,7 +127,7 @@ def _csv(rows: list[dict[str, Any]]) -> str:
 def write_from(
     template: str,
     path: Path,
-    made_by: Any,
+    made_by: Mapping[str, object],
     finding: Finding | None,
     charts: Iterable[Chart],
     *,
@@ -146,20 +145,12 @@ def write_from(
         downloads: files that it carries.
         **values: what else the template names.
     """
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     from recsim_mnar._version import __version__
 
-    environment = Environment(
-        loader=PackageLoader("recsim_mnar.report", "."),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        finalize=_shown,
-    )
-    environment.filters["number"] = number
-    environment.tests["estimate"] = has_interval
-    page = environment.get_template(template).render(
+    renderer = environment()
+    renderer.filters["number"] = number
+    renderer.tests["estimate"] = has_interval
+    page = renderer.get_template(template).render(
         made_by=json.dumps(made_by, indent=2),
         version=__version__,
         finding=finding,
@@ -176,11 +167,6 @@ def unbroken(page: str) -> str:
     """The page, with numbers that no line's end divides from their sign of per cent, nor intervals in brackets."""
     page = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", page)
     return re.sub(r"(\[-?[\d.,]+%?), (?=-?[\d.,]+%?\])", "\\1,\N{NO-BREAK SPACE}", page)
-
-
-def _shown(value: Any) -> Any:
-    """What stands in a page: a text's control characters and marks of direction as escapes."""
-    return visible(value, keep="\n") if type(value) is str else value
 
 
 # ------------------------------------------------------------------------------------------------------------ glossary

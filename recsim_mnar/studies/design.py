@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path, PurePath
-from typing import Any
+from typing import Any, TypedDict
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import list_of, of_type, table_by_name
@@ -28,7 +28,28 @@ _SETUP_FIELDS = ("world", "preset", "tie")
 RESERVED = frozenset({*TIDY, "catalogue", "seed", "setup", "title", "user", "weight", "first", "second"})
 """Columns of a study's tables, which no factor may be called."""
 
-Levels = dict[str, Any]
+Levels = Mapping[str, Any]
+
+
+class Result(TypedDict):
+    """What a task found, as its file holds it."""
+
+    cell: str
+    setup: str
+    levels: Levels
+    catalogue: int
+    seed: int
+    run_config: Mapping[str, Any]
+    records: list[Mapping[str, Any]]
+    judgements: list[Mapping[str, Any]]
+    log: Mapping[str, float]
+
+
+class Took(TypedDict):
+    """Seconds of a task: of the whole, and of each record."""
+
+    seconds: float
+    records: list[float]
 
 
 @dataclass(frozen=True)
@@ -152,13 +173,11 @@ class Design:
         """One comparison per cell and catalogue; catalogue c has the world's ``catalogue_seed`` c."""
         return [Task(cell, c, self.seed_of(c)) for cell in self.all_cells() for c in range(self.catalogues)]
 
-    def manifest(self) -> dict[str, Any]:
+    def manifest(self) -> Mapping[str, Any]:
         """What suffices to make it again; JSON types."""
         cells = {cell.label: {"levels": cell.levels, "setup": asdict(cell.setup)} for cell in self.all_cells()}
-        made: dict[str, Any] = plain(
-            {"cells": cells, "catalogues": self.catalogues, "first_seed": self.first_seed, "seed": self.seed}
-        )
-        return made
+        asked = {"catalogues": self.catalogues, "first_seed": self.first_seed, "seed": self.seed}
+        return {"cells": plain(cells), **asked}
 
 
 @dataclass(frozen=True)
@@ -180,24 +199,24 @@ class Task:
         """Names the file of its result."""
         return f"{self.cell.label}-{self.catalogue:03d}"
 
-    def run(self, *, keep_raw: bool = False) -> tuple[dict[str, Any], dict[str, Any], RawResults | None]:
+    def run(self, *, keep_raw: bool = False) -> tuple[Result, Took, RawResults | None]:
         """Return the result, the same bytes wherever it runs, what it took, and the raw results if they are kept."""
         began = time.perf_counter()
         resolved = self.cell.setup.resolved(self.catalogue)
         raw = RawResults() if keep_raw else None
         found = resolved.run(self.seed, raw=raw)
-        result = {
+        result: Result = {
             "cell": self.cell.label,
             "setup": self.cell.name,
             "levels": plain(self.cell.levels),
             "catalogue": self.catalogue,
             "seed": self.seed,
             "run_config": plain(resolved.run_config(self.seed)),
-            "records": [_untimed(r.to_dict()) for r in found.records],
+            "records": [r.untimed() for r in found.records],
             "judgements": [j.to_dict() for j in found.judgements],
             "log": plain(log_counts(found.log)),
         }
-        seconds = {
+        seconds: Took = {
             "seconds": round(time.perf_counter() - began, 3),
             "records": [round(r.seconds, 4) for r in found.records],
         }
@@ -268,10 +287,6 @@ def _label(name: str, levels: Mapping[str, Any]) -> str:
     return f"{label[:_LONGEST_LABEL]}-{digest_of(plain(dict(sorted(levels.items()))))[:8]}"
 
 
-def _untimed(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in record.items() if name != "seconds"}
-
-
 def log_counts(log: Any) -> dict[str, float]:
     """Users, organic rows, bandit rows and sum of rewards of a test log; empty without one."""
     if log is None or len(log) == 0:
@@ -291,14 +306,13 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
     Raises:
         UserError: an unknown key, or a value of another kind.
     """
-    values: dict[str, Any] = {}
-    for name, value in _known_keys(table, "a world of a study", Setup).items():
-        if name in ("agents", "references", "protocols") and value is not None:
-            value = value if isinstance(value, str) else tuple(value)
-        if name in ("params", "options", "specs") and not isinstance(value, Mapping):
-            raise UserError(f"{name} must be a table of names and values, got {value!r}")
-        values[name] = value
-    return Setup(**values)
+    values = _known_keys(table, "a world of a study", Setup)
+    for name in ("params", "options", "specs"):
+        if name in values and not isinstance(values[name], Mapping):
+            raise UserError(f"{name} must be a table of names and values, got {values[name]!r}")
+    names = {name: values.get(name) for name in ("agents", "references", "protocols")}
+    lists = {name: tuple(value) for name, value in names.items() if value is not None and not isinstance(value, str)}
+    return Setup(**{**values, **lists})
 
 
 def labels_of(setups: Sequence[Setup]) -> list[str]:
@@ -349,7 +363,7 @@ def _fields(kind: type[Any]) -> list[str]:
     return [one.name for one in fields(kind)]
 
 
-def _known_keys(table: Any, what: str, kind: type[Any]) -> dict[str, Any]:
+def _known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
     """A table whose keys are attributes of a class; a UserError names one that is not."""
     for name in table_by_name(table, what):
         if name not in _fields(kind):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,7 +44,7 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
     return frame
 
 
-def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, Any]:
+def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, float]:
     """Mean difference of pairs with its interval, and p-values of the paired t-test and of Wilcoxon's test.
 
     Args:
@@ -55,7 +55,7 @@ def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, An
     from scipy import stats
 
     gaps = pairs[:, 0] - pairs[:, 1]
-    found: dict[str, Any] = {
+    found = {
         "n": len(gaps),
         "n_above": int((gaps > 0.0).sum()),
         "n_below": int((gaps < 0.0).sum()),

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, cast
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.protocols.records import (
     BEST,
     COSTS,
     INDISTINGUISHABLE,
-    OUTCOMES,
     TIDY,
     TIDY_TYPES,
     is_named,
@@ -23,17 +23,92 @@ from recsim_mnar.protocols.records import (
     two_digits,
 )
 from recsim_mnar.runs.files import path_of
+from recsim_mnar.studies.design import Levels, Result, Took
 from recsim_mnar.studies.paired import BOUNDS, LEAST, paired_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AB_TEST = "ab_test"
-OUTCOME_COLUMNS = {"cost": "cost_share", "tau": "kendall_tau"}
-"""What a comparison may be of, and its name in a judgement."""
-UNUSABLE = "unusable"
-"""Of picks by an estimate for which the log holds too little."""
-_OTHERS = {INDISTINGUISHABLE: "a tie with it", COSTS: "a worse one"}
+
+
+class Share(TypedDict):
+    """A proportion of catalogues, its Wilson interval, and how many they are."""
+
+    share: float
+    low: float
+    high: float
+    count: int
+
+
+class Mean(TypedDict):
+    """A mean over catalogues and its interval, and how many have a value; None where there is none."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+class Judged(TypedDict):
+    """A row of a study's judgements: its cell and catalogue, and what a ``Judgement`` holds."""
+
+    study: str
+    levels: Levels
+    catalogue: int
+    protocol: str
+    metric: str
+    title: str
+    target: str
+    outcome: str
+    kendall_tau: float | None
+    pick: str
+    tied_with: list[str]
+    best: str
+    best_truth: float
+    cost_share: float | None
+    pick_by_upper_bound: str
+    tau_by_upper_bound: float | None
+    unusable: list[str]
+    severity: float
+    abstains: bool
+    larger: bool
+
+
+class Row(TypedDict):
+    """A row of a study's summary; see :meth:`Study.summary`."""
+
+    study: str
+    protocol: str
+    metric: str
+    target: str
+    title: str
+    catalogues: int
+    best: Share
+    indistinguishable: Share
+    costs: Share
+    unusable: Share
+    decides: Share
+    right_if_decided: Share | None
+    cost_decided: Mean
+    cost_share: Mean
+    kendall_tau: Mean
+    best_by_upper_bound: Share
+    tau_by_upper_bound: Mean
+    picks: dict[str, int]
+    levels: Levels
+    users_per_arm: int | None
+    one_target: bool
+
+
+class Always(TypedDict):
+    """The agent that loses least if it is always picked, of a cell and target."""
+
+    study: str
+    levels: Levels
+    target: str
+    agent: str
+    cost: Mean
 
 
 @dataclass(frozen=True)
@@ -46,9 +121,9 @@ class Study:
         seconds: by task, wall time of the whole and of each record, of the tasks that were run now.
     """
 
-    settings: dict[str, Any]
-    results: list[dict[str, Any]]
-    seconds: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any]
+    results: Sequence[Result]
+    seconds: Mapping[str, Took] = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: str | Path) -> Study:
@@ -72,7 +147,7 @@ class Study:
         """Names of the factors."""
         return list(dict.fromkeys(name for r in self.results for name in r["levels"]))
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[Mapping[str, Any]]:
         """Every record with its cell, catalogue and seed; JSON types."""
         return [
             {"study": r["cell"], "catalogue": r["catalogue"], "seed": r["seed"], **record}
@@ -94,23 +169,25 @@ class Study:
         frame = pd.DataFrame(rows, columns=list(dict.fromkeys(columns)))
         return frame.astype(TIDY_TYPES)
 
-    def _rows_of(self, result: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _rows_of(self, result: Result) -> list[Mapping[str, Any]]:
         about = {**_cell_columns(result), "catalogue": result["catalogue"], "seed": result["seed"]}
-        took = self.seconds.get(f"{result['cell']}-{result['catalogue']:03d}", {}).get("records", ())
+        times = self.seconds.get(f"{result['cell']}-{result['catalogue']:03d}")
+        took = [] if times is None else times["records"]
         rows = tidy_rows(result["records"], result["judgements"])
         return [
             {**about, **row, "seconds": took[place] if place < len(took) else None} for place, row in enumerate(rows)
         ]
 
-    def judgements(self) -> list[dict[str, Any]]:
+    def judgements(self) -> list[Judged]:
         """Every judgement with its cell, levels and catalogue."""
-        return [
+        rows = [
             {"study": r["cell"], "levels": r["levels"], "catalogue": r["catalogue"], **judgement}
             for r in self.results
             for judgement in r["judgements"]
         ]
+        return cast("list[Judged]", rows)
 
-    def summary(self, level: float = 0.95) -> list[dict[str, Any]]:
+    def summary(self, level: float = 0.95) -> list[Row]:
         """How every ranking did over catalogues: one row per cell, protocol and metric.
 
         A pick is ``best``, ``indistinguishable`` from it (a tie: the loss is within what the simulator itself knows of
@@ -122,28 +199,20 @@ class Study:
             level: of the intervals over catalogues: Wilson's of shares; those of means stay within what is possible.
                 There is none below :data:`LEAST` catalogues.
         """
-        groups: dict[tuple[str, str, str, str], list[dict[str, Any]]] = {}
-        users = {row["study"]: row["details"].get("users") for row in self.rows() if row["protocol"] == AB_TEST}
+        groups: dict[tuple[str, str, str, str], list[Judged]] = {}
         for j in self.judgements():
             groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
-        targets: dict[str, set[str]] = {}
-        for name, _, _, target in groups:
-            targets.setdefault(name, set()).add(target)
-        rows = []
-        for key, own in groups.items():
-            row = _summarised(key, own, level)
-            row["levels"] = own[0]["levels"]
-            row["users_per_arm"] = users.get(key[0]) if key[1] == AB_TEST else None
-            row["one_target"] = len(targets[key[0]]) == 1
-            rows.append(row)
-        return rows
+        users = {row["study"]: row["details"].get("users") for row in self.rows() if row["protocol"] == AB_TEST}
+        targets = {(study, target) for study, _, _, target in groups}
+        n_targets = collections.Counter(study for study, _ in targets)
+        return [_summarised(own, level, users, n_targets[study] == 1) for (study, *_), own in groups.items()]
 
-    def always(self, level: float = 0.95) -> list[dict[str, Any]]:
+    def always(self, level: float = 0.95) -> list[Always]:
         """The agent that loses least if it is always picked, in hindsight: one row per cell and target."""
         frame = self.frame()
         frame = frame[frame["cost"].notna()]
         by = [*self.factors, "world"]
-        rows = []
+        rows: list[Always] = []
         for j in {(j["study"], j["target"]): j for j in self.judgements()}.values():
             own = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
             for name in by:
@@ -173,19 +242,18 @@ class Study:
 
         names = self._grouping(by)
         cells = {r["cell"]: _cell_columns(r) for r in self.results}
-        groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+        groups: dict[tuple[Any, ...], list[Judged]] = {}
         for j in self._of(protocol):
             if j["cost_share"] is not None:
                 groups.setdefault(tuple(cells[j["study"]][name] for name in names), []).append(j)
         rows = []
         for levels, own in groups.items():
             for severity in sorted({j["severity"] for j in own}):
-                costs = [j["cost_share"] for j in own if j["severity"] <= severity]
-                decides, cost = len(costs) / len(own), sum(costs) / len(costs)
-                rows.append((*levels, severity, decides, cost))
+                costs = [j["cost_share"] or 0.0 for j in own if j["severity"] <= severity]
+                rows.append((*levels, severity, len(costs) / len(own), sum(costs) / len(costs)))
         return pd.DataFrame(rows, columns=[*names, "severity", "decides", "cost"])
 
-    def _of(self, protocol: str) -> list[dict[str, Any]]:
+    def _of(self, protocol: str) -> list[Judged]:
         """Judgements of a protocol by its name, metric or title; of several metrics those of the first."""
         judged = self.judgements()
         own = [j for j in judged if is_named(j, [protocol])]
@@ -197,18 +265,18 @@ class Study:
 
     def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
         """Names of factors, or of ``world`` and ``preset``, as a list."""
-        names = [] if by is None else [by] if isinstance(by, str) else list(by)
+        names = [by] if isinstance(by, str) else list(by or ())
         known = [*self.factors, "world", "preset"]
         for name in names:
             if name not in known:
                 raise UserError(f"the study has no factor {name!r}; {nearest(name, known)}")
         return names
 
-    def _outcomes(self, judgements: Sequence[Mapping[str, Any]], of: str) -> pd.DataFrame:
+    def _outcomes(self, judgements: Sequence[Judged], of: str) -> pd.DataFrame:
         """One row per judgement: the columns of its cell, ``catalogue``, ``title`` and ``value``, its cost or tau."""
         import pandas as pd
 
-        if of not in OUTCOME_COLUMNS:
+        if of not in BOUNDS:
             raise UserError(f"of must be cost or tau, got {of!r}")
         cells = {r["cell"]: {"setup": r.get("setup", ""), **_cell_columns(r)} for r in self.results}
         one_target = len({j["target"] for j in judgements}) == 1
@@ -217,7 +285,7 @@ class Study:
                 **cells[j["study"]],
                 "catalogue": j["catalogue"],
                 "title": j["title"] if one_target else f"{j['target']}, {j['title']}",
-                "value": j[OUTCOME_COLUMNS[of]],
+                "value": j["cost_share"] if of == "cost" else j["kendall_tau"],
             }
             for j in judgements
         ]
@@ -347,7 +415,7 @@ class Study:
                 "decides": f"{decided} of {n}",
                 "right where it decides": "--" if right is None else f"{right['count']} of {decided}",
                 "loss there (%)": _loss(row["cost_decided"]),
-                "right if it always decides": f"{row[BEST]['count'] + row[INDISTINGUISHABLE]['count']} of {n}",
+                "right if it always decides": f"{row['best']['count'] + row['indistinguishable']['count']} of {n}",
                 "loss then (%)": _loss(row["cost_share"]),
             }
             rows.append(cells)
@@ -381,7 +449,7 @@ class Study:
         return [_sentence(row) for row in self.summary()]
 
 
-def _cell_columns(result: Mapping[str, Any]) -> dict[str, Any]:
+def _cell_columns(result: Result) -> Levels:
     """Columns that say which cell a result is of: its world, its preset and the level of every factor."""
     config = result["run_config"]
     return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
@@ -422,64 +490,85 @@ def _grouped(pairs: pd.DataFrame, by: list[str], bound: float, level: float) -> 
     return paired_table(pairs.assign(cells="all"), ["cells"], bound, level)
 
 
-def _most(judgement: Mapping[str, Any]) -> float | None:
+def _most(judgement: Judged) -> float | None:
     """The largest cost possible: all of the best value, where values are gains."""
     return 1.0 if judgement.get("larger", True) and judgement["best_truth"] > 0 else None
 
 
-def _summarised(key: tuple[str, ...], own: list[dict[str, Any]], level: float) -> dict[str, Any]:
-    shares = {outcome: share([j["outcome"] == outcome for j in own], level) for outcome in OUTCOMES}
-    decided = [j for j in own if not j["abstains"]]
-    most = _most(own[0])
+def _summarised(own: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
+    """Sum up the judgements of one ranking.
+
+    Args:
+        own: at least one.
+        level: of the intervals.
+        users: of an A/B test's arm, by cell.
+        one_target: whether its cell has no other target.
+    """
+    first, decided, most = own[0], [j for j in own if not j["abstains"]], _most(own[0])
+
+    def outcomes(outcome: str) -> Share:
+        return share([j["outcome"] == outcome for j in own], level)
+
+    def costs(of: Sequence[Judged]) -> Mean:
+        return mean([j["cost_share"] for j in of], level, least=0.0, largest=most)
+
     return {
-        **dict(zip(("study", "protocol", "metric", "target"), key, strict=True)),
-        "title": own[0]["title"],
+        "study": first["study"],
+        "protocol": first["protocol"],
+        "metric": first["metric"],
+        "target": first["target"],
+        "title": first["title"],
         "catalogues": len(own),
-        **shares,
-        UNUSABLE: share([j["pick"] in j["unusable"] for j in own], level),
+        "best": outcomes(BEST),
+        "indistinguishable": outcomes(INDISTINGUISHABLE),
+        "costs": outcomes(COSTS),
+        "unusable": share([j["pick"] in j["unusable"] for j in own], level),
         "decides": share([not j["abstains"] for j in own], level),
         "right_if_decided": share([j["outcome"] != COSTS for j in decided], level) if decided else None,
-        "cost_decided": mean([j["cost_share"] for j in decided], level, least=0.0, largest=most),
-        "cost_share": mean([j["cost_share"] for j in own], level, least=0.0, largest=most),
+        "cost_decided": costs(decided),
+        "cost_share": costs(own),
         "kendall_tau": mean([j["kendall_tau"] for j in own], level, least=-1.0, largest=1.0),
         "best_by_upper_bound": share([j["pick_by_upper_bound"] == j["best"] for j in own], level),
         "tau_by_upper_bound": mean([j["tau_by_upper_bound"] for j in own], level, least=-1.0, largest=1.0),
-        "picks": {pick: sum(j["pick"] == pick for j in own) for pick in sorted({j["pick"] for j in own})},
+        "picks": dict(sorted(collections.Counter(j["pick"] for j in own).items())),
+        "levels": first["levels"],
+        "users_per_arm": users.get(first["study"]) if first["protocol"] == AB_TEST else None,
+        "one_target": one_target,
     }
 
 
-def _sentence(row: dict[str, Any]) -> str:
-    n = row["catalogues"]
-    more = [f"{words} in {row[outcome]['count']}" for outcome, words in _OTHERS.items() if row[outcome]["count"]]
-    cost = row["cost_share"]
-    price = "" if cost["mean"] is None else f" On average its picks cost {percent(cost)} of the {row['target']}."
-    abstains = n - row["decides"]["count"]
-    doubts = f" In {abstains} of {n} it should abstain: too little data." if abstains else ""
-    title = sized(row)
-    named = title if row["one_target"] else f"{row['target']}, {title}"
-    hits = f"picks the best agent in {row[BEST]['count']} of {n} catalogues"
+def _sentence(row: Row) -> str:
+    n, title = row["catalogues"], sized(row)
+    others = {"a tie with it": row["indistinguishable"], "a worse one": row["costs"]}
+    hits = [f"picks the best agent in {row['best']['count']} of {n} catalogues"]
+    hits += [f"{words} in {found['count']}" for words, found in others.items() if found["count"]]
+    said = f"{title if row['one_target'] else row['target'] + ', ' + title} {', '.join(hits)}."
+    cost, abstains = row["cost_share"], n - row["decides"]["count"]
+    if cost["mean"] is not None:
+        said += f" On average its picks cost {percent(cost)} of the {row['target']}."
+    if abstains:
+        said += f" In {abstains} of {n} it should abstain: too little data."
     levels = ", ".join(f"{name} {value}" for name, value in row["levels"].items())
-    begins = f"{levels}: " if levels else ""
-    return f"{begins}{named[0].upper()}{named[1:]} {', '.join([hits, *more])}.{price}{doubts}"
+    return f"{levels}: {said[0].upper()}{said[1:]}" if levels else said[0].upper() + said[1:]
 
 
-def sized(row: Mapping[str, Any]) -> str:
+def sized(row: Row) -> str:
     """The title of a row of the summary; an A/B test's with its size."""
     users = row["users_per_arm"]
-    return str(row["title"]) if users is None else f"{row['title']} ({users:,} users per arm)"
+    return row["title"] if users is None else f"{row['title']} ({users:,} users per arm)"
 
 
-def percent(row: Mapping[str, Any]) -> str:
+def percent(found: Mean) -> str:
     """A mean share with its interval, in per cent."""
-    value, *ends = (two_digits(row[name]) for name in ("mean", "low", "high") if row[name] is not None)
+    value, *ends = (two_digits(number) for number in (found["mean"], found["low"], found["high"]) if number is not None)
     return f"{value}% [{', '.join(ends)}]" if ends else f"{value}%"
 
 
-def _loss(row: Mapping[str, Any]) -> str:
-    return "--" if row["mean"] is None else percent(row).replace("%", "")
+def _loss(found: Mean) -> str:
+    return "--" if found["mean"] is None else percent(found).replace("%", "")
 
 
-def share(hits: Sequence[bool], level: float = 0.95) -> dict[str, Any]:
+def share(hits: Sequence[bool], level: float = 0.95) -> Share:
     """A proportion and its Wilson interval."""
     from scipy.special import ndtri
 
@@ -497,7 +586,7 @@ def mean(
     *,
     least: float | None = None,
     largest: float | None = None,
-) -> dict[str, Any]:
+) -> Mean:
     """A mean over catalogues and its interval; values that are None are left out, and counted.
 
     Args:

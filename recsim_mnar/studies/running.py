@@ -19,7 +19,7 @@ from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.simulation.executor import check_executor
 from recsim_mnar.simulation.own_code import of_own_code, origin_named
 from recsim_mnar.simulation.pools import processes
-from recsim_mnar.studies.design import Design, Task, design_of_table
+from recsim_mnar.studies.design import Design, Result, Task, Took, design_of_table
 from recsim_mnar.studies.result import Study
 
 __all__ = ["TASKS", "processes", "run_study"]
@@ -70,7 +70,7 @@ def run_study(
 
 def _run(
     tasks: list[Task],
-    manifest: dict[str, Any],
+    manifest: Mapping[str, Any],
     into: RunFolder | None,
     executor: Executor | None,
     report: Report,
@@ -81,7 +81,7 @@ def _run(
     missing = [t for t in tasks if t.label not in kept]
     if len(missing) < len(tasks):
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
-    seconds: dict[str, Any] = {} if into is None else _earlier_seconds(into)
+    seconds = {} if into is None else _earlier_seconds(into)
     numeric = _numeric_factors(tasks)
     advance = counted(len(missing), "comparisons")
     for done, (task, (result, took, raw)) in enumerate(_finished(missing, executor, save_raw), start=1):
@@ -100,7 +100,7 @@ def _run(
     return Study(manifest, [kept[t.label] for t in tasks], seconds)
 
 
-def _with_cell(table: Any, result: Mapping[str, Any], numeric: Collection[str]) -> Any:
+def _with_cell(table: Any, result: Result, numeric: Collection[str]) -> Any:
     """Raw results with the columns that the study's table has before its own: levels, catalogue, seed.
 
     Args:
@@ -155,7 +155,7 @@ def write_parquet(table: Any, path: Path) -> None:
         pq.write_table(table, temporary)
 
 
-def _earlier_seconds(into: RunFolder) -> dict[str, Any]:
+def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
     """What earlier tasks took, as ``timings.json`` says, which bears no receipt."""
     path = into.path / TIMINGS
     if not path.is_file():
@@ -167,11 +167,11 @@ def _earlier_seconds(into: RunFolder) -> dict[str, Any]:
     return tasks if isinstance(tasks, dict) else {}
 
 
-def _kept(into: RunFolder, task: Task, save_raw: bool) -> dict[str, Any] | None:
+def _kept(into: RunFolder, task: Task, save_raw: bool) -> Result | None:
     """The result of a task that an earlier run has left; None where there is none, or none that is whole."""
     if into.whole(_name(task)) is None or (save_raw and into.whole(_raw_name(task)) is None):
         return None
-    result: dict[str, Any] = json.loads((into.path / _name(task)).read_text())
+    result: Result = json.loads((into.path / _name(task)).read_text())
     same = (result["cell"], result["catalogue"], result["seed"]) == (task.cell.label, task.catalogue, task.seed)
     return result if same else None
 
@@ -217,7 +217,7 @@ def _raw_name(task: Task) -> str:
     return f"{RAW}/{task.label}.parquet"
 
 
-def _begin(into: RunFolder, manifest: dict[str, Any]) -> None:
+def _begin(into: RunFolder, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of a study, or find that the folder holds a part of this one."""
     wanted = {**manifest, "code": origin_named(manifest["cells"])}
     made = digest_of({name: manifest[name] for name in ("first_seed", "seed")})

@@ -11,7 +11,7 @@ import numpy as np
 from _study import exact_limits, save_picture, table
 
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, listed
-from recsim_mnar.studies.result import UNUSABLE, mean, percent, share
+from recsim_mnar.studies.result import mean, percent, share
 
 SHOWN = (
     "leave-one-out (HR@5)",
@@ -30,7 +30,7 @@ def summary(arm: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     for title, own in arm["rankings"].items():
         found[title] = {each: share([one == each for one in own["outcome"]]) for each in OUTCOMES}
         found[title]["right"] = share([one in (BEST, INDISTINGUISHABLE) for one in own["outcome"]])
-        found[title][UNUSABLE] = share(own["unusable"])
+        found[title]["unusable"] = share(own["unusable"])
         found[title]["barred"] = share(own["barred"])
         found[title]["cost"] = mean(own["cost"], least=0.0)
         found[title]["picks"] = {pick: own["pick"].count(pick) for pick in sorted(set(own["pick"]))}
@@ -70,7 +70,7 @@ def rows_of(arm: Mapping[str, Any], *, brief: bool = False) -> list[str]:
         if brief and title not in SHOWN:
             continue
         counts = [own[each]["count"] for each in OUTCOMES if each != BEST]
-        rows.append([title, of(own[BEST], n), *counts, percent(own["cost"]), own[UNUSABLE]["count"]])
+        rows.append([title, of(own[BEST], n), *counts, percent(own["cost"]), own["unusable"]["count"]])
         rows[-1].append(own["barred"]["count"])
         if not brief:
             picks = sorted(own["picks"].items(), key=lambda one: -one[1])

@@ -31,6 +31,9 @@ from recsim_mnar.simulation.items import simulate
 CANDIDATES = ("all", "unseen", "auto")
 ONE_VIEW = ("omit", "miss")
 FIT_ON = ("rest", "train")
+KS: tuple[int, ...] = (1, 10)
+OF_ONE: tuple[str, ...] = ("hr", "mrr")
+"""Ranks and metrics that are reported, unless others are asked for."""
 METRICS = ("hr", "mrr", "ndcg")
 """Of lists, at any k; at 1 they are all the hit rate. Recall@k of one held-out item is HR@k."""
 
@@ -44,8 +47,8 @@ def leave_one_out(
     n_items: int,
     folds: int = 10,
     seed: int = 0,
-    ks: Sequence[int] = (1, 10),
-    metrics: Sequence[str] = ("hr", "mrr"),
+    ks: Sequence[int] = KS,
+    metrics: Sequence[str] = OF_ONE,
     level: float = 0.95,
     world: str = "sessions",
     candidates: str = "all",
@@ -104,12 +107,21 @@ def leave_one_out(
         raise UserError(f"leave-one-out: {'metrics' if ks else 'ks'} is empty. Name at least one")
     level_of(level, "leave-one-out: level")
     _check_choices(one_view=one_view)
-    case: dict[str, Any] = {"n_items": n_items, "seed": seed, "candidates": candidates, "train": train, "ties": ties}
-    found = fold_ranks(log, learners, folds=folds, executor=executor, **case)
-    details = dict(found.details)
+    found = fold_ranks(
+        log,
+        learners,
+        n_items=n_items,
+        folds=folds,
+        seed=seed,
+        candidates=candidates,
+        train=train,
+        ties=ties,
+        executor=executor,
+    )
+    details, missed = found.details, np.zeros(0)
     if one_view == "miss":
-        details |= {"users_left_out": 0, "users_missed": details["users_left_out"]}
-    missed = np.zeros(details.get("users_missed", 0))
+        missed = np.zeros(details["users_left_out"])
+        details = {**details, "users_left_out": 0, "users_missed": len(missed)}
     records = []
     for name, seconds in found.seconds.items():
         for metric in (f"{what}@{k}" for k in ks for what in metrics):
@@ -134,10 +146,10 @@ class HeldOutRanks:
 
     ranks: dict[str, Ints]
     seconds: dict[str, float]
-    details: dict[str, Any]
+    details: Mapping[str, Any]
     users: Ints
 
-    def raw(self, name: str, metric: str) -> dict[str, Any]:
+    def raw(self, name: str, metric: str) -> Mapping[str, NDArray[Any]]:
         """User, gain, rank and weight of each held-out view; users count equally."""
         ranks = self.ranks[name]
         flat = ranks.ravel()
@@ -196,10 +208,10 @@ class _Case:
         _check_train(log, train)
         return _Case(log, made, n_items, seed, train, ties, *held)
 
-    def details(self) -> dict[str, Any]:
+    def details(self) -> dict[str, object]:
         """JSON types."""
         left_out = len(self.views.users) - len(self.eligible)
-        found: dict[str, Any] = {"candidates": "unseen" if self.unseen else "all", "users_left_out": left_out}
+        found: dict[str, object] = {"candidates": "unseen" if self.unseen else "all", "users_left_out": left_out}
         found |= {"fit_on": "train"} if self.train is not None else {}
         return found | ({"ties": self.ties} if self.ties != "drawn" else {})
 
@@ -307,8 +319,9 @@ def _fold(case: _Case, agents: Mapping[str, Learner | Policy], fold: int) -> tup
                 policy, own_rows = agent.fresh(), False  # folds side by side keep a state each
             else:
                 policy, own_rows = fitted(agent, rest, n_items=case.n_items, seed=derive_seed(seed, "fit")), True
-            how: dict[str, Any] = {"ties": case.ties, "own_rows": own_rows}
-            above, n_tied = ranks_of(name, policy, views, eligible, held, case.unseen, **how)
+            above, n_tied = ranks_of(
+                name, policy, views, eligible, held, case.unseen, ties=case.ties, own_rows=own_rows
+            )
             ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
             seconds.append(time.perf_counter() - began)
     return ranks, seconds
@@ -369,7 +382,9 @@ class LeaveOneOut(Protocol):
         study.report(f"{_titled('leave-one-out', self._options())}, {folds} folds")
         k = self.k or study.world.slate_size
         self.metrics = _of_lists(k)
-        of_lists: dict[str, Any] = {"ks": (k,), "metrics": [metric.partition("@")[0] for metric in self.metrics]}
+        ks, metrics = KS, OF_ONE
+        if self.k or k > 1:
+            ks, metrics = (k,), tuple(metric.partition("@")[0] for metric in self.metrics)
         return leave_one_out(
             self._log(study),
             study.learners,
@@ -384,7 +399,8 @@ class LeaveOneOut(Protocol):
             ties=self.ties,
             executor=study.executor,
             keep_raw=functools.partial(_keep_as, self.name, study),
-            **(of_lists if self.k or k > 1 else {}),
+            ks=ks,
+            metrics=metrics,
         )
 
     def _log(self, study: Trial) -> Log:
