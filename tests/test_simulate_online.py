@@ -323,7 +323,7 @@ def test_learning_goes_on_with_the_object_of_a_run(world):
         ({"policy": Greedy(P + 1)}, "knows 11 items, the world has 10"),
         ({"policy": Greedy}, "is the class Greedy"),
         ({"world": make_world("purchases", "quick")}, "simulate_online asks for one item at a time"),
-        ({"world": make_world("campaigns", "quick")}, "cannot be simulated apart"),
+        ({"world": make_world("campaigns", "quick")}, "the campaigns world is a whole platform"),
     ],
 )
 def test_wrong_arguments_are_said_in_one_line(world, arguments, words):
