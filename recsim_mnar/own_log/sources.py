@@ -109,7 +109,7 @@ def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
     step = steps_within(user)
     of_slates = {name: values[order] for name, values in rows.of_slates.items()}
     began = step - np.maximum(of_slates.get("position", 0), 0)  # a slate's rows have one time
-    columns = {
+    columns: dict[str, NDArray[Any]] = {
         "user": user,
         "step": step,
         "time": began.astype(np.float64) if rows.time is None else rows.time[order],
