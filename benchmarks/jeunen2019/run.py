@@ -9,6 +9,7 @@ from analysis import analyse
 from tables import HERE, keep, parser_of, resumed, settings
 
 from recsim_mnar.studies.design import design_of
+from recsim_mnar.studies.paired import LEAST
 
 
 def main() -> None:
@@ -17,8 +18,8 @@ def main() -> None:
     parser.add_argument("--study", type=Path, default=None, help="records; runs/jeunen2019-study unless named")
     parser.add_argument("--out", type=Path, default=None, help="results; next to this file, or in --study")
     options = parser.parse_args()
-    if options.catalogues is not None and options.catalogues < 2:
-        parser.error("--catalogues must be 2 at least: the ranges are over catalogues")
+    if options.catalogues is not None and options.catalogues < LEAST:
+        parser.error(f"--catalogues must be {LEAST} at least: intervals are over catalogues")
     read = settings()
     catalogues = options.catalogues or read["catalogues"]
     design = replace(design_of(HERE / "settings.toml"), catalogues=catalogues)

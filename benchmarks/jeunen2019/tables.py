@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
 import _study
+from _study import interval
 from _study import once as once
 from _study import parser_of as parser_of
 from _study import resumed as resumed
@@ -553,10 +554,6 @@ def table(heads: list[str], rows: list[list[str]]) -> list[str]:
 
 def proportion(row: dict[str, float]) -> str:
     return f"{row['share']:.0%} [{row['low']:.0%}, {row['high']:.0%}]"
-
-
-def interval(row: dict[str, float], form: str) -> str:
-    return f"{row['mean']:{form}} [{row['low']:{form}}, {row['high']:{form}}]"
 
 
 def six(values: list[float]) -> str:

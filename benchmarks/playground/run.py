@@ -9,7 +9,7 @@ from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import parser_of, resumed, settings_of, table, write_results
+from _study import interval, parser_of, resumed, settings_of, table, write_results
 
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE
 from recsim_mnar.studies import Design, Study
@@ -96,8 +96,8 @@ def lines_of(results: dict[str, Any]) -> list[str]:
 
 
 def _cell(own: dict[str, Any]) -> str:
-    mean, low, high = own["cost"]
-    return f"{own['best']} + {own['tied']}; {mean:.1%} [{low:.1%}, {high:.1%}]"
+    cost = dict(zip(("mean", "low", "high"), own["cost"], strict=True))
+    return f"{own['best']} + {own['tied']}; {interval(cost, '.1%')}"
 
 
 def main() -> None:

@@ -197,3 +197,9 @@ def student(values: Any, level: float = 0.95) -> tuple[Any, Any, Any]:
         return mean, mean - math.inf, mean + math.inf
     half = stdtrit(n - 1, (1.0 + level) / 2.0) * values.std(axis=0, ddof=1) / np.sqrt(n)
     return mean, mean - half, mean + half
+
+
+def interval(row: Mapping[str, Any], form: str) -> str:
+    """A mean and its interval, in words; too few catalogues have none."""
+    mean = f"{row['mean']:{form}}"
+    return mean if row["low"] is None else f"{mean} [{row['low']:{form}}, {row['high']:{form}}]"

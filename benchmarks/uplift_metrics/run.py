@@ -11,7 +11,7 @@ import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "shared"))
 
-from _study import columns_of, into_marks, parser_of, resumed, table, write_results
+from _study import columns_of, interval, into_marks, parser_of, resumed, table, write_results
 
 from recsim_mnar.studies import Study
 from recsim_mnar.studies.design import design_of
@@ -43,14 +43,6 @@ def runs_of(study: Study) -> dict[str, list[dict[str, Any]]]:
         run = {"judgements": judged, "values": values, "agents": [name for name in values if name not in references]}
         found.setdefault(result["run_config"]["preset"], []).append(run)
     return found
-
-
-def interval(values: list[float], least: float, largest: float | None = None) -> str:
-    """Mean and its interval over catalogues, within what is possible; few catalogues have none."""
-    found = mean(values, LEVEL, least=least, largest=largest)
-    if found["low"] is None:
-        return f"{found['mean']:.2f}"
-    return f"{found['mean']:.2f} [{found['low']:.2f}, {found['high']:.2f}]"
 
 
 def tables(found: dict[str, list[dict]]) -> str:
@@ -94,7 +86,8 @@ def choice(preset: str, own: list[dict[str, Any]]) -> list[str]:
     picks = [j["pick"] for j in own]
     counts = ", ".join(f"{p} {picks.count(p)}" for p in sorted(set(picks), key=lambda p: (-picks.count(p), p)))
     right = sum(j["pick"] == j["best"] for j in own)
-    cost, tau = interval([j["cost"] for j in own], 0.0), interval([j["tau"] for j in own], -1.0, 1.0)
+    cost = interval(mean([j["cost"] for j in own], LEVEL, least=0.0), ".2f")
+    tau = interval(mean([j["tau"] for j in own], LEVEL, least=-1.0, largest=1.0), ".2f")
     return [preset, own[0]["metric"], f"{right} of {len(own)}", cost, tau, counts]
 
 
