@@ -175,7 +175,6 @@ def _lives(world: DecisionWorld, policy: Policy, seed: int, users: Ints) -> Floa
         choices.observe(which, starts, items)
         which = which[comes]
         if len(which) == 0:
-            choices.leave(users)
             return record.sums
         shown, expected = choices.rewards(which)
         clicked = lanes.uniform[which] < shown
@@ -193,9 +192,6 @@ class _Choices:
 
     def arrive(self, users: Ints) -> None:
         self._policy.reset(users)
-
-    def leave(self, users: Ints) -> None:
-        """None of them is asked for again."""
 
     def observe(self, which: Ints, starts: Ints, items: NDArray[np.int32]) -> None:
         if len(items):

@@ -73,8 +73,8 @@ class Cell:
     @property
     def text(self) -> str:
         """The value with its signs."""
-        marks = [PICKED] * self.picked, [UNUSABLE] * self.unusable
-        return " ".join([*marks[0], "".join([self.value, *marks[1]])])
+        text = f"{self.value}{UNUSABLE}" if self.unusable else self.value
+        return f"{PICKED} {text}" if self.picked else text
 
     @property
     def half_width(self) -> str:
@@ -167,7 +167,7 @@ class Scoreboard:
             groups.setdefault((choice.picks, choice.result), []).append(choice)
         parts = []
         for (picks, result), choices in groups.items():
-            verb = "picks" if len(choices) == 1 and not choices[0].several else "pick"
+            verb = choices[0].verb if len(choices) == 1 else "pick"
             parts.append(f"{listed([choice.label for choice in choices])} {verb} {picks}, {_relative(result)}")
         text = "; ".join(parts)
         return f"{text[0].upper()}{text[1:]}." if text else ""

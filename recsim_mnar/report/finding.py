@@ -66,7 +66,7 @@ def rounded(n: float) -> int:
 
 
 _ANSWERS: Mapping[str, tuple[str, str]] = {
-    "better": ("{who} should beat {other}: try it in an A/B test.", "good"),
+    "better": ("{who} should beat {other}: {then}.", "good"),
     "looks_better": ("{who} looks better than {other}. Do not switch on this alone.", "tie"),
     "worse": ("{who} is worse than {other}: keep {other}.", "bad"),
     "looks_worse": ("{who} looks worse than {other}: keep {other} for now.", "tie"),
@@ -87,6 +87,7 @@ _OF_RANDOM: Mapping[str, str] = {
 """Decisions where the records were drawn at random, in place of those above."""
 TODAY, RANDOM = "today's recommender", "the random traffic"
 """What a page calls the policy that made the records."""
+_TRY = "try it in an A/B test"
 _ELSEWHERE = "try it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
 
@@ -127,14 +128,13 @@ def of_estimates(
     if sentence.sure == "caution" and kind == "good":
         kind = "tie"
     who = f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}"
-    decision = words.format(who=who, other=other)
-    action = sentence.action
+    action, then = sentence.action, _TRY
     if "A/B" in action:
         action += _size_of_test(plans)
     worse = () if sentence.segments is None else sentence.segments["worse"]
     if worse and sentence.answer == "better":
-        names = listed(worse, MOST_NAMES)
-        decision, kind = decision.replace("try it in an A/B test", _ELSEWHERE.format(names)), "tie"
+        then, kind = _ELSEWHERE.format(listed(worse, MOST_NAMES)), "tie"
+    decision = words.format(who=who, other=other, then=then)
     if tolerance is not None and sentence.sure == "trust":
         gap = "gain" if sentence.answer == "better" else "difference"
         return Finding(decision, lift, f"Next: {action}.", kind, by_segment, _asks(who, other, gap, tolerance, least))

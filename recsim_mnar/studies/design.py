@@ -365,7 +365,8 @@ def _fields(kind: type[Any]) -> list[str]:
 
 def _known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
     """A table whose keys are attributes of a class; a UserError names one that is not."""
+    known = _fields(kind)
     for name in table_by_name(table, what):
-        if name not in _fields(kind):
-            raise UserError(f"{what}: unknown key {name!r}; {nearest(name, _fields(kind))}")
+        if name not in known:
+            raise UserError(f"{what}: unknown key {name!r}; {nearest(name, known)}")
     return dict(table)
