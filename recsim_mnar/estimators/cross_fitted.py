@@ -14,7 +14,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.facts import PRECISION, Facts
 from recsim_mnar.estimators.from_columns import difference, estimate_value
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict
-from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
@@ -145,41 +144,6 @@ def cross_fitted_rewards(
             q_logged[rows] = q[np.arange(rows.size), actions[rows]]
             q_target[rows] = np.sum(pi * q, axis=1)
     return q_logged, q_target
-
-
-def cross_fitted_positions(
-    action: Any, position: Any, reward: Any, user: Any, target_conditional: Any, *, folds: int = 5, prior: float = 10.0
-) -> tuple[Floats, Floats]:
-    """A reward model by item and position for cascade_dr, fitted on the users of the other folds.
-
-    The model is the mean reward of an item at a position, drawn to the position's mean by ``prior`` rows.
-
-    Args:
-        action: (n,) numbers of the items shown, from 0.
-        position: (n,) from 0 at the top.
-        reward: (n,).
-        user: (n,) ids.
-        target_conditional: (n, n_items) the target's probability of each item at the row's position, given the items
-            above in the log.
-        folds: number of folds of users.
-        prior: rows that each mean is drawn by.
-
-    Returns:
-        q_logged and q_target, (n,) each.
-    """
-    r, law = column(reward, "reward"), np.asarray(target_conditional, np.float64)
-    items, places = np.asarray(action, np.int64), np.asarray(position, np.int64)
-    clusters = Clusters.of(user, r.size, "user")
-    assert clusters is not None
-    folds = whole_number(folds, "folds", least=2)
-    fold, m, k = clusters.dense()[0] % folds, law.shape[1], int(places.max()) + 1
-    cell = (fold * k + places) * m + items
-    sums, counts = (np.bincount(cell, x, folds * k * m).reshape(folds, k, m) for x in (r, np.ones(r.size)))
-    sums, counts = sums.sum(0) - sums, counts.sum(0) - counts
-    usual = sums.sum(2, keepdims=True) / np.maximum(counts.sum(2, keepdims=True), 1.0)
-    model = (sums + prior * usual) / (counts + prior)
-    of_row = model[fold, places]
-    return of_row[np.arange(r.size), items], np.einsum("ij,ij->i", of_row, law)
 
 
 def _folds(clusters: Clusters | None, n: int, folds: int) -> tuple[NDArray[np.int64], int]:

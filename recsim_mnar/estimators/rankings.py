@@ -132,8 +132,8 @@ def estimate_ranking_value(
         propensity_min: no slate that the target can show has a smaller probability in the log; or by kind:
             ``{"marginal": P}`` is of an item at its position, as ``--propensity-min`` of the command line is.
         called: what the target's columns are called where ``target`` is arrays; advice names them.
-        **given: arguments of estimators. q_logged and q_target (cascade_dr): (n,) a reward model, fitted on other users
-            (:func:`recsim_mnar.estimators.cross_fitted.cross_fitted_positions`). behaviour (adaptive_ips): (n,) or a
+        **given: arguments of estimators. q_logged and q_target (cascade_dr): (n,) a reward model, fitted on other
+            users. behaviour (adaptive_ips): (n,) or a
             single one of :data:`BEHAVIOURS`. logger, n_items, inclusion, context
             (:func:`recsim_mnar.estimators.ranking_records.pseudo_inverse`).
 

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
+
+from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
+from recsim_mnar.protocols.records import user_mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,11 +77,9 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
     """Interval of a mean of differences, within [-bound, bound]; NaN where nothing differs.
 
     The mean is that of the gains less that of the losses, each with its own interval of numbers that are not negative
-    (:func:`recsim_mnar.estimators.intervals.positive_mean_interval`); the two are combined by the method of variance
+    (:func:`positive_mean_interval`); the two are combined by the method of variance
     estimates recovery (Zou & Donner 2008), which follows the skewness of both. Student's interval covers less.
     """
-    from recsim_mnar.estimators.intervals import positive_mean_interval
-
     largest = float(np.abs(gaps).max())
     if largest == 0.0:
         return math.nan, math.nan
@@ -108,3 +109,45 @@ def holm(p_values: Floats) -> Floats:
     factors = len(order) - np.arange(len(order))
     adjusted[order] = np.minimum(np.maximum.accumulate(factors * p_values[order]), 1.0)
     return adjusted
+
+
+def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
+    """Mean of independent numbers that are not negative (costs over catalogues), and an interval with no negative end.
+
+    The gamma limits of :func:`recsim_mnar.estimators.intervals.positive_limits`, with Student's quantile for few
+    values. A sum of Poisson counts of parts of size c has variance c times its mean; one more part of the size that the
+    values have by that rule, variance over mean, is added for the upper end (of size 1 where all are 0), and as much is
+    taken away for the lower. Values that are nearly alike have small parts, and an interval near Student's.
+
+    Args:
+        values: (n,) numbers, none of them negative.
+        level: nominal coverage.
+
+    Returns:
+        value, low, high; the interval is [0, inf) for fewer than two values.
+    """
+    x = np.asarray(values, dtype=np.float64)
+    n = len(x)
+    if n == 0:
+        return math.nan, 0.0, math.inf
+    value = float(x.mean())
+    if n == 1:
+        return value, 0.0, math.inf
+    variance = float(x.var()) / n * small_sample_factor(n, level)
+    step = float(x.var(ddof=1)) / value if value > 0.0 else 1.0
+    return value, *positive_limits(value, Spread(variance, 0.0, step / n, min(step, value) / n), level)
+
+
+def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest: float) -> tuple[float, float, float]:
+    """Mean of independent numbers in [least, largest], and an interval within: :func:`user_mean_interval`, moved.
+
+    Args:
+        values: (n,) numbers; what roundings put outside the range is moved into it.
+        level: nominal coverage.
+        least: the least value possible.
+        largest: the largest.
+    """
+    width = largest - least
+    y = np.clip((np.asarray(values, dtype=np.float64) - least) / width, 0.0, 1.0)
+    value, low, high = user_mean_interval(y, level)
+    return least + width * value, least + width * low, least + width * high

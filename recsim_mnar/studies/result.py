@@ -598,11 +598,8 @@ def mean(
     """
     import numpy as np
 
-    from recsim_mnar.estimators.intervals import (
-        positive_mean_interval,
-        ranged_mean_interval,
-        student_mean_interval,
-    )
+    from recsim_mnar.protocols.records import student_mean_interval
+    from recsim_mnar.studies.paired import positive_mean_interval, ranged_mean_interval
 
     given = list(values)
     x = np.array([v for v in given if v is not None and math.isfinite(v)], float)

@@ -13,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.estimators.cross_fitted import cross_fitted_positions
 from recsim_mnar.estimators.ranking_records import PREMISES, read_log
 from recsim_mnar.estimators.rankings import (
     RANKING_ESTIMATORS,
@@ -551,28 +550,6 @@ def test_an_own_function_gets_the_rows(tmp_path, monkeypatch):
     assert "own_estimator" in codes(found["own_rankings:halved"])
     third = estimate_ranking_value(log, "new", estimators=["own_rankings:halved"], share=0.25)
     assert third["own_rankings:halved"].value == pytest.approx(found["slate_ips"].value / 4.0, rel=1e-12)
-
-
-# ------------------------------------------------------------------------------------------------------- reward models
-
-
-def test_the_reward_model_is_that_of_the_other_folds():
-    log = drawn("position", n_users=20, slates=2)
-    rng = np.random.default_rng(1)
-    law = rng.dirichlet(np.ones(M), len(log["reward"]))
-    logged, mean = cross_fitted_positions(
-        log["action"], log["position"], log["reward"], log["user"], law, folds=3, prior=2.0
-    )
-    for row in range(len(law)):
-        j = log["position"][row]
-        others = [i for i in range(len(law)) if log["user"][i] % 3 != log["user"][row] % 3 and log["position"][i] == j]
-        usual = sum(log["reward"][i] for i in others) / len(others)
-        model = []
-        for item in range(M):
-            of_it = [log["reward"][i] for i in others if log["action"][i] == item]
-            model.append((sum(of_it) + 2.0 * usual) / (len(of_it) + 2.0))
-        assert logged[row] == pytest.approx(model[log["action"][row]], rel=1e-12)
-        assert mean[row] == pytest.approx(float(np.dot(law[row], model)), rel=1e-12)
 
 
 # ----------------------------------------------------------------------------------------------------------- bad input
