@@ -52,7 +52,7 @@ class Fault:
         rows = f"in {self.count:,} rows ({listed})" if self.count > 1 else f"in row {listed}"
         return f"{head} {rows}" + (f": {self.advice}" if self.advice else "")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
@@ -72,9 +72,16 @@ class Faults:
     percents: Counter[str] = field(default_factory=Counter)
 
     def add(
-        self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = "",
+        self,
+        code: str,
+        column: str,
+        bad: NDArray[np.bool_],
+        what: str,
+        *,
+        values: Any = None,
+        advice: str = "",
         numbers: NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Note the rows that are bad, if any; what a block before had too is counted on.
 
         Args:
@@ -94,7 +101,9 @@ class Faults:
         rows = tuple((first + 1 if numbers is None else numbers[first]).tolist())
         for place, known in enumerate(self.found):
             if (known.code, known.column, known.what) == (code, column, what):
-                count, rows, shown = known.count + count, known.rows + rows, known.values + shown
+                count = known.count + count
+                rows = known.rows + rows
+                shown = known.values + shown
                 self.found[place] = replace(known, count=count, rows=rows[:SHOWN], values=shown[:SHOWN])
                 return
         self.found.append(Fault(code, column, what, count, rows, shown, advice))

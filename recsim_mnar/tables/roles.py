@@ -212,7 +212,8 @@ class Columns:
 
     def lines(self) -> list[str]:
         """What was taken, what of it is doubtful, and what was not because several columns could be meant."""
-        user, said = self.names.get("user", ""), []
+        user = self.names.get("user", "")
+        said = []
         if self.how.get("user") == RECOGNISED and plain_name(user) in _PERHAPS_SEVERAL:
             said.append(
                 f"{user} is taken for the user: if one person has several of them, intervals are too narrow; "

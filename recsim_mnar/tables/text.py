@@ -15,8 +15,7 @@ from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.tables.files import is_text, kind_of, refuse_unpacked
-from recsim_mnar.tables.numbering import AgainError
-from recsim_mnar.tables.rows import MISSING_WORDS
+from recsim_mnar.tables.rows import MISSING_WORDS, AgainError
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
@@ -167,7 +166,8 @@ class TextPart:
     """
 
     def __init__(self, path: Path, form: TextForm) -> None:
-        self.path, self.form = path, form
+        self.path = path
+        self.form = form
         self._way = 0
         self._quotes_looked_at = False
         self._counted: tuple[int, int] | None = None
@@ -185,7 +185,8 @@ class TextPart:
         import pyarrow as pa
 
         self._refuse_open_quote()
-        ways, any_row = self._ways(kinds), False
+        ways = self._ways(kinds)
+        any_row = False
         while True:
             ragged: list[tuple[int, int, str]] = []
             try:
@@ -202,7 +203,7 @@ class TextPart:
             if any_row:
                 raise AgainError
 
-    def _ways(self, kinds: Mapping[str, str] | None) -> list[tuple[dict[str, Any], str]]:
+    def _ways(self, kinds: Mapping[str, str] | None) -> list[tuple[Mapping[str, Any], str]]:
         """Types and encodings, the likeliest first; the last one allows lines to go on within quotes."""
         import pyarrow as pa
 
@@ -234,15 +235,21 @@ class TextPart:
         reader = pacsv.open_csv(
             self.path,
             read_options=pacsv.ReadOptions(
-                column_names=form.names, skip_rows=form.skip, block_size=_BLOCK_BYTES, use_threads=ragged is None,
+                column_names=form.names,
+                skip_rows=form.skip,
+                block_size=_BLOCK_BYTES,
+                use_threads=ragged is None,
                 encoding={"utf-8": "utf8"}.get(encoding, encoding),
             ),
             parse_options=pacsv.ParseOptions(delimiter=form.delimiter, **parsing),
             convert_options=pacsv.ConvertOptions(
-                include_columns=list(kinds or form.names), column_types=dict(types), strings_can_be_null=True,
-                null_values=list(MISSING_WORDS), decimal_point=form.decimal,
+                include_columns=list(kinds or form.names),
+                column_types=dict(types),
+                strings_can_be_null=True,
+                null_values=list(MISSING_WORDS),
+                decimal_point=form.decimal,
             ),
-        )  # fmt: skip
+        )
         with reader:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
@@ -285,11 +292,13 @@ class TextPart:
         if not odd:  # the usual case: one look at the file's bytes
             self._quotes_looked_at = True
             return
-        rows, last = 0, None
+        rows = 0
+        last = None
         text = dict.fromkeys(self.form.names, pa.string())
         try:
             for block in self._parsed(text, self.form.encoding, None, []):
-                rows, last = rows + len(block), block.slice(len(block) - 1) if len(block) else last
+                rows = rows + len(block)
+                last = block.slice(len(block) - 1) if len(block) else last
         except (pa.ArrowException, OSError, UnicodeError):
             return  # reading says why
         goes_on = [
@@ -322,7 +331,9 @@ def _counted(part: Path) -> tuple[int, int]:
     quotes = lines = read = 0
     with pa.input_stream(str(part), compression="detect") as stream:
         while block := stream.read(1 << 22):
-            quotes, lines, read = quotes + block.count(b'"'), lines + block.count(b"\n"), read + len(block)
+            quotes = quotes + block.count(b'"')
+            lines = lines + block.count(b"\n")
+            read = read + len(block)
             refuse_unpacked(part, read)
     return quotes, lines
 

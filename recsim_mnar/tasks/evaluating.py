@@ -263,7 +263,7 @@ class Evaluation:
         reach = _reach(lead.error, self.users, self.scores, other.scores)
         return Lead(lead.value, lead.value - reach, lead.value + reach)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """As JSON types, with the task's digest and the package's version."""
         own = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.compare}
         if not own["scores"]:
@@ -271,8 +271,10 @@ class Evaluation:
         return {"package": __version__, "task_digest": task(self.task).digest, **own}
 
     def __repr__(self) -> str:
-        known, percent = task(self.task), f"{100 * self.level:g} %"
-        runner, seeds = known.runner(), ""
+        known = task(self.task)
+        percent = f"{100 * self.level:g} %"
+        runner = known.runner()
+        seeds = ""
         if self.scores:
             seeds = f"; mean of {len(self.scores)} training seeds, {min(self.scores):.3f} to {max(self.scores):.3f}"
         return (
@@ -338,7 +340,8 @@ def evaluate(
     if which == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
     runs = runs if which == "public" else run(seed)
-    lowest, room = rewards_of(runners[0].random()), np.full(n, chosen.best.value - chosen.random.value)
+    lowest = rewards_of(runners[0].random())
+    room = np.full(n, chosen.best.value - chosen.random.value)
     if which != "public":
         room = rewards_of(runners[0].policy_of(chosen.reference)) - lowest
 
@@ -351,7 +354,8 @@ def evaluate(
     value, score = scored(earned)
     several = [scored(each.rewards) for each in runs] if len(runs) > 1 else []
     values, scores = ([each[part].value for each in several] for part in (0, 1))
-    up, wide = _reach(value.error, n, values), _reach(score.error, n, scores)
+    up = _reach(value.error, n, values)
+    wide = _reach(score.error, n, scores)
     return Evaluation(
         chosen.name,
         "/".join(dict.fromkeys(policy.name for policy in policies)),
@@ -394,7 +398,8 @@ def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
     from scipy.special import stdtrit
 
     parts = [(error**2, n - 1)] + [(float(np.var(x, ddof=1)) / len(x), len(x) - 1) for x in by_seed if len(x) > 1]
-    total, free = sum(part for part, _ in parts), n - 1.0
+    total = sum(part for part, _ in parts)
+    free = n - 1.0
     if total > parts[0][0]:
         free = total**2 / sum(part**2 / own for part, own in parts)
     return float(stdtrit(free, 0.5 + LEVEL / 2)) * math.sqrt(total)
@@ -423,5 +428,6 @@ def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
 
 def _ratio(earned: Floats, room: Floats) -> Known:
     """What is earned as a share of the room on the same users, in pairs."""
-    share, whole = float(earned.mean() / room.mean()), float(room.mean())
+    share = float(earned.mean() / room.mean())
+    whole = float(room.mean())
     return Known(share, mean_of((earned - share * room) / whole).error)

@@ -73,7 +73,8 @@ class Runner(abc.ABC):
     references: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
     def __init__(self, task: Any, number: int = 0) -> None:
-        self.task, self.world = task, cast(Any, task.make_world())
+        self.task = task
+        self.world = cast(Any, task.make_world())
         self.fit_seed = derive_seed(task.seed, f"task/fit/{number}" if number else "task/fit")
 
     @property
@@ -136,7 +137,8 @@ class Items(Runner):
 
     def deployed(self) -> Policy:
         """The policy of the task's log, fitted on a log of random recommendations."""
-        task, world = self.task, self.world
+        task = self.task
+        world = self.world
         began = simulate(world, self.random(), task.log_users, derive_seed(task.seed, "task/train"))
         return learner(task.logging).fit(began, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
 
@@ -155,7 +157,8 @@ class Items(Runner):
         What is observed of a slate is what stands before its first place. A task's own log is whole.
         """
         world = decision_world(self.world, f"data set of {self.task.name}")
-        log, cut = simulate(world, policy, n, seed, executor=executor), np.zeros(0, np.int64)
+        log = simulate(world, policy, n, seed, executor=executor)
+        cut = np.zeros(0, np.int64)
         if self.task.environment:
             log, cut = _first_decisions(log, self.task.horizon * world.slate_size)
         made = decisions(log, world.n_items, context=observation)
@@ -179,7 +182,8 @@ class Items(Runner):
         """See :meth:`Runner.run`."""
         if self.world.truth_column is None:
             raise UserError(f"the {self.world.name} world does not say expected rewards: a task needs them")
-        worth, size = functools.partial(_expected, self.world.truth_column), self.world.slate_size
+        worth = functools.partial(_expected, self.world.truth_column)
+        size = self.world.slate_size
         earned = self._summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
         return earned._replace(decisions=earned.decisions / size)
 
@@ -187,8 +191,10 @@ class Items(Runner):
         self, worth: Callable[..., Floats], counted: range, policy: Any, n: int, seed: int, executor: Executor | None
     ) -> Earned:
         """What users earn by those of their recommendations that count, each ``worth`` what that says."""
-        reduce, digest = functools.partial(_of_users, worth, counted), hashlib.sha256()
-        earned, decisions = np.zeros(n), np.zeros(n)
+        reduce = functools.partial(_of_users, worth, counted)
+        digest = hashlib.sha256()
+        earned = np.zeros(n)
+        decisions = np.zeros(n)
         for user, rewards, counts, done in map_shards(
             reduce, self.world, policy, n, seed, executor=executor, keep=True
         ):
@@ -241,7 +247,8 @@ class Slates(Items):
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """See :meth:`Runner.run`; a learner is fitted on the past of these very users."""
         own = policy if isinstance(policy, SlatePolicy) else TopSlates(self._fitted(policy, n, seed), self.world.params)
-        later, size = LaterSlates(self.world, own, self.past), self.world.params.slate_size
+        later = LaterSlates(self.world, own, self.past)
+        size = self.world.params.slate_size
         rows = range(self.past * size, self.world.params.n_periods * size)
         return self._summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
 
@@ -327,7 +334,8 @@ def _learner_of(agent: Any) -> Learner:
 def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) -> tuple[Ints, Floats, Floats, bytes]:
     """A shard's users who came to a decision: ids, expected rewards and recommendations that count; and a digest."""
     shown = columns["event"] == schema.BANDIT
-    user, action = columns["user"][shown], columns["action"][shown]
+    user = columns["user"][shown]
+    action = columns["action"][shown]
     begins = np.flatnonzero(np.diff(user, prepend=-1))
     sizes = np.diff(np.append(begins, len(user)))
     number = np.arange(len(user)) - np.repeat(begins, sizes)
@@ -343,7 +351,8 @@ def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) ->
 
 def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
     """Events of each user until the decision after the horizon, and the users who came to that one."""
-    shown, begins = log.is_bandit, user_starts(log["user"])
+    shown = log.is_bandit
+    begins = user_starts(log["user"])
     done = np.cumsum(shown)
     number: NDArray[np.int64] = done - np.repeat((done - shown)[begins], np.diff(np.append(begins, len(log))))
     return log.select(np.flatnonzero(number <= horizon)), np.unique(log["user"][number > horizon])
@@ -351,7 +360,8 @@ def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
 
 def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
     """What environments of ratings observe: ratings revealed so far, 0 for none, at each decision and at the end."""
-    shown, begins = log.is_bandit, user_begins(log["user"])
+    shown = log.is_bandit
+    begins = user_begins(log["user"])
     items = np.where(shown, log["action"], log["item"])
     observed: list[NDArray[np.float32]] = []
     ends: dict[int, NDArray[np.float32]] = {}
@@ -377,8 +387,10 @@ def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, use
 
 def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[float, float, bytes]:
     """Expected acceptances and recommendations per user of a platform, and a digest of its lists."""
-    platform, done = opened(world, seed, ("acceptance",)), hashlib.sha256()
-    accepted, shown = 0.0, 0
+    platform = opened(world, seed, ("acceptance",))
+    done = hashlib.sha256()
+    accepted = 0.0
+    shown = 0
     for number, day in enumerate(world.campaign_days()[:horizon]):
         platform.advance(day)
         lists, propensities = policy.make(platform)
@@ -386,7 +398,8 @@ def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -
         chance = platform.acceptance(campaign.users, number)
         expected = np.take_along_axis(chance, np.maximum(campaign.lists, 0).astype(np.int64), axis=1)
         there = campaign.lists >= 0
-        accepted, shown = accepted + float(expected[there].sum()), shown + int(there.sum())
+        accepted = accepted + float(expected[there].sum())
+        shown = shown + int(there.sum())
         done.update(campaign.lists.astype("<i4").tobytes())
         done.update(campaign.propensities.astype("<f8").tobytes())
     return accepted / world.params.n_users, shown / world.params.n_users, done.digest()

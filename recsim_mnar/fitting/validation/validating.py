@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -80,7 +80,8 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
 
 def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
     """(f,) likeliest weights of choices among (n, n_items, f), less a ridge of 1/2 their squares (Newton's method)."""
-    weights, picked = np.zeros(x.shape[2]), x[np.arange(len(x)), chosen]
+    weights = np.zeros(x.shape[2])
+    picked = x[np.arange(len(x)), chosen]
     for _ in range(_STEPS):
         p = _softmax(x @ weights)
         mean = np.einsum("ni,nif->nf", p, x)
@@ -123,7 +124,7 @@ class ShownPolicy(NamedTuple):
     policy: Policy
     known: bool
     says: str
-    details: dict[str, Any]
+    details: Mapping[str, Any]
 
 
 def shown_in(
@@ -204,16 +205,19 @@ def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
 
 def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, float]:
     """Deviation of a policy's recommendations from the log's in the log's states, in standard deviations, by trait."""
-    drawn, acting = log["action"].copy(), policy.fresh()
+    drawn = log["action"].copy()
+    acting = policy.fresh()
     for decided in walk(log, [acting], rounds_of(log, one_by_one=not policy.batches_decisions)):
         users = log["user"][decided]
         drawn[decided] = acting.act(users, policy_uniforms(derive_seed(seed, "drawn"), users, decided))[0]
     sides = [Lives.of(each, policy.n_items) for each in (log, Log({**log.columns, "action": drawn}))]
     real, other = (
-        {**traits_of(Material.of([side], same_items=same_items)),
-         _AGAIN: np.log1p(side.earlier(side.shown)[side.shown])}
+        {
+            **traits_of(Material.of([side], same_items=same_items)),
+            _AGAIN: np.log1p(side.earlier(side.shown)[side.shown]),
+        }
         for side in sides
-    )  # fmt: skip
+    )
     return {name: float(abs(real[name].mean() - other[name].mean()) / max(real[name].std(), 1e-300)) for name in real}
 
 
@@ -302,7 +306,8 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
 
 def _fewer(held: Log, seed: int) -> Log:
     """At most :data:`FITTED_USERS` users, and some :data:`FITTED_CLICKS` clicks."""
-    users, clicks = _drawn(held, derive_seed(seed, "fewer")), float(held["reward"][held.is_bandit].sum())
+    users = _drawn(held, derive_seed(seed, "fewer"))
+    clicks = float(held["reward"][held.is_bandit].sum())
     most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
     return held if len(users) <= most else held.select(np.isin(held["user"], users[:most]))
 
@@ -325,25 +330,36 @@ class _Case:
         users = self.held.users()
         span = int(users[-1] - users[0]) + 1
         first, size = (int(users[0]), span) if span <= n_users else (0, n_users)
-        logs = [simulate(self.world, policy, size, derive_seed(self.seed, f"users {i}"), first_user=first)
-                for i in range(-(-n_users // size))]  # fmt: skip
+        logs = [
+            simulate(self.world, policy, size, derive_seed(self.seed, f"users {i}"), first_user=first)
+            for i in range(-(-n_users // size))
+        ]
         shows = self.held.is_bandit.any()
         return [Lives.of(log if shows else log.organic(), self.n_items) for log in logs]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, Any]:
         """The result as JSON types."""
         return {
-            "world": self.world.describe(), "users_held_out": len(self.held.users()),
+            "world": self.world.describe(),
+            "users_held_out": len(self.held.users()),
             "users_fitted_on": 0 if self.known is None else len(self.known.users()),
-            "n_items": self.n_items, "same_items": self.same_items, "seed": self.seed,
+            "n_items": self.n_items,
+            "same_items": self.same_items,
+            "seed": self.seed,
             "logging_policy": {"known": self.shown.known, **self.shown.details},
-        }  # fmt: skip
+        }
 
 
 def _case(
-    world: Any, users: tuple[Log, Log, Log], seed: int, n_items: int | None, same_items: bool | None, as_it_is: bool,
-    logging: Any, report: Callable[[str], None],
-) -> _Case:  # fmt: skip
+    world: Any,
+    users: tuple[Log, Log, Log],
+    seed: int,
+    n_items: int | None,
+    same_items: bool | None,
+    as_it_is: bool,
+    logging: Any,
+    report: Callable[[str], None],
+) -> _Case:
     log, first, second = users
     fits = callable(world) or hasattr(world, "ensemble")
     anew = fits and not (as_it_is and hasattr(world, "ensemble"))
@@ -351,7 +367,8 @@ def _case(
     if anew:
         report("fitting on half of the users")
         world = _fit(world, first, n_items, seed, report)
-        n, others = len(first.users()), len(second.users())
+        n = len(first.users())
+        others = len(second.users())
         notes.append(f"the world was fitted anew on {n:,} users and is compared with {others:,} others")
     elif fits:
         notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
@@ -391,7 +408,8 @@ def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[
         return world(log)
     from recsim_mnar.fitting.calibration import calibrate_world
 
-    n_items, seed = n_items or world.make().n_items, derive_seed(seed, "fit")
+    n_items = n_items or world.make().n_items
+    seed = derive_seed(seed, "fit")
     return calibrate_world(log, world.world, seed, n_items=n_items, ensemble=0, report=report)
 
 
@@ -399,7 +417,8 @@ def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], 
     """The results of exchanging users: the statistics, the classifier, and questions without data."""
     report("simulating users")
     real = [Lives.of(each, case.n_items) for each in (case.known, case.held) if each is not None]
-    known, held = sum(part.n_users for part in real[:-1]), real[-1].n_users
+    known = sum(part.n_users for part in real[:-1])
+    held = real[-1].n_users
     simulated = case.simulated(_SIMULATED * held, case.shown.policy)
     n_simulated = sum(part.n_users for part in simulated)
     allowance = 1.0 + (1.0 / known) / (1.0 / held + 1.0 / n_simulated) if known else 1.0
