@@ -230,30 +230,14 @@ def policy_of(
             answers by more than an observation, as recurrent ones do; wrappers between it and its environment that no
             policy can repeat; or no environment, as a model that was loaded without one, and no transform.
     """
-    actions = model.action_space
+    n_items = _n_items_of(model.action_space)
     observed_space = model.observation_space
-    if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
-        raise UserError(
-            f"policy_of: the model's actions are {actions}, a policy's are the items from 0. Train it where they are "
-            "Discrete(n_items); models of slates have no way back yet"
-        )
     if observation is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
         observation = f"last={observed_space.shape[0]}"
-    answer = _answer_of(model)
-    changes = _changes_of(model.get_env(), transform)
-
-    def written(x: Array) -> Array:
-        for change in changes:
-            x = np.asarray(change(x))
-        if x.shape[1:] != observed_space.shape:
-            raise UserError(f"transform gives {x.shape[1:]} of a user, the model observes {observed_space.shape}")
-        model.policy.set_training_mode(False)
-        with torch.no_grad():
-            return answer(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
-
+    written = _written_by(model, transform)
     kind = "scores" if deterministic or hasattr(model, "q_net") else "distribution"
     policy = FeaturePolicy(
-        int(actions.n),
+        n_items,
         observation or "counts",
         name=name or type(model).__name__.lower(),
         user_features=user_features,
@@ -263,6 +247,34 @@ def policy_of(
     if transform is None:
         _compare(observed_space, policy)
     return policy
+
+
+def _written_by(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
+    """What a model answers to observations (n, width), by whatever stood between it and its environment."""
+    answer = _answer_of(model)
+    changes = _changes_of(model.get_env(), transform)
+    shape = model.observation_space.shape
+
+    def written(x: Array) -> Array:
+        for change in changes:
+            x = np.asarray(change(x))
+        if x.shape[1:] != shape:
+            raise UserError(f"transform gives {x.shape[1:]} of a user, the model observes {shape}")
+        model.policy.set_training_mode(False)
+        with torch.no_grad():
+            return answer(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
+
+    return written
+
+
+def _n_items_of(actions: Any) -> int:
+    """How many items a model chooses from; UserError for other actions."""
+    if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
+        raise UserError(
+            f"policy_of: the model's actions are {actions}, a policy's are the items from 0. Train it where they are "
+            "Discrete(n_items); models of slates have no way back yet"
+        )
+    return int(actions.n)
 
 
 def _compare(observed: Any, policy: FeaturePolicy) -> None:

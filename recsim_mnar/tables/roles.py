@@ -226,6 +226,13 @@ class Columns:
         ]
 
 
+def _unclear(source: str, known: Sequence[str], wrong: Sequence[str]) -> UserError:
+    """One error of all roles without a column, the file's columns listed once."""
+    again = f"columns: {', '.join(known)}; "
+    more = [line.removeprefix(f"{source}: ").replace(again, "") for line in wrong[1:] if line != wrong[0]]
+    return UserError("; ".join([wrong[0], *more]), code="unclear_column")
+
+
 def find_columns(
     source: str,
     known: Sequence[str],
@@ -282,9 +289,7 @@ def find_columns(
         elif role in needed:
             wrong.append(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
     if wrong:
-        again = f"columns: {', '.join(known)}; "
-        more = [line.removeprefix(f"{source}: ").replace(again, "") for line in wrong[1:] if line != wrong[0]]
-        raise UserError("; ".join([wrong[0], *more]), code="unclear_column")
+        raise _unclear(source, known, wrong)
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear, without)
 

@@ -155,7 +155,7 @@ class TaskDataset:
         import gymnasium as gym
 
         recipe = self.recipe
-        chosen = task(self.recipe.task)
+        chosen = task(recipe.task)
         if chosen.environment:
             known = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
             spaces: dict[str, Any] = {"env": gym.make(known, observation=recipe.observation)}

@@ -115,7 +115,8 @@ def calibrate_world(
 def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[[], FittedWorld]) -> FittedWorld:
     """The world that is finished, if it is of what is asked; else the one that ``fit`` makes."""
     if finished is not None:
-        there, here = ({"made_from": of} for of in (finished.made_from or None, asked))
+        there = {"made_from": finished.made_from or None}
+        here = {"made_from": asked}
         refuse_differences(f"{finished.path} is of a run", there, here, "name another file, or remove it")
         return finished
     try:
@@ -212,8 +213,11 @@ def _shown(
     times = np.bincount(place).astype(float)
     clicks = np.bincount(place, log["reward"][rows]).astype(float)
     k = views.model.factors.shape[1] if views is not None else 0
-    interests, doubt = (np.zeros((len(wanted), *size)) for size in ((k,), (k, k)))
-    factors, offsets, spread = (np.zeros((n_items, *size)) for size in ((k,), (), (k, k)))
+    interests = np.zeros((len(wanted), k))
+    doubt = np.zeros((len(wanted), k, k))
+    factors = np.zeros((n_items, k))
+    offsets = np.zeros(n_items)
+    spread = np.zeros((n_items, k, k))
     if views is not None:
         factors = views.factors
         offsets = views.scales.offsets
@@ -295,12 +299,14 @@ def _statistics(ratings: Ratings, w: Floats) -> Floats:
     values = ratings.values
     n_items = ratings.n_items
     count = np.bincount(items, w, n_items)
-    mean, doubled = (np.bincount(items, each, n_items) / np.maximum(count, 1e-9) for each in (w * values, w**2))
+    safe = np.maximum(count, 1e-9)
+    mean = np.bincount(items, w * values, n_items) / safe
+    doubled = np.bincount(items, w**2, n_items) / safe
     left = values - mean[items]
     grand = float((w * values).sum() / w.sum())
     enough = np.bincount(items, minlength=n_items) > 1
     inner = float((w * left**2)[enough[items]].sum() / max(float((count - doubled)[enough].sum()), 1e-9))
-    noise = inner * doubled / np.maximum(count, 1e-9)
+    noise = inner * doubled / safe
     between = float((count * ((mean - grand) ** 2 - noise))[enough].sum() / count.sum())
     reveals = np.log(np.maximum(count, 0.5))
     slope = float((count * (mean - grand) * (reveals - (count * reveals).sum() / count.sum())).sum() / count.sum())
@@ -312,10 +318,16 @@ def _tastes(ratings: Ratings, left: Floats, w: Floats) -> float:
     some = ratings.users < _MOST_PAIRED
     users = ratings.users[some]
     items = ratings.items[some]
-    table = np.zeros((2, int(users.max()) + 1, ratings.n_items), np.float32)
-    of_user = np.zeros(int(users.max()) + 1)
-    table[0, users, items], table[1, users, items], of_user[users] = left[some], 1.0, w[some]
-    products, both, squares = (np.einsum("ui,vi->uv", each, each) for each in (*table, table[0] ** 2))
+    n_users = int(users.max()) + 1
+    apart = np.zeros((n_users, ratings.n_items), np.float32)
+    apart[users, items] = left[some]
+    rated = np.zeros((n_users, ratings.n_items), np.float32)
+    rated[users, items] = 1.0
+    of_user = np.zeros(n_users)
+    of_user[users] = w[some]
+    products = np.einsum("ui,vi->uv", apart, apart)
+    both = np.einsum("ui,vi->uv", rated, rated)
+    squares = np.einsum("ui,vi->uv", apart**2, apart**2)
     pairs = np.outer(of_user, of_user)
     np.fill_diagonal(pairs, 0.0)
     return float((pairs * (products**2 - squares)).sum() / max(float((pairs * (both**2 - both)).sum()), 1.0))

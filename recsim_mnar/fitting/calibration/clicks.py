@@ -135,7 +135,7 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
 
 def outside(link: str, rate: float, error: float) -> str:
     """Why a link's range excludes a click rate, or nothing; a rate within four standard errors is possible."""
-    low, high = (float(p) for p in link_of(np.array([-1e3, 1e3]), link)[0])
+    low, high = link_of(np.array([-1e3, 1e3]), link)[0].tolist()
     can = low - 4.0 * error <= rate <= high + 4.0 * error
     return "" if can else f"its click rates are between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
 
@@ -296,7 +296,8 @@ class Posterior:
         swung = np.einsum("nkl,nl->nk", shown.doubt[shown.user], beta)
         sd = np.sqrt(np.einsum("nk,nk->n", swung, beta) + more + 1e-12)
         here = [tuple(shown.looked * part for part in link_of(mean + at * sd, self.link)) for at in _AT]
-        p, by_mean = (np.einsum("jn,j->n", [each[i] for each in here], _WEIGHT) for i in (0, 1))
+        p = np.einsum("jn,j->n", [each[0] for each in here], _WEIGHT)
+        by_mean = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT)
         by_sd = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT * _AT)
         slopes = by_mean[:, None] * shown.interests[shown.user] + (by_sd / sd)[:, None] * swung
         return p, np.concatenate([slopes, by_mean[:, None]], axis=1)
@@ -342,9 +343,11 @@ class Posterior:
     def _drawn_cell(self, u: Floats) -> _Cell:
         """A node by its chance, and a place within its width."""
         node = np.unravel_index(drawn_place(np.exp(self.values - self.values.max()), u[0]), self.values.shape)
-        widths = [float(np.ptp(axis)) / max(len(axis) - 1, 1) for axis in self.axes]
-        log_s, log_o = (self.axes[j][node[j]] + (u[j + 1] - 0.5) * widths[j] for j in (0, 1))
-        return self._at(float(log_s), float(log_o))
+        place = []
+        for axis, i, within in zip(self.axes, node, u[1:], strict=True):
+            width = float(np.ptp(axis)) / max(len(axis) - 1, 1)
+            place.append(float(axis[i] + (within - 0.5) * width))
+        return self._at(*place)
 
     def spread_out(self) -> Draw:
         """Posterior means, moved away from their line until they vary about it as coefficients do (Louis 1984)."""

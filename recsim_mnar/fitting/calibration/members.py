@@ -54,25 +54,37 @@ def transitions_of(log: Log) -> Transitions:
     following = np.full(len(user), 2)
     following[:-1] = np.where(user[1:] == user[:-1], shown[1:].astype(np.int64), 2)
     clicked = shown & (log["reward"] > 0)
-    views, others, clicks = (np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked))
-    return Transitions(views, others, clicks, len(user_starts(user)))
+    return Transitions(
+        organic=np.bincount(following[~shown], minlength=3),
+        bandit=np.bincount(following[shown & ~clicked], minlength=3),
+        clicked=np.bincount(following[clicked], minlength=3),
+        n_users=len(user_starts(user)),
+    )
 
 
 def rows_of(found: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
     """Parameters that the log identifies, at the posterior mean, or a member's: Dirichlet by gammas, by inversion."""
     from scipy.special import gammaincinv
 
-    organic = found.organic + _JEFFREYS
-    bandit = found.bandit + _JEFFREYS
+    organic: Floats = np.asarray(found.organic + _JEFFREYS, np.float64)
+    bandit: Floats = np.asarray(found.bandit + _JEFFREYS, np.float64)
     if member is not None:
-        seeds = (rng.derive_seed(seed, f"transitions/{k}") for k in (0, 1))
-        u = [np.maximum(rng.uniforms(own, rng.Stream.BOOTSTRAP, member, np.arange(3)), 1e-300) for own in seeds]
-        rows = zip((organic, bandit), u, strict=True)
-        organic, bandit = (np.maximum(gammaincinv(row, own), 1e-12) for row, own in rows)
+
+        def drawn(row: Floats, name: str) -> Floats:
+            u = rng.uniforms(rng.derive_seed(seed, name), rng.Stream.BOOTSTRAP, member, np.arange(3))
+            return np.maximum(gammaincinv(row, np.maximum(u, 1e-300)), 1e-12)
+
+        organic = drawn(organic, "transitions/0")
+        bandit = drawn(bandit, "transitions/1")
     if found.both:
-        names = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
-        values = (*organic[1:] / organic.sum(), *bandit[[0, 2]] / bandit.sum())
-        return {name: float(value) for name, value in zip(names, values, strict=True)}
+        organic = organic / organic.sum()
+        bandit = bandit / bandit.sum()
+        return {
+            "p_organic_to_bandit": float(organic[1]),
+            "p_leave_organic": float(organic[2]),
+            "p_bandit_to_organic": float(bandit[0]),
+            "p_leave_bandit": float(bandit[2]),
+        }
     if found.organic.sum():
         return {"p_leave_organic": float(organic[2] / (organic[0] + organic[2])), "p_leave_bandit": 0.0}
     return {}
@@ -178,8 +190,12 @@ class FittedWorld:
         return dataclasses.replace(self, path=path)
 
     def _arrays(self) -> Mapping[str, Any]:
-        arrays = ((i, *array) for i, each in enumerate(self.catalogues or []) for array in each.arrays().items())
-        return {f"{name}_{i}" if i else name: values for i, name, values in arrays}
+        found = {}
+        for i, catalogue in enumerate(self.catalogues or []):
+            ending = f"_{i}" if i else ""
+            for name, values in catalogue.arrays().items():
+                found[name + ending] = values
+        return found
 
     @classmethod
     def load(cls, path: str | Path) -> FittedWorld:
@@ -189,11 +205,18 @@ class FittedWorld:
         content: Mapping[str, Any] = found.content
         members: list[Any] = [make_world(f"{path}#{i + 1}") for i in range(len(content.get("ensemble", [])))]
         catalogues = [w.catalogue for w in (best, *members)] if "arrays" in content else None
-        known, unknown, facts = (content.get(name, {}) for name in ("identified", "not_identified", "facts"))
-        params = [w.params for w in members]
-        method = content.get("method", [])
-        made_from = content.get("made_from", {})
-        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, found.path, made_from)
+        return cls(
+            world=found.world,
+            params=best.params,
+            ensemble=[w.params for w in members],
+            identified=content.get("identified", {}),
+            not_identified=content.get("not_identified", {}),
+            facts=content.get("facts", {}),
+            method=content.get("method", []),
+            catalogues=catalogues,
+            path=found.path,
+            made_from=content.get("made_from", {}),
+        )
 
 
 Member = tuple[SessionsParams, Catalogue]

@@ -107,7 +107,8 @@ def examination(
         rows = _blocks(found, np.arange(len(found["position"])))
         known = int(found["action"].max(initial=-1)) + 1
     n_items = known if n_items is None else whole_number(n_items, "n_items", known)
-    reward, p = (np.asarray(found[name], np.float64)[rows] for name in ("reward", "propensity"))
+    reward = np.asarray(found["reward"], np.float64)[rows]
+    p = np.asarray(found["propensity"], np.float64)[rows]
     owner = np.unique(found["user"][rows[:, 0]], return_inverse=True)[1] if "user" in found else np.arange(len(rows))
     plain = reward.mean(axis=0)
     plain = plain / plain[0] if plain[0] > 0 else np.full(len(plain), np.nan)
@@ -182,10 +183,8 @@ def _examined(
     owner = np.unique(owner, return_inverse=True)[1]
     weights = 1.0 / p
     slates = np.bincount(owner).astype(np.float64)
-    clicks, shown = (
-        np.asarray(np.stack([np.bincount(owner, column) for column in part.T], axis=1), np.float64)
-        for part in (weights * reward, weights)
-    )
+    clicks = _by_user(owner, weights * reward)
+    shown = _by_user(owner, weights)
     size = p.shape[1]
     effective = _effective(clicks)
     every = orders is not None and not _short(
@@ -202,8 +201,10 @@ def _examined(
     logs = np.log(clicks.sum(axis=0)[kept] / total)
     # Influence of users on the logarithms, as the others have it: a user pulls the estimate towards himself.
     apart = (clicks[:, kept] / (total * np.exp(logs)) - shown[:, kept] / total) / (1.0 - shown[:, kept] / total)
-    relative, low, high = (np.full(size, np.nan) for _ in range(3))
-    relative[0] = low[0] = high[0] = 1.0
+    relative = np.full(size, np.nan)
+    relative[0] = 1.0
+    low = relative.copy()
+    high = relative.copy()
     for i, j in enumerate(kept[1:], 1):
         reach = _reach(apart[:, i] - apart[:, 0], level)
         relative[j], low[j], high[j] = np.exp(logs[i] - logs[0] + np.array([0.0, -reach, reach]))
@@ -227,6 +228,11 @@ def _examined(
         _wald(logs, covariance, ones[:, None]),
         _wald(logs, covariance, np.stack([ones, line], axis=1)),
     )
+
+
+def _by_user(owner: Ints, values: Floats) -> Floats:
+    """(U, k) sums of values (S, k) over each user's slates."""
+    return np.stack([np.bincount(owner, column).astype(np.float64) for column in values.T], axis=1)
 
 
 def _effective(sums: Floats) -> Floats:

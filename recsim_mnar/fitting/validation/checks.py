@@ -135,7 +135,8 @@ def graded(checks: Sequence[Check]) -> list[Check]:
 
 def _graded(check: Check, adjusted: float) -> Check:
     check = dataclasses.replace(check, p_adjusted=adjusted)
-    excess, blindness = (np.sqrt(max(d**2 - check.chance**2, 0.0)) for d in (check.distance, check.visible))
+    excess = np.sqrt(max(check.distance**2 - check.chance**2, 0.0))
+    blindness = np.sqrt(max(check.visible**2 - check.chance**2, 0.0))
     if check.differs:
         grade = CLOSE if excess <= check.tolerance else OFF
     else:
@@ -228,7 +229,9 @@ def compared(c: Columns, groups: Groups) -> Comparison:
     for a, b in _pairs(c, groups, tested, total):
         kept = kept if len(kept) else _pictured(c, a[0], b[0])
         blocks.append((*_apart(c.distance, a, b, weights, inverse), a[:, kept]))
-    test, distance, values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    test = np.concatenate([block[0] for block in blocks])
+    distance = np.concatenate([block[1] for block in blocks])
+    values = np.concatenate([block[2] for block in blocks])
     limit = test[0] / groups.allowance ** (0.5 if c.distance == CUMULATIVE else 1.0)
     held = _sum(groups.permuted[:1], tested)
     low, high = values[0] + np.quantile(values[1:] - values[1:].mean(axis=0), (0.05, 0.95), axis=0)

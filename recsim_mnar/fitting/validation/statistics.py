@@ -268,7 +268,8 @@ def _popular_items(m: Material) -> Columns | None:
     def curve(sums: Floats) -> Floats:
         return np.cumsum(-np.sort(-_shares(sums), axis=1), axis=1)
 
-    values, distance = (_shares, SHARES) if m.same_items else (curve, CUMULATIVE)
+    values = _shares if m.same_items else curve
+    distance = SHARES if m.same_items else CUMULATIVE
     tenth = max(1, views.n_items // 10) - 1
     names = [str(i) for i in range(views.n_items)]
     return Columns(by_item(views), values, distance, lambda s: curve(s)[:, tenth], names, "item", features)
@@ -305,7 +306,8 @@ def _drift(m: Material) -> Columns | None:
     columns = []
     names = []
     for name, agree in _agreements(m, views):
-        near, far = (_mean_over(views, agree, lags) for lags in (NEAR, FAR))
+        near = _mean_over(views, agree, NEAR)
+        far = _mean_over(views, agree, FAR)
         both = np.isfinite(near) & np.isfinite(far)
         if both.any():
             names.append(name)

@@ -46,6 +46,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     The logit is left out beyond :data:`MOST_ITEMS` items. ``seed`` is of the decisions that it is fitted on.
     """
     from scipy import sparse
+    from scipy.special import softmax
 
     action = log["action"][log.is_bandit]
     shares = np.bincount(action, minlength=n_items) + 0.5
@@ -74,27 +75,28 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     kept = uniforms(seed, Stream.PROTOCOL, np.arange(action.size), 0) < _CELLS / n_items / action.size
     states, _ = ContextRule("last", last=LAST).of(log, n_items)
     weights = _conditional_logit(features(states[kept]), action[kept])
-    logit = FeaturePolicy(n_items, f"last={LAST}", distribution=lambda x: _softmax(features(x) @ weights), name="logit")
+
+    def chances(last: NDArray[Any]) -> Floats:
+        return np.asarray(softmax(features(last) @ weights, axis=-1))
+
+    logit = FeaturePolicy(n_items, f"last={LAST}", distribution=chances, name="logit")
     return [*found, logit]
 
 
 def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
     """(f,) likeliest weights of choices among (n, n_items, f), less a ridge of 1/2 their squares (Newton's method)."""
+    from scipy.special import softmax
+
     weights = np.zeros(x.shape[2])
     picked = x[np.arange(len(x)), chosen]
     for _ in range(_STEPS):
-        p = _softmax(x @ weights)
+        p = softmax(x @ weights, axis=-1)
         mean = np.einsum("ni,nif->nf", p, x)
         rows = (x * np.sqrt(p)[:, :, None]).reshape(-1, len(weights))
         hessian = rows.T @ rows - mean.T @ mean + np.eye(len(weights))
         step = np.linalg.solve(hessian, (picked - mean).sum(axis=0) - weights)
         weights = weights + step / max(1.0, float(np.abs(step).max()))
     return weights
-
-
-def _softmax(logits: Floats) -> Floats:
-    e = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
 
 def likeliest_weights(shown: Floats) -> Floats:
@@ -210,14 +212,14 @@ def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, 
     for decided in walk(log, [acting], rounds_of(log, one_by_one=not policy.batches_decisions)):
         users = log["user"][decided]
         drawn[decided] = acting.act(users, policy_uniforms(derive_seed(seed, "drawn"), users, decided))[0]
-    sides = [Lives.of(each, policy.n_items) for each in (log, Log({**log.columns, "action": drawn}))]
-    real, other = (
-        {
-            **traits_of(Material.of([side], same_items=same_items)),
-            _AGAIN: np.log1p(side.earlier(side.shown)[side.shown]),
-        }
-        for side in sides
-    )
+
+    def traits(side: Log) -> dict[str, Floats]:
+        lives = Lives.of(side, policy.n_items)
+        again = np.log1p(lives.earlier(lives.shown)[lives.shown])
+        return {**traits_of(Material.of([lives], same_items=same_items)), _AGAIN: again}
+
+    real = traits(log)
+    other = traits(Log({**log.columns, "action": drawn}))
     return {name: float(abs(real[name].mean() - other[name].mean()) / max(real[name].std(), 1e-300)) for name in real}
 
 
@@ -300,8 +302,11 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
         needs = f"validate needs at least {LEAST_USERS} users to divide the log by user"
         raise UserError(f"{needs}, it has {len(users)}: log more, or name a column of users")
     users = users[: max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))]
-    whole, first, second = (log.select(np.isin(log["user"], some)) for some in (users, users[::2], users[1::2]))
-    return whole, first, second
+
+    def rows_of(some: Ints) -> Log:
+        return log.select(np.isin(log["user"], some))
+
+    return rows_of(users), rows_of(users[::2]), rows_of(users[1::2])
 
 
 def _fewer(held: Log, seed: int) -> Log:
@@ -329,7 +334,9 @@ class _Case:
         """At least so many users, in parts numbered as the log's: a world may take a user's number for a date."""
         users = self.held.users()
         span = int(users[-1] - users[0]) + 1
-        first, size = (int(users[0]), span) if span <= n_users else (0, n_users)
+        alike = span <= n_users
+        first = int(users[0]) if alike else 0
+        size = span if alike else n_users
         logs = [
             simulate(self.world, policy, size, derive_seed(self.seed, f"users {i}"), first_user=first)
             for i in range(-(-n_users // size))
