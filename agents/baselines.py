@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -62,7 +62,7 @@ class FixedPolicy(Stored, Policy):
         """See :meth:`recsim_mnar.policies.Policy.fixed_distribution`."""
         return self._probability.copy()
 
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
         """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"item_scores": self.item_scores}, {}
 
@@ -89,7 +89,7 @@ class Random(FixedPolicy):
         actions = np.minimum((np.asarray(uniforms) * self.n_items).astype(np.int32), self.n_items - 1)
         return actions, self._probability[actions]
 
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
         """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {}, {}
 
@@ -183,7 +183,8 @@ class UserPopularity(SlotPolicy):
     def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
         from recsim_mnar.agents.state import _acting_kernel
 
-        propensities, drawn = np.empty(len(actions)), as_array(uniforms, np.float64)
+        propensities = np.empty(len(actions))
+        drawn = as_array(uniforms, np.float64)
         slots = self._slots.find(users)
         _acting_kernel.draw_view(self._histories.arrays, slots, drawn, self.n_items, actions, propensities)
         return actions, propensities

@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -37,7 +38,7 @@ class Bandit(DrawingPolicy):
     learns: Learns = "all users"
     batches_decisions = False
 
-    def __init__(self, n_items: int, name: str, parameters: dict[str, Any]) -> None:
+    def __init__(self, n_items: int, name: str, parameters: Mapping[str, Any]) -> None:
         self.state: dict[str, NDArray[Any]] = {}
         super().__init__(n_items, name, parameters=parameters)
 
@@ -69,12 +70,12 @@ class Bandit(DrawingPolicy):
         twin._start()
         return twin
 
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
         """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {name: values.copy() for name, values in self.state.items()}, dict(self._parameters)
 
     @classmethod
-    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> Self:
+    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: Mapping[str, Any]) -> Self:
         """See :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
         policy = cls(n_items=n_items, name=name, **parameters)
         policy.state = {key: np.array(values) for key, values in arrays.items()}
@@ -180,7 +181,7 @@ class ContextualBandit(Bandit):
     _counts: Floats
 
     def __init__(
-        self, n_items: int, name: str, *, features: Any, shrinkage: float, ridge: float, parameters: dict[str, Any]
+        self, n_items: int, name: str, *, features: Any, shrinkage: float, ridge: float, parameters: Mapping[str, Any]
     ) -> None:
         for key, value in (("shrinkage", shrinkage), ("ridge", ridge)):
             number_in(value, f"{name}: {key}", ends="(]")
@@ -222,7 +223,8 @@ class ContextualBandit(Bandit):
         from recsim_mnar.agents.bandits import _bandits_kernel
 
         x = self._contexts(users, slots)
-        means, widths = np.empty((len(x), self.n_items)), np.empty((len(x), self.n_items))
+        means = np.empty((len(x), self.n_items))
+        widths = np.empty((len(x), self.n_items))
         _bandits_kernel.predict(
             x, self.state["inverse"], self.state["theta"], np.empty(x.shape[1], np.int64), means, widths
         )
@@ -232,19 +234,19 @@ class ContextualBandit(Bandit):
         """Mean x . theta of every item, (n, n_items), without the exploration term."""
         return self._predicted(users, self._slots.find(users))[0]
 
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
         """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         arrays, parameters = super().fitted()
         return arrays if self._features is None else {**arrays, "features": self._features.copy()}, parameters
 
     @classmethod
-    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> Self:
+    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: Mapping[str, Any]) -> Self:
         """See :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
         given = {"features": arrays["features"]} if "features" in arrays else {}
         rest = {key: values for key, values in arrays.items() if key != "features"}
         return super().refitted(n_items, name, rest, {**parameters, **given})
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """Name and parameters; features as their digest."""
         described = {"name": self.name, **self._parameters}
         if self._features is not None:
@@ -266,7 +268,8 @@ class LinearBandit(ContextualBandit):
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
         from recsim_mnar.agents.bandits import _bandits_kernel
 
-        x, state = self._contexts(users, slots), self.state
+        x = self._contexts(users, slots)
+        state = self.state
         d = x.shape[1]
         _bandits_kernel.learn_linear(
             x, actions, rewards, state["inverse"], state["theta"], np.empty(d, np.int64), np.empty(d)
@@ -361,7 +364,8 @@ def chance_of_best(means: Floats, widths: Floats, sizes: NDArray[np.int64] = SIZ
 
     p = means.shape[1]
     out = np.empty(means.shape)
-    nodes, arms = np.empty((3, int(sizes.max()))), np.empty((5, p))
+    nodes = np.empty((3, int(sizes.max())))
+    arms = np.empty((5, p))
     _bandits_kernel.best_arms(means, widths, sizes, nodes, arms, np.empty(p, np.int64), out)
     return out
 

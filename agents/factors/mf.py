@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
@@ -28,8 +28,24 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 SPREADS = (
-    0.00125, 0.0018, 0.0025, 0.003, 0.0035, 0.004, 0.005, 0.006, 0.007, 0.0085, 0.01, 0.014, 0.02, 0.03, 0.06, 0.2, 1.0,
-)  # fmt: skip
+    0.00125,
+    0.0018,
+    0.0025,
+    0.003,
+    0.0035,
+    0.004,
+    0.005,
+    0.006,
+    0.007,
+    0.0085,
+    0.01,
+    0.014,
+    0.02,
+    0.03,
+    0.06,
+    0.2,
+    1.0,
+)
 OFFSET_SPREADS = (0.01, 0.03, 0.06, 0.12, 0.3, 1.0)
 MAP_SPREADS = (0.0, 0.1)
 """Tried in cross-validation, in units of the reward's standard deviation (the map's: of a user's factors)."""
@@ -77,8 +93,13 @@ class MFIPS(Learner):
             auto = " (or auto)" if key.endswith("spread") else ""
             if not (auto and value == "auto"):
                 number_in(value, f"{self.name}: {key}{auto}", ends="[]" if zero else "(]")
-        self.rank, self.folds, self.clip, self.shrinkage = int(rank), int(folds), float(clip), float(shrinkage)
-        self.spread, self.offset_spread, self.map_spread = spread, offset_spread, map_spread
+        self.rank = int(rank)
+        self.folds = int(folds)
+        self.clip = float(clip)
+        self.shrinkage = float(shrinkage)
+        self.spread = spread
+        self.offset_spread = offset_spread
+        self.map_spread = map_spread
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
@@ -109,7 +130,9 @@ class MFIPS(Learner):
         problem = _Problem(self, log, n_items, seed)
         ridge, map_spread = problem.choose()
         twin = copy.copy(self)
-        twin.spread, twin.offset_spread, twin.map_spread = ridge.spread, ridge.offset_spread, map_spread
+        twin.spread = ridge.spread
+        twin.offset_spread = ridge.offset_spread
+        twin.map_spread = map_spread
         return twin
 
 
@@ -124,7 +147,10 @@ class _Problem:
     """A learner's settings, a log, and the sums that all fits share."""
 
     def __init__(self, learner: MFIPS, log: Log, n_items: int, seed: int) -> None:
-        self.learner, self.log, self.n_items, self.seed = learner, log, n_items, seed
+        self.learner = learner
+        self.log = log
+        self.n_items = n_items
+        self.seed = seed
         bandit = check_log(log, n_items)
         self.weights = np.ones(int(bandit.sum()))
         if learner.weighted:
@@ -142,7 +168,8 @@ class _Problem:
 
     def choose(self) -> tuple[Ridge, float]:
         """The requested settings, each ``auto`` replaced by the best value tried, one setting after the other."""
-        learner, folds = self.learner, len(self.moments.rows)
+        learner = self.learner
+        folds = len(self.moments.rows)
         if folds > 1 and self.moments.rows.min() == 0:
             empty = int(self.moments.rows.argmin())
             raise UserError(
@@ -198,7 +225,8 @@ class _Problem:
         """The individual recommendations, their standardised rewards and their folds."""
         if self._contexts is None:
             self._contexts = Contexts.from_log(self.log, self.n_items, shrinkage=self.learner.shrinkage)
-        data, moments = self._contexts, self.moments
+        data = self._contexts
+        moments = self.moments
         fold = moments.fold_of(data.user_of_context, self.seed)[data.context]
         return data, (data.rewards - moments.mean) / moments.sd, fold
 
@@ -249,7 +277,7 @@ class MFPolicy(MappedViews, GreedyPolicy):
         mapping: NDArray[Any],
         factors: NDArray[Any],
         offsets: NDArray[Any],
-        parameters: dict[str, Any],
+        parameters: Mapping[str, Any],
     ) -> None:
         self._mapping = mapping
         # Rows padded to a multiple of four for the kernel; the last used one adds the offsets.

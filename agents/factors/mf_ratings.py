@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +87,8 @@ def cross_validate(
     failed = 0
     for f in range(n_folds):
         inside = fold != f
-        train, test = ratings.select(inside), ratings.select(~inside)
+        train = ratings.select(inside)
+        test = ratings.select(~inside)
         weights = 1.0 / (p[inside] * ((n_folds - 1) / n_folds))
         for j, form in enumerate(forms):
             fit = factorise(train, weights, form, seed=seed, warn=False, **_CROSS_VALIDATED)
@@ -130,7 +131,8 @@ def ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
     ranks = np.empty(len(test))
     size = max(1, _CHUNK_CELLS // train.n_items)
     for first in range(0, len(test), size):
-        users, items = test.users[first : first + size], test.items[first : first + size]
+        users = test.users[first : first + size]
+        items = test.items[first : first + size]
         scores = factors.v[users] @ factors.w.T + factors.b
         own = scores[np.arange(len(users)), items]
         scores[known[users].toarray()] = -np.inf
@@ -180,16 +182,20 @@ class RatingMF(Learner):
     ) -> None:
         if biases == "none":
             raise UserError("biases must be regularised or free: without offsets a user without ratings has no ranking")
-        folds, unrated = whole_number(folds, "folds", 2), flag(unrated, "unrated")
+        folds = whole_number(folds, "folds", 2)
+        unrated = flag(unrated, "unrated")
         self.form = FactorizationConfig(rank=rank, penalty=penalty, biases=biases, loss=loss)
-        self.folds, self.score, self.unrated = folds, one_of(score, "score", SCORES), unrated
+        self.folds = folds
+        self.score = one_of(score, "score", SCORES)
+        self.unrated = unrated
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`."""
         ratings, known = ratings_of(log, n_items, need_propensities=self.weighted)
         p = known if self.weighted else np.full(len(ratings), ratings.density)
         cells = ratings.n_users * ratings.n_items
-        form, choice = self.form, {}
+        form = self.form
+        choice = {}
         if form.penalty == 0.0:
             forms = [
                 FactorizationConfig(**{**form.to_dict(), "penalty": scaled / math.sqrt(cells)})
@@ -211,9 +217,14 @@ class RatingMF(Learner):
             "cross_validation": choice,
         }
         return RatingMFPolicy(
-            n_items, self.name, factors=fit.factors.w, offsets=fit.factors.b, values=values,
-            weights=np.bincount(place, 1.0 / p) / np.bincount(place) / cells, parameters=parameters,
-        )  # fmt: skip
+            n_items,
+            self.name,
+            factors=fit.factors.w,
+            offsets=fit.factors.b,
+            values=values,
+            weights=np.bincount(place, 1.0 / p) / np.bincount(place) / cells,
+            parameters=parameters,
+        )
 
 
 class RatingMFNaive(RatingMF):
@@ -298,7 +309,7 @@ class RatingMFPolicy(GreedyPolicy):
         offsets: Floats,
         values: Floats,
         weights: Floats,
-        parameters: dict[str, Any],
+        parameters: Mapping[str, Any],
     ) -> None:
         no_users = np.zeros(0)
         self._model = Factors(np.zeros((0, factors.shape[1])), factors, no_users, offsets, float(parameters["c"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,7 +100,8 @@ def _whole(matrix: Any, nil: float) -> tuple[NDArray[Any], NDArray[Any]]:
     squares, vectors = np.linalg.eigh(gram)
     values = np.sqrt(np.maximum(squares[::-1], 0.0))
     kept = values > nil
-    values, rows = values[kept], vectors[:, ::-1].T[kept]
+    values = values[kept]
+    rows = vectors[:, ::-1].T[kept]
     return values, rows if tall else (matrix.T @ rows.T).T / values[:, None]
 
 
@@ -113,14 +115,18 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
     arrays = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float64))
     tiny = 1e-13 * float(np.square(arrays[2]).sum())  # the sum of squares is that of the eigenvalues of A'A
     basis = np.empty((0, n))
-    alpha, beta = np.empty(0), np.empty(0)
-    done, starts, settled = 0, 0, np.full(rank, -1.0)
+    alpha = np.empty(0)
+    beta = np.empty(0)
+    done = 0
+    starts = 0
+    settled = np.full(rank, -1.0)
     fresh = True
     while True:
         if done + 1 >= len(basis):
             room = min(max(2 * rank + 20, len(basis) + max(rank, len(basis) // 4)), n + 1)
             basis = np.concatenate([basis, np.empty((room - len(basis), n))])
-            alpha, beta = np.resize(alpha, room), np.resize(beta, room)
+            alpha = np.resize(alpha, room)
+            beta = np.resize(beta, room)
         if fresh:
             basis[done] = _orthogonal_start(basis[:done], seed, starts)
             starts += 1
@@ -131,7 +137,8 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
         if fresh:
             beta[done - 1] = 0.0
         values, weights = eigh_tridiagonal(alpha[:done], beta[: done - 1])
-        values, weights = values[::-1], weights[:, ::-1]
+        values = values[::-1]
+        weights = weights[:, ::-1]
         top = np.zeros(rank)
         top[: len(values[:rank])] = np.maximum(values[:rank], 0.0)
         residual = beta[done - 1] * np.abs(weights[-1, :rank])
@@ -166,10 +173,12 @@ def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple
     """
     from recsim_mnar.agents.factors import _factors_kernel as kernels
 
-    n_items, width = matrix.shape[1], kernels.BLOCK
+    n_items = matrix.shape[1]
+    width = kernels.BLOCK
     n = -(-n_items // 4) * 4  # as many rows as the kernels take at once; those added stay zero
     arrays = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float32))
-    small, scratch = np.empty((width, width)), np.empty(width, np.float32)
+    small = np.empty((width, width))
+    scratch = np.empty(width, np.float32)
     projected = np.zeros((0, 0))
     basis: list[NDArray[np.float32]] = []
     block = np.zeros((n, width), np.float32)
@@ -189,12 +198,14 @@ def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple
             grown[-width:, -2 * width : -width] = beyond
             grown[-2 * width : -width, -width:] = beyond.T
             kernels.take_away(basis[-2], beyond.T.astype(np.float32), product)
-        projected, block = grown, product
+        projected = grown
+        block = product
         beyond = _orthonormalise(block, basis, small)
         if done < rank + width:
             continue
         squares, weights = np.linalg.eigh(projected)
-        squares, weights = squares[::-1][:rank], weights[:, ::-1][:, :rank]
+        squares = squares[::-1][:rank]
+        weights = weights[:, ::-1][:, :rank]
         residual = np.sqrt(np.square(beyond @ weights[-width:]).sum(axis=0))
         if np.all(residual <= tolerance * np.maximum(squares, 0.0)) or done + width > n_items:
             break
@@ -258,7 +269,7 @@ class SVDPolicy(GreedyPolicy):
 
     _states: NDArray[np.float32]
 
-    def __init__(self, n_items: int, name: str, *, vectors: NDArray[Any], parameters: dict[str, Any]) -> None:
+    def __init__(self, n_items: int, name: str, *, vectors: NDArray[Any], parameters: Mapping[str, Any]) -> None:
         # Padded to a multiple of four rows for the kernel; a row of zeros changes no score.
         rank = -(-max(len(vectors), 1) // 4) * 4
         self._vectors = np.zeros((rank, n_items), np.float32)

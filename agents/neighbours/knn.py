@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -73,12 +74,15 @@ def most_similar(
 
     n_items = counts.shape[1]
     k = min(k, n_items)
-    scale, work = inverse_norms(counts, 0), work_space(squared_norms(counts))
-    by_item, by_user = compressed(counts.tocsc()), compressed(counts)
+    scale = inverse_norms(counts, 0)
+    work = work_space(squared_norms(counts))
+    by_item = compressed(counts.tocsc())
+    by_user = compressed(counts)
     if counts.data.max(initial=1) == 1:
         by_user = (*by_user[:2], by_user[2][:0])
     n_out = np.empty(n_items, np.int64)
-    columns, values = [], []
+    columns = []
+    values = []
     for first in range(0, n_items, _ROWS_AT_A_TIME):
         last = min(first + _ROWS_AT_A_TIME, n_items)
         out_items = np.empty((last - first, k), np.int32)
@@ -122,12 +126,14 @@ def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]
     popularity = np.bincount(items, minlength=n_items)
     ordered = np.sort(popularity)
     right = np.searchsorted(ordered, popularity - 1, side="right")
-    above, level = n_items - right - 1, right - np.searchsorted(ordered, popularity - 1)
+    above = n_items - right - 1
+    level = right - np.searchsorted(ordered, popularity - 1)
     if not unseen:
         return above[items], level[items]
     counts, _ = view_counts(log, n_items)
     starts, columns, _ = compressed(counts)
-    above, level = above[columns], level[columns]
+    above = above[columns]
+    level = level[columns]
     _downdate_kernel.leave_out_seen(starts, columns, popularity, above, level)
     entry = entry_of_each_view(counts, log, n_items)
     return above[entry], level[entry]
@@ -149,14 +155,17 @@ def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool
     from recsim_mnar.agents.neighbours import _downdate_kernel
 
     counts, _ = view_counts(log, n_items)
-    squares, k = squared_norms(counts), min(k, n_items)
+    squares = squared_norms(counts)
+    k = min(k, n_items)
     work = work_space(squares)
     gram = np.zeros((0, 0), work[0].dtype)
     if n_items <= _GRAM_UP_TO:
         gram = np.ascontiguousarray((counts.T @ counts).toarray(), dtype=gram.dtype)
     tables = compressed(counts.tocsc()), compressed(counts), gram, squares, inverse_norms(counts, 0)
     rows, above, level = _rows_and_next(counts, k, include_self), *np.empty((2, counts.nnz), np.int64)
-    own, base, row = np.zeros(n_items, np.int64), np.empty(n_items), np.empty(n_items)
+    own = np.zeros(n_items, np.int64)
+    base = np.empty(n_items)
+    row = np.empty(n_items)
     _downdate_kernel.item_places(unseen, *tables, k, include_self, rows, work, own, base, row, above, level)
     entry = entry_of_each_view(counts, log, n_items)
     return above[entry], level[entry]
@@ -176,7 +185,8 @@ def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Int
     counts, _ = view_counts(log, n_items)
     n_users = counts.shape[0]
     room = (1 + _SPARE) * k
-    above, level = np.empty(counts.nnz, np.int64), np.empty(counts.nnz, np.int64)
+    above = np.empty(counts.nnz, np.int64)
+    level = np.empty(counts.nnz, np.int64)
     _downdate_kernel.user_places(
         unseen,
         compressed(counts.tocsc()),
@@ -208,7 +218,8 @@ def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any
     items[filled], values[filled] = neighbours, cosines
     best_out = _take_weakest(items, values, length > k)
     length = np.minimum(length, k)
-    kept_items, kept_values = items.copy(), values.copy()
+    kept_items = items.copy()
+    kept_values = values.copy()
     weakest = _take_weakest(kept_items, kept_values, length == k)
     order = np.argsort(items, axis=1, kind="stable")[:, :k]
     in_order = np.take_along_axis(items, order, axis=1), np.take_along_axis(values, order, axis=1)
@@ -226,7 +237,8 @@ def _take_weakest(
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Remove the smallest value (of ties the highest item) from the named rows; (-1, 0) for the other rows."""
     which = np.flatnonzero(rows)
-    item, value = np.full(len(items), -1, np.int32), np.zeros(len(items), np.float32)
+    item = np.full(len(items), -1, np.int32)
+    value = np.zeros(len(items), np.float32)
     # Rows are in the order of items: the last of the smallest is the first in reverse.
     column = items.shape[1] - 1 - values[which, ::-1].argmin(axis=1)
     item[which], value[which] = items[which, column], values[which, column]
@@ -291,7 +303,7 @@ class ItemKNNPolicy(GreedyPolicy):
         starts: NDArray[Any],
         neighbours: NDArray[Any],
         similarities: NDArray[Any],
-        parameters: dict[str, Any],
+        parameters: Mapping[str, Any],
     ) -> None:
         self._rows = (
             np.ascontiguousarray(starts, np.int64),
@@ -308,11 +320,13 @@ class ItemKNNPolicy(GreedyPolicy):
 
     def _resize(self, n_slots: int) -> None:
         super()._resize(n_slots)
-        sums, used = np.zeros((n_slots, self.n_items)), np.zeros(n_slots, np.bool_)
+        sums = np.zeros((n_slots, self.n_items))
+        used = np.zeros(n_slots, np.bool_)
         before = np.flatnonzero(self._used)
         sums[before] = self._sums[before]
         used[before] = True
-        self._sums, self._used = sums, used
+        self._sums = sums
+        self._used = used
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
         super()._clear(slots)
@@ -343,7 +357,8 @@ class ItemKNNPolicy(GreedyPolicy):
 
         if views.shape[1] != self.n_items:
             raise UserError(f"views have {views.shape[1]} items, {self.name} was made for {self.n_items}")
-        items, scores = np.empty((views.shape[0], n), np.int32), np.empty((views.shape[0], n))
+        items = np.empty((views.shape[0], n), np.int32)
+        scores = np.empty((views.shape[0], n))
         _neighbours_kernel.top_items(*compressed(views), *self._rows, np.zeros(self.n_items), items, scores)
         return items, scores
 
@@ -416,12 +431,13 @@ class UserKNNPolicy(TrainingRows, GreedyPolicy):
         items: NDArray[Any],
         counts: NDArray[Any],
         users: NDArray[Any],
-        parameters: dict[str, Any],
+        parameters: Mapping[str, Any],
     ) -> None:
         from scipy import sparse
 
         rows = sparse.csr_array((counts, items, starts), shape=(len(users), n_items))
-        self._by_user, self._by_item = compressed(rows), compressed(rows.tocsc())
+        self._by_user = compressed(rows)
+        self._by_item = compressed(rows.tocsc())
         self._scale = inverse_norms(rows, 1)
         self._users = np.asarray(users, np.int64)
         self._k = int(parameters["neighbours"])
@@ -443,6 +459,7 @@ class UserKNNPolicy(TrainingRows, GreedyPolicy):
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
         out = np.empty((len(slots), self.n_items), np.float32)
-        counts, views = (self._by_item, self._by_user), self._histories.arrays
+        counts = (self._by_item, self._by_user)
+        views = self._histories.arrays
         _neighbours_kernel.user_scores(views, slots, self._own_row, *counts, self._scale, self._k, self._work, out)
         return out

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,7 @@ class Candidate:
     """
 
     policy: HistorySoftmax
-    settings: dict[str, Any]
+    settings: Mapping[str, Any]
     estimate: Estimate
 
     @property
@@ -116,9 +116,15 @@ class OffPolicyChoice(Learner):
         arrays, parameters = best.policy.fitted()
         estimate = best.estimate
         chosen = {
-            "learner": best.name, "of": len(candidates), "estimator": self.estimator, "by": self.by,
-            "held_out": self.held_out, "value": estimate.value, "low": estimate.low, "high": estimate.high,
-        }  # fmt: skip
+            "learner": best.name,
+            "of": len(candidates),
+            "estimator": self.estimator,
+            "by": self.by,
+            "held_out": self.held_out,
+            "value": estimate.value,
+            "low": estimate.low,
+            "high": estimate.high,
+        }
         return HistorySoftmax(n_items, self.name, **arrays, parameters={**parameters, "chosen": chosen})
 
     def candidates(self, log: Log, *, n_items: int, seed: int = 0) -> list[Candidate]:
@@ -170,7 +176,9 @@ def judged(
 
     arrays = policy.fitted()[0]
     n = len(contexts.actions)
-    target, q_logged, q_target = np.empty(n), np.empty(n), np.empty(n)
+    target = np.empty(n)
+    q_logged = np.empty(n)
+    q_target = np.empty(n)
     ones = np.ones((_CHUNK, 1))
     for begin in range(0, contexts.features.shape[0], _CHUNK):
         x = contexts.features[begin : begin + _CHUNK]
@@ -180,12 +188,17 @@ def judged(
         _off_policy_kernel.probabilities(features, np.ascontiguousarray(arrays["weights"]), pi)
         q = np.concatenate([one, x @ model[0]], axis=1) @ model[1].T
         first, last = np.searchsorted(contexts.context, [begin, begin + len(one)])
-        here, action = contexts.context[first:last] - begin, contexts.actions[first:last]
+        here = contexts.context[first:last] - begin
+        action = contexts.actions[first:last]
         target[first:last] = np.minimum(pi[here, action], 1.0)
         q_logged[first:last] = q[here, action]
         q_target[first:last] = (pi * q).sum(axis=1)[here]
     return estimate_value(
-        contexts.rewards, contexts.propensities, target, estimator=estimator, clip=clip,
+        contexts.rewards,
+        contexts.propensities,
+        target,
+        estimator=estimator,
+        clip=clip,
         cluster=contexts.user_of_context[contexts.context],
         model=(q_logged, q_target) if estimator == "dr" else None,
-    )  # fmt: skip
+    )

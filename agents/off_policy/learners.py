@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -49,9 +50,11 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
         mapping: NDArray[Any],
         centre: NDArray[Any],
         weights: NDArray[Any],
-        parameters: dict[str, Any],
+        parameters: Mapping[str, Any],
     ) -> None:
-        self._mapping, self._centre, self._weights = mapping, centre, np.ascontiguousarray(weights, np.float64)
+        self._mapping = mapping
+        self._centre = centre
+        self._weights = np.ascontiguousarray(weights, np.float64)
         self._shrinkage = float(parameters["shrinkage"])
         arrays = {"mapping": mapping, "centre": centre, "weights": self._weights}
         super().__init__(n_items, name, arrays, parameters)
@@ -72,7 +75,8 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
 
     def scores(self, users: Ints) -> Scores:
         """The logits, (n, n_items)."""
-        features, out = self._features(users), np.zeros((len(users), self.n_items))
+        features = self._features(users)
+        out = np.zeros((len(users), self.n_items))
         for d in range(features.shape[1]):  # in a fixed order: a product of matrices rounds by its shape
             out += features[:, d, None] * self._weights[:, d]
         return out
@@ -207,10 +211,14 @@ class OffPolicyLearner(Learner):
 
     def _descend(self, objective: Objective, data: Logged, n_items: int, seed: int) -> Floats:
         """Weights (P, K + 1) after all epochs, starting from a uniform policy."""
-        contexts, batch = len(data.features), self.settings["batch"]
+        contexts = len(data.features)
+        batch = self.settings["batch"]
         weights = np.zeros((n_items, data.features.shape[1]))
-        first, second, gradient = np.zeros_like(weights), np.zeros_like(weights), np.zeros_like(weights)
-        step, steps = 0, self.settings["epochs"] * -(-contexts // batch)
+        first = np.zeros_like(weights)
+        second = np.zeros_like(weights)
+        gradient = np.zeros_like(weights)
+        step = 0
+        steps = self.settings["epochs"] * -(-contexts // batch)
         for epoch in range(self.settings["epochs"]):
             objective.prepare(weights)
             order = np.argsort(rng.uniforms(seed, rng.Stream.FIT, np.arange(contexts), _FIRST_EPOCH + epoch))
@@ -260,8 +268,11 @@ class Weighted(Objective):
         self, data: Logged, mean: float, model: Floats, *, clip: float, variance: float = 0.0, by_ratio: bool = False
     ) -> None:
         super().__init__(data, len(model))
-        self._rewards, self._model = data.rewards / mean, model / mean
-        self._clip, self._variance, self._by_ratio = clip, variance, by_ratio
+        self._rewards = data.rewards / mean
+        self._model = model / mean
+        self._clip = clip
+        self._variance = variance
+        self._by_ratio = by_ratio
         self._slope = self._centre = 0.0
 
     def prepare(self, weights: Floats) -> None:
@@ -284,11 +295,22 @@ class Weighted(Objective):
         """See :meth:`Objective.add`."""
         from recsim_mnar.agents.off_policy import _off_policy_kernel
 
-        data, sums = self.data, np.zeros(5)
+        data = self.data
+        sums = np.zeros(5)
         _off_policy_kernel.weighted(
-            contexts, data.starts, data.features, data.actions, data.propensities, self._rewards, weights, self._model,
-            np.array([self._clip, self._slope, self._centre]), self._scratch, sums, gradient,
-        )  # fmt: skip
+            contexts,
+            data.starts,
+            data.features,
+            data.actions,
+            data.propensities,
+            self._rewards,
+            weights,
+            self._model,
+            np.array([self._clip, self._slope, self._centre]),
+            self._scratch,
+            sums,
+            gradient,
+        )
         return sums
 
 
@@ -303,7 +325,8 @@ class CrossEntropy(Objective):
         """Convert a model on (1, x M - centre) to one on (1, x M)."""
         from recsim_mnar.agents.off_policy import _off_policy_kernel
 
-        data, sums = self.data, np.zeros(5)
+        data = self.data
+        sums = np.zeros(5)
         _off_policy_kernel.cross_entropy(
             contexts, data.starts, data.features, data.actions, self._costs, weights, self._scratch, sums, gradient
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import copy
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -99,7 +100,9 @@ class Histories:
         begin = np.cumsum(room) - room
         within = np.arange(len(owner)) - np.repeat(np.cumsum(self.length) - self.length, self.length)
         pool[begin[owner] + within] = items
-        self.pool, self.start, self._capacity = pool, begin, room
+        self.pool = pool
+        self.start = begin
+        self._capacity = room
         self._used = int(room.sum())
 
 
@@ -123,11 +126,12 @@ class SlotPolicy(Stored, StatefulPolicy):
         n_items: int,
         name: str,
         arrays: dict[str, NDArray[Any]] | None = None,
-        parameters: dict[str, Any] | None = None,
+        parameters: Mapping[str, Any] | None = None,
     ) -> None:
         self.n_items = whole_number(n_items, "n_items", 1)
         self.name = name
-        self._arrays, self._parameters = arrays or {}, parameters or {}
+        self._arrays = arrays or {}
+        self._parameters = parameters or {}
         self._start()
 
     def _start(self) -> None:
@@ -172,7 +176,7 @@ class SlotPolicy(Stored, StatefulPolicy):
         np.add.at(out, self._histories.flat(slots), np.float32(1.0))
         return out
 
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
         """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return dict(self._arrays), dict(self._parameters)
 
@@ -183,12 +187,12 @@ class SlotPolicy(Stored, StatefulPolicy):
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
         return twin
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         """State for another process: a policy arrives there without users, as after ``fresh``."""
         arrays, parameters = self.fitted()
         return {"n_items": self.n_items, "name": self.name, "arrays": arrays, "parameters": parameters}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
         made = type(self).refitted(state["n_items"], state["name"], state["arrays"], state["parameters"])
         self.__dict__.update(made.__dict__)
 
@@ -302,7 +306,8 @@ class DrawingPolicy(SlotPolicy):
         """See :meth:`recsim_mnar.policies.Policy.act`."""
         from recsim_mnar.agents.state import _acting_kernel
 
-        actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
+        actions = np.empty(len(users), np.int32)
+        propensities = np.empty(len(users))
         _acting_kernel.draw(self.probabilities(users), as_array(uniforms, np.float64), actions, propensities)
         return actions, propensities
 
@@ -365,7 +370,7 @@ class KnownUsersPolicy(GreedyPolicy):
     ranks_strangers = True
     _row: NDArray[np.int64]
 
-    def __init__(self, n_items: int, n_users: int, name: str, *stored: dict[str, Any]) -> None:
+    def __init__(self, n_items: int, n_users: int, name: str, *stored: Any) -> None:
         self.n_users = int(n_users)
         super().__init__(n_items, name, *stored)
 

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -98,7 +98,8 @@ class LoggedShares:
         2 exp(-t^2 / (2 V + 2 b t / 3)) at most (Freedman 1975), whatever the bandit learns meanwhile.
         """
         tests = list(self._tests())
-        limit, found = math.log(2.0 * max(len(tests), 1) / ALPHA), None
+        limit = math.log(2.0 * max(len(tests), 1) / ALPHA)
+        found = None
         for what, f in tests:
             mean = np.bincount(self.row, self.p * f, self.n)
             centred = f - mean[self.row]
@@ -116,7 +117,8 @@ class LoggedShares:
 
     def _tests(self) -> Iterator[tuple[str, Floats]]:
         """Functions f of decision and action, (m,), and what each means."""
-        p, row = self.p, self.row
+        p = self.p
+        row = self.row
         yield "the actions shown have a log probability of {} in all, expected {}", np.log(np.maximum(p, 1e-4))
         most = np.zeros(self.n)
         np.maximum.at(most, row, p)
@@ -172,22 +174,30 @@ _MOST_BROKEN = 0.01
 _OFF = 1e-4
 
 
+ToolColumns = dict[str, Sequence[Any] | NDArray[Any]]
+"""Columns of decisions by name; values of several kinds may stand in one."""
+
+
+class ToolRows(NamedTuple):
+    """What is read of a tool's log: decisions, probabilities of all actions, lines on what was taken, what is wrong."""
+
+    columns: ToolColumns
+    shares: LoggedShares | None
+    lines: list[str]
+    damages: list[Damage]
+
+
 def is_dsjson(path: Path) -> bool:
     """Whether a file's name ends as that of DSJSON does, compressed or not."""
     return path.is_file() and any(suffix.lower() in ENDINGS for suffix in path.suffixes[-2:])
 
 
-def read_dsjson(
-    path: Path, fields: Sequence[str] = ()
-) -> tuple[dict[str, Any], LoggedShares | None, list[str], list[Damage]]:
+def read_dsjson(path: Path, fields: Sequence[str] = ()) -> ToolRows:
     """Decisions of a file.
 
     Args:
         path: the file, as it is or compressed with gzip or bz2.
         fields: of the shared context, with dots (``User.id``), each of which becomes a column.
-
-    Returns:
-        Columns by name, the probabilities of all actions, lines on what was taken, and what is wrong.
 
     Raises:
         UserError: no DSJSON, or a kind of it that is no choice of one action.
@@ -201,15 +211,20 @@ def read_dsjson(
 
 
 def _opened(path: Path) -> Any:
-    openers: dict[str, Any] = {".gz": gzip.open, ".bz2": bz2.open}
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
     return openers.get(path.suffix.lower(), open)(path, "rb")
+
+
+_OF_ROWS = ("time", "event_id", "action", "propensity", "reward", "_index", "n_actions", "pdrop", "version")
+"""What stands in a row that is read, before the fields of the context."""
 
 
 class _Reader:
     """Lines read so far."""
 
     def __init__(self, source: str, fields: Sequence[str]) -> None:
-        self.source, self.fields = source, fields
+        self.source = source
+        self.fields = fields
         self.counts: Counter[str] = Counter()
         self.rows: list[tuple[Any, ...]] = []
         self.shares: list[tuple[Any, Any]] = []
@@ -242,7 +257,7 @@ class _Reader:
         except (KeyError, TypeError, ValueError, IndexError):
             self.counts["broken"] += 1
 
-    def _is_new(self, number: int, event: dict[str, Any]) -> bool:
+    def _is_new(self, number: int, event: Mapping[str, Any]) -> bool:
         key = event.get("EventId")
         if key is None:
             return True
@@ -253,12 +268,14 @@ class _Reader:
         self.counts["repeated" if known == joined else "joined_twice"] += 1
         return False
 
-    def _decision(self, event: dict[str, Any]) -> None:
-        chosen, probability = int(event["_label_Action"]), _number(event.get("_label_probability"))
+    def _decision(self, event: Mapping[str, Any]) -> None:
+        chosen = int(event["_label_Action"])
+        probability = _number(event.get("_label_probability"))
         self.counts["index"] += event.get("_labelIndex", chosen - 1) != chosen - 1
         cost = _number(event["_label_cost"])
         self.counts["apprentice"] += abs(_number(event.get("_original_label_cost", cost)) - cost) > 1e-6
-        actions, p = event.get("a"), event.get("p") or event.get("_p")
+        actions = event.get("a")
+        p = event.get("p") or event.get("_p")
         pdrop = float(event.get("pdrop", 0.0))
         if pdrop >= 1.0:
             self.counts["dropped"] += 1
@@ -278,13 +295,20 @@ class _Reader:
         name = _name_of(multi[chosen - 1]) if 0 < chosen <= len(multi) else None
         self.rows.append(
             (
-                event.get("Timestamp"), event.get("EventId"), name or str(chosen), probability, 0.0 - cost, chosen,
-                len(actions or multi) or math.nan, pdrop, (event.get("VWState") or {}).get("m"),
+                event.get("Timestamp"),
+                event.get("EventId"),
+                name or str(chosen),
+                probability,
+                0.0 - cost,
+                chosen,
+                len(actions or multi) or math.nan,
+                pdrop,
+                (event.get("VWState") or {}).get("m"),
                 *(_field(context, name) for name in self.fields),
             )
-        )  # fmt: skip
+        )
 
-    def finish(self) -> tuple[dict[str, Any], LoggedShares | None, list[str], list[Damage]]:
+    def finish(self) -> ToolRows:
         """Columns of all decisions, and what was left out."""
         counts = self.counts
         if not self.rows:
@@ -303,17 +327,16 @@ class _Reader:
             )
         keep = self._thinned()
         rows = [row for row, kept in zip(self.rows, keep, strict=True) if kept]
-        named = dict(zip(("time", "event_id", "action", "propensity", "reward", "_index", "n_actions", "pdrop",
-                          "version", *self.fields), zip(*rows, strict=True), strict=True))  # fmt: skip
+        named = dict(zip((*_OF_ROWS, *self.fields), zip(*rows, strict=True), strict=True))
         index, number = (np.array(named[name], float) for name in ("_index", "n_actions"))
-        columns: dict[str, Any] = {name: list(values) for name, values in named.items()}
+        columns: ToolColumns = {name: list(values) for name, values in named.items()}
         del columns["_index"], columns["pdrop"]
         columns["first_action"] = (index == 1).astype(float)
         columns["uniform"] = 1.0 / number
         for name in ("time", "version"):
             if any(value is None for value in columns[name]):
                 del columns[name]
-        return columns, self._shares(keep, rows, index), self._lines(len(rows)), self._damages()
+        return ToolRows(columns, self._shares(keep, rows, index), self._lines(len(rows)), self._damages())
 
     def _thinned(self) -> list[bool]:
         """Which decisions stay so that all were dropped with the largest of the log's probabilities of a drop.

@@ -116,7 +116,8 @@ def _read(
     kinds = {"user": "id", "item": "id", "time": "time", "event": "id"}
     rows = file.read({columns[role]: kind for role, kind in kinds.items() if role in columns})
     rows, pooled = _of_events(rows, columns.get("event"), events)
-    users, items = rows.ids(columns["user"]), rows.ids(columns["item"])
+    users = rows.ids(columns["user"])
+    items = rows.ids(columns["item"])
     time = rows.times(columns["time"]) if "time" in columns else None
     whole = np.ones(len(rows), np.bool_) if rows.missing is None or not drop_missing else ~rows.missing
     rows.faults.forgive([MISSING] if drop_missing else [])
@@ -126,9 +127,11 @@ def _read(
     if events is not None or not whole.all():
         users, items = (Ids(each.codes[whole], each.ids).used() for each in (users, items))
         time = None if time is None else time[whole]
-    user, item = users.codes, items.codes
+    user = users.codes
+    item = items.codes
     order = np.argsort(user, kind="stable") if time is None else np.lexsort((time, user))
-    user, item = user[order], item[order]
+    user = user[order]
+    item = item[order]
     step = steps_within(user)
     log = Log(
         {

@@ -71,7 +71,7 @@ class OpenBanditLog:
         """(n,) probability of each logged action under a policy of (positions, n_actions) probabilities."""
         return shares[self.position, self.action]
 
-    def columns(self, **targets: NDArray[np.float64]) -> dict[str, Any]:
+    def columns(self, **targets: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
         """Columns that `recsim-mnar estimate` reads, with one more for each target policy."""
         return {
             "time": self.time,

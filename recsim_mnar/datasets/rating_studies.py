@@ -198,7 +198,8 @@ def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     if propensities is not None and not np.all((propensities > 0) & (propensities <= 1)):
         raise UserError(f"{published}: propensities must be above 0 and at most 1")
     features = folder / "user_item_features"
-    users, items = features / "user_features.ascii", features / "item_features.ascii"
+    users = features / "user_features.ascii"
+    items = features / "item_features.ascii"
     return RatingStudy(
         "coat",
         _on_scale(folder / "train.ascii", lambda: Ratings.from_dense(train)),

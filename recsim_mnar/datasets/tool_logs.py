@@ -13,18 +13,21 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.datasets.dsjson import Damage, LoggedShares, is_dsjson, read_dsjson
+from recsim_mnar.datasets.dsjson import Damage, LoggedShares, ToolColumns, ToolRows, is_dsjson, read_dsjson
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import metadata_of
 from recsim_mnar.tables.files import write_table
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import find_columns, plain_name
 from recsim_mnar.tables.rows import Rows
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _OPEN_BANDIT = {"timestamp", "itemid", "position", "click", "propensityscore", "userfeature0"}
 _MOST_ARMS = 12
@@ -82,7 +85,7 @@ def opened(
         return
     table, shares, lines, damages = read
     policies = _policies(table, shares)
-    made: dict[str, Any] = {"kind": "a tool's log", "policy": "logged"}
+    made: dict[str, str | float] = {"kind": "a tool's log", "policy": "logged"}
     damages = damages or ([] if shares is None else shares.damages())
     least = None if shares is None or not shares.n or damages else shares.least()
     if least is not None:
@@ -102,7 +105,7 @@ def _read(
     fields: Sequence[str],
     targets: Collection[str],
     metrics: Path | None,
-) -> tuple[dict[str, Any], LoggedShares | None, list[str], list[Damage]] | None:
+) -> ToolRows | None:
     if is_dsjson(path):
         _refuse_metrics(path, metrics)
         wanted = [*fields, *(name for name in columns.values() if name)]
@@ -126,14 +129,14 @@ def _refuse_metrics(path: Path, metrics: Path | None) -> None:
         raise UserError(f"--metrics: {path} has its rewards already. Leave --metrics out")
 
 
-def _open_bandit(file: TableFile) -> tuple[dict[str, Any], None, list[str], list[Damage]]:
+def _open_bandit(file: TableFile) -> ToolRows:
     """The Open Bandit Dataset: one row per position of a page."""
     names = {plain_name(name): name for name in file.names}
     kinds = {"timestamp": "time", "itemid": "id", "position": "id", "click": "number", "propensityscore": "number"}
     rows = file.read({names[name]: kind for name, kind in kinds.items() if name in names})
     item = rows.ids(names["itemid"])
     position = rows.ids(names["position"])
-    table: dict[str, Any] = {
+    table: ToolColumns = {
         "action": item.ids.astype(str)[item.codes],
         "position": position.ids.astype(str)[position.codes],
         "reward": rows.numbers(names["click"]),
@@ -144,10 +147,10 @@ def _open_bandit(file: TableFile) -> tuple[dict[str, Any], None, list[str], list
         table["time"] = rows.times(names["timestamp"])
     rows.faults.refuse("correct these rows, or leave them out of the file")
     lines = [f"{file.path}: Open Bandit Dataset, {len(rows):,} rows; uniform shows each of {item.number} items alike"]
-    return table, None, lines, []
+    return ToolRows(table, None, lines, [])
 
 
-def _policies(table: dict[str, Any], shares: LoggedShares | None) -> tuple[str, ...]:
+def _policies(table: ToolColumns, shares: LoggedShares | None) -> tuple[str, ...]:
     """Add columns of policies that need no other file; their names."""
     found: list[str] = [name for name in ("first_action", "uniform") if name in table]
     if found:
@@ -163,7 +166,7 @@ def _policies(table: dict[str, Any], shares: LoggedShares | None) -> tuple[str, 
     return (*found, "uniform")
 
 
-def _arrow(table: dict[str, Any]) -> Any:
+def _arrow(table: ToolColumns) -> Any:
     """A pyarrow table; values of several kinds in one column become text."""
     import pyarrow as pa
 
@@ -214,22 +217,43 @@ class Tool:
 
 TOOLS = (
     Tool(
-        "GrowthBook exposures", ("experimentid", "variationid"), ("variationid",), ("experimentid",),
-        weights=("variationweights",), version=("banditversion",), leaf=("leafid",),
+        "GrowthBook exposures",
+        ("experimentid", "variationid"),
+        ("variationid",),
+        ("experimentid",),
+        weights=("variationweights",),
+        version=("banditversion",),
+        leaf=("leafid",),
     ),
     Tool(
-        "Eppo bandit actions", ("subject", "action", "actionprobability"), ("action",),
-        ("key", "banditkey", "bandit"), ("subject",), share=("actionprobability",), version=("modelversion",),
+        "Eppo bandit actions",
+        ("subject", "action", "actionprobability"),
+        ("action",),
+        ("key", "banditkey", "bandit"),
+        ("subject",),
+        share=("actionprobability",),
+        version=("modelversion",),
         by_version=True,
     ),
     Tool(
-        "Statsig first exposures", ("unitid", "experimentgroup"), ("experimentgroup",), ("name",), ("unitid",),
-        ("firstexposureutc", "firstexposurepstdate", "timestamp"), share=("percent",), unit=100.0, version=("rollout",),
+        "Statsig first exposures",
+        ("unitid", "experimentgroup"),
+        ("experimentgroup",),
+        ("name",),
+        ("unitid",),
+        ("firstexposureutc", "firstexposurepstdate", "timestamp"),
+        share=("percent",),
+        unit=100.0,
+        version=("rollout",),
     ),
     Tool(
-        "Eppo assignments", ("subject", "experiment", "variation"), ("variation",), ("experiment",), ("subject",),
+        "Eppo assignments",
+        ("subject", "experiment", "variation"),
+        ("variation",),
+        ("experiment",),
+        ("subject",),
     ),
-)  # fmt: skip
+)
 """In the order in which they are tried."""
 
 
@@ -239,9 +263,7 @@ def tool_of(names: Sequence[str]) -> Tool | None:
     return next((tool for tool in TOOLS if plain >= set(tool.marks)), None)
 
 
-def read_assignments(
-    file: TableFile, tool: Tool, named: Mapping[str, str | None], metrics: Path | None
-) -> tuple[dict[str, Any], LoggedShares | None, list[str], list[Damage]]:
+def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None], metrics: Path | None) -> ToolRows:
     """Decisions of a table of assignments.
 
     Args:
@@ -249,9 +271,6 @@ def read_assignments(
         tool: that wrote it.
         named: columns by role (user, time, reward), as the person says; None or left out: recognised.
         metrics: a table of what users did: user, time and, where a row is not worth 1, a value.
-
-    Returns:
-        As :func:`recsim_mnar.datasets.dsjson.read_dsjson`.
 
     Raises:
         UserError: several experiments, or columns that cannot be read.
@@ -289,7 +308,7 @@ def read_assignments(
         lines.append(said)
     arms = sorted(found["arm"].unique(), key=lambda name: (len(name), name))
     shares, propensity = _probabilities(source, found, arms, tool)
-    taken: dict[str, Any] = {"time": found["time"], "user": found["user"], "action": found["arm"]}
+    taken: dict[str, pd.Series] = {"time": found["time"], "user": found["user"], "action": found["arm"]}
     if propensity is not None:
         taken["propensity"] = propensity
     if "reward" in found:
@@ -301,7 +320,8 @@ def read_assignments(
         taken["day"] = (found["time"] // 86400).map("{:.0f}".format)
     if "time" not in columns:
         del taken["time"]
-    return {name: list(values) for name, values in taken.items()}, shares, lines, _damages(found, switched, shares)
+    columns_read: ToolColumns = {name: list(values) for name, values in taken.items()}
+    return ToolRows(columns_read, shares, lines, _damages(found, switched, shares))
 
 
 def _columns(file: TableFile, tool: Tool, named: Mapping[str, str | None]) -> dict[str, str]:
@@ -359,7 +379,9 @@ def _own_rewards(frame: Any, chosen: NDArray[np.bool_], end: NDArray[np.float64]
     number = np.cumsum(chosen) - 1
     until = end[chosen][number]
     counted = frame["reward"].where(frame["time"] < until).groupby(number)
-    total, least, most = counted.sum(), counted.min(), counted.max()
+    total = counted.sum()
+    least = counted.min()
+    most = counted.max()
     if (least == most).all():
         return most.to_numpy(), "a decision's reward is that of its rows, all of which repeat it"
     return total.to_numpy(), "a decision's reward is the sum over its rows"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -76,12 +76,13 @@ class _OfArray(Observer):
 
     def keep(self, array: Array) -> None:
         """Write observations into this array, one row per lane."""
-        self.array, self._flat = array, array.reshape(-1)
+        self.array = array
+        self._flat = array.reshape(-1)
 
-    def __getstate__(self) -> dict[str, Any]:
+    def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_flat"}
 
-    def __setstate__(self, held: dict[str, Any]) -> None:
+    def __setstate__(self, held: Mapping[str, Any]) -> None:
         vars(self).update(held)
         self._flat = self.array.reshape(-1)  # of a copy it is another array's
 
@@ -198,9 +199,13 @@ class OfRule(_OfArray):
             raise UserError(
                 f"observation={rule.kind!r}: the {world.name} world has {has}; take counts, decayed or last"
             )
-        self._rule, self.counts_shown, self.space = rule, rule.counts_shown, rule.space(world.n_items)
+        self._rule = rule
+        self.counts_shown = rule.counts_shown
+        self.space = rule.space(world.n_items)
         self.keep(rule.empty(n_lanes, world.n_items))
-        self._row, self._item, self._nothing = np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.float32)
+        self._row = np.zeros(1, np.int64)
+        self._item = np.zeros(1, np.int32)
+        self._nothing = np.zeros(1, np.float32)
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
         """See :meth:`Observer.begin`."""
@@ -247,7 +252,8 @@ class WithFeatures(Observer):
     """Another observation, with the user's features behind it."""
 
     def __init__(self, world: LaneWorld, n_lanes: int, events: _OfArray) -> None:
-        self._events, self._known = events, Features(world, n_lanes)
+        self._events = events
+        self._known = Features(world, n_lanes)
         self.counts_shown = events.counts_shown
         self.space = joined_space(events.space, world.n_user_features)
 

@@ -9,6 +9,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from recsim_mnar.envs.user_queue import Info
 from recsim_mnar.envs.wrappers import (
     LogBuilder,
     RecordLog,
@@ -97,7 +98,7 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         latest = after
 
 
-_Stepped = tuple[list[dict[str, Any]], NDArray[np.float64], NDArray[np.bool_]]
+_Stepped = tuple[list[Info], NDArray[np.float64], NDArray[np.bool_]]
 
 
 class _Lanes:
@@ -107,10 +108,11 @@ class _Lanes:
     """
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], shape: tuple[int, ...]) -> None:
-        self._env, self._shape = env, shape
+        self._env = env
+        self._shape = shape
         self.ended = [False] * env.num_envs
 
-    def reset(self, seed: int) -> list[dict[str, Any]]:
+    def reset(self, seed: int) -> list[Info]:
         """``info`` of the first users."""
         return self._infos(self._env.reset(seed=seed)[1])
 
@@ -124,7 +126,7 @@ class _Lanes:
         self.ended = over.tolist()
         return self._infos(infos), np.asarray(rewards, np.float64)[awake], over[awake]
 
-    def _infos(self, infos: dict[str, Any]) -> list[dict[str, Any]]:
+    def _infos(self, infos: Info) -> list[Info]:
         return [lane_info(infos, lane) for lane in range(self._env.num_envs)]
 
 
@@ -132,19 +134,23 @@ class _OneLane:
     """A single environment, stepped as :class:`_Lanes` are."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
-        self._env, self.ended = env, [False]
+        self._env = env
+        self.ended = [False]
 
-    def reset(self, seed: int) -> list[dict[str, Any]]:
+    def reset(self, seed: int) -> list[Info]:
         """``info`` of the first user."""
         return [self._env.reset(seed=seed)[1]]
 
     def step(self, _awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
         """A step, or a reset where the last one was the end."""
         if chosen is None:
-            info, reward, self.ended = self._env.reset()[1], 0.0, [False]
+            info = self._env.reset()[1]
+            reward = 0.0
+            self.ended = [False]
         else:
             _observation, earned, terminated, truncated, info = self._env.step(chosen[0])
-            reward, self.ended = float(earned), [bool(terminated or truncated)]
+            reward = float(earned)
+            self.ended = [bool(terminated or truncated)]
         return [info], np.array([reward]), np.array(self.ended)
 
 
@@ -163,20 +169,22 @@ class Recorder:
     def __init__(self, env: Any, policy: Any, n_users: int, seed: int) -> None:
         original = as_policy(policy)
         self.policy = original.fresh()
-        self.n_users, self.seed = n_users, seed
+        self.n_users = n_users
+        self.seed = seed
         self.world = getattr(env.unwrapped, "world", None)
         self._acting = Acting(self.policy, getattr(self.world, "n_items", self.policy.n_items), original)
         self._described = described(self.policy)
         learning = learning_of(self.policy)
-        self._learns, self._online = learning != "nothing", learning == "all users"
+        self._learns = learning != "nothing"
+        self._online = learning == "all users"
         self._lanes = getattr(env, "num_envs", 1)
         self.builder = LogBuilder(ranked=shows_rankings(env))
         self.builder.round = 0 if self._online else None
         self._n_decisions: dict[int, int] = {}
-        self._arrived: list[dict[str, Any]] = []
+        self._arrived: list[Info] = []
         self._gone: list[int] = []
 
-    def arrive(self, info: dict[str, Any]) -> None:
+    def arrive(self, info: Info) -> None:
         """Add a user who arrived after others left without a decision; the policy will observe those first."""
         self.builder.begin(info)
         left = [one for one in info.get("skipped") or () if int(one["user"]) < self.n_users]
@@ -187,7 +195,7 @@ class Recorder:
             self._arrived.append(info)
             self._n_decisions[int(info["user"])] = 0
 
-    def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int32]:
+    def decide(self, infos: list[Info]) -> NDArray[np.int32]:
         """(n,) actions for the waiting users, by ascending user."""
         self._admit()
         users = [int(info["user"]) for info in infos]
@@ -198,8 +206,8 @@ class Recorder:
 
     def answer(
         self,
-        before: list[dict[str, Any]],
-        after: list[dict[str, Any]],
+        before: list[Info],
+        after: list[Info],
         rewards: NDArray[np.float64],
         ended: NDArray[np.bool_],
     ) -> None:
@@ -217,7 +225,7 @@ class Recorder:
         if self.builder.round is not None:
             self.builder.round += 1
 
-    def _teach(self, rewards: NDArray[np.float64], after: list[dict[str, Any]]) -> None:
+    def _teach(self, rewards: NDArray[np.float64], after: list[Info]) -> None:
         self.policy.learn(self._users, self._actions, rewards, self._propensities)
 
     def log(self) -> Log:
@@ -245,7 +253,7 @@ class Recorder:
             self.policy.forget(np.sort(np.array(self._gone)))
             self._gone = []
 
-    def _observe(self, users: list[int], infos: list[dict[str, Any]]) -> None:
+    def _observe(self, users: list[int], infos: list[Info]) -> None:
         """Let the policy observe what each of these users, ascending, did alone."""
         counts = [len(events_of(info, "views")) for info in infos]
         if not sum(counts):
@@ -269,7 +277,7 @@ class RankingRecorder(Recorder):
         self.shape = (world.slate_size,)
         self._stated: dict[int, list[NDArray[Any]]] = {}
 
-    def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int32]:
+    def decide(self, infos: list[Info]) -> NDArray[np.int32]:
         """(n, k) rankings for the waiting users, by ascending user."""
         self._admit()
         users = [int(info["user"]) for info in infos]
@@ -285,7 +293,7 @@ class RankingRecorder(Recorder):
             self._stated.setdefault(user, []).append(np.array(of_slate))
         return self._actions
 
-    def _teach(self, rewards: NDArray[Any], after: list[dict[str, Any]]) -> None:
+    def _teach(self, rewards: NDArray[Any], after: list[Info]) -> None:
         clicked = [set(events_of(came, "clicked")) for came in after]
         earned = [
             [float(item in own) for item in row] for row, own in zip(self._actions.tolist(), clicked, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import observer
-from recsim_mnar.envs.user_queue import UserQueue, counted, fixed, rewards_of
+from recsim_mnar.envs.user_queue import Info, UserQueue, counted, fixed, rewards_of
 from recsim_mnar.envs.validation import (
     Specified,
     arrival_line,
@@ -73,7 +74,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
         kind, self._info_size = checked_info(info, info_size)
-        self._line, self._user, self._step = "", -1, 0
+        self._line = ""
+        self._user = -1
+        self._step = 0
         self.action_space = gym.spaces.Discrete(world.n_items)
         self._queue = UserQueue(world, 1)
         self._event_keys = (*(key for key, _ in self._queue.entries), *self._more_events)
@@ -104,7 +107,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         plain = {"counts": {"n_views": 0, "n_skipped": 0}, "views": dict.fromkeys(self._event_keys, ())}.get(kind)
         self._quiet: Any = plain if self.render_mode is None and self._info_size is None else None
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Info]:
         """Advance to the next user who reaches a decision."""
         user = first_user(checked_options(options, ("user",)))
         seed = reset_seed(seed)
@@ -114,7 +117,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._observer.begin(self._lane, self._queue.features(self._lane) if self.world.n_user_features else None)
         return self._seen(info), self._info(info, waiting=True)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """Recommend an item; the user answers and lives on until the next decision or the end."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
@@ -122,7 +125,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         if self._ahead:
             # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
             self._ahead -= 1
-            observation, reward = self._observer.alone_shown(chosen), 0.0
+            observation = self._observer.alone_shown(chosen)
+            reward = 0.0
         elif (taken := self._queue.lanes.take_alone(chosen)) is not None:
             reward, self._waiting = taken
             if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
@@ -142,17 +146,18 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         """Let the user go: after this :meth:`reset` comes before :meth:`step`."""
         self._waiting = False
 
-    def _answered(self, chosen: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def _answered(self, chosen: int) -> tuple[Any, float, bool, bool, Info]:
         """What :meth:`step` returns where the user may view something before the next decision."""
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
-        reward, alive = rewards_of(transition).item(), transition.alive.item()
+        reward = rewards_of(transition).item()
+        alive = transition.alive.item()
         if self._observer.counts_shown or (self.world.rates and reward > 0):
             self._observer.answered(self._lane, self._action, np.array([reward]))
         info = self._queue.info(transition, 0)
         return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))
 
-    def _unseen(self, chosen: int, reward: float) -> dict[str, Any]:
+    def _unseen(self, chosen: int, reward: float) -> Info:
         """Line and ``info`` of a step after which the user viewed nothing."""
         if self.render_mode is not None:
             left = not self._waiting
@@ -179,13 +184,13 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
         return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
-    def _seen(self, info: dict[str, Any]) -> Any:
+    def _seen(self, info: Info) -> Any:
         """A new observation, updated with the user's own events."""
         if info["views"]:
             self._observer.alone_sees(info["views"], info["ratings"] if self.world.rates else None)
         return self._observer.alone()
 
-    def _sized(self, info: dict[str, Any]) -> dict[str, Any]:
+    def _sized(self, info: Info) -> Info:
         """``info`` as it was asked for."""
         if self._info_kind == "none":
             return {}
@@ -193,9 +198,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             return counted(info, self._event_keys)
         return info if self._info_size is None else fixed(info, self._event_keys, self._info_size)
 
-    def _info(
-        self, info: dict[str, Any], *, waiting: bool, answered: tuple[Any, float] | None = None
-    ) -> dict[str, Any]:
+    def _info(self, info: Info, *, waiting: bool, answered: tuple[Any, float] | None = None) -> Info:
         """The complete ``info`` after the lane has moved, with the coming decisions that can already be computed.
 
         Args:
@@ -209,7 +212,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         elif self.render_mode is not None and answered is not None:
             self._line = step_line(self._user, self._step, *answered, info, left=not waiting)
         self._waiting = waiting
-        self._user, self._step, self._time = lanes.user.item(), lanes.step.item(), lanes.time.item()
+        self._user = lanes.user.item()
+        self._step = lanes.step.item()
+        self._time = lanes.time.item()
         self._ahead = lanes.skip_uneventful(self._lane).item() if waiting else 0
         return self._sized({"user": self._user, "step": self._step, "time": self._time, **info})
 

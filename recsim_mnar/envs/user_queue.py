@@ -20,6 +20,9 @@ _PADS = {"views": -1, "bought": -1, "clicked": -1, "view_times": 0.0, "ratings":
 """What stands in places without an event."""
 
 
+Info = dict[str, Any]
+"""What ``reset`` and ``step`` say besides the observation: Gymnasium's interface wants a dictionary."""
+
 Met = tuple[NDArray[np.int64], NDArray[np.int64], Transition]
 """Lanes, their users, and what happened in them."""
 
@@ -90,9 +93,9 @@ class UserQueue:
             yield which, users, transition
             which = which[~transition.alive]
 
-    def meet(self, lane: NDArray[np.int64]) -> dict[str, Any]:
+    def meet(self, lane: NDArray[np.int64]) -> Info:
         """A next user for one lane (1,); what is info of them, and ``skipped`` where others left before."""
-        skipped: list[dict[str, Any]] = []
+        skipped: list[Info] = []
         queue = self.queue.item()
         alone = self.lanes.begin_alone(self.seeds.item(), self.next_user.item(queue))
         if alone is not None:
@@ -118,12 +121,13 @@ class UserQueue:
         certain = self._certain[: len(which)] if actions.ndim == 1 else np.ones(actions.shape)
         return self.lanes.take(which, actions, certain)
 
-    def info(self, transition: Transition, j: int) -> dict[str, Any]:
+    def info(self, transition: Transition, j: int) -> Info:
         """The organic events of the transition's lane number j, in order: all but the answer to an action.
 
         Tuples: Gymnasium's own vector environments take an array in ``info`` to have the same shape at every step.
         """
-        first, last = transition.starts[j], transition.starts[j + 1]
+        first = transition.starts[j]
+        last = transition.starts[j + 1]
         if first < last and transition.columns["event"][first] == schema.BANDIT:
             first += 1
         return {key: tuple(transition.columns[name][first:last].tolist()) for key, name in self.entries}
@@ -139,7 +143,7 @@ def organic_rows(transition: Transition) -> NDArray[np.int64]:
     return np.flatnonzero(transition.columns["event"] == schema.ORGANIC)
 
 
-def counted(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
+def counted(info: Info, keys: tuple[str, ...]) -> Info:
     """An environment's ``info`` with the number of events instead of them: ``n_views``, ``n_skipped``, ..."""
     out = info.copy()
     n_skipped = len(out.pop("skipped", ()))
@@ -152,7 +156,7 @@ def counted(info: dict[str, Any], keys: tuple[str, ...]) -> dict[str, Any]:
     return out
 
 
-def fixed(info: dict[str, Any], keys: tuple[str, ...], size: int) -> dict[str, Any]:
+def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
     """An environment's ``info`` with the last ``size`` events in arrays of that length, oldest first.
 
     Places beyond them hold -1 (items) or 0; ``n_views`` says how many events there were, which may be more than
@@ -175,7 +179,7 @@ def fixed(info: dict[str, Any], keys: tuple[str, ...], size: int) -> dict[str, A
     return out
 
 
-def fixed_lanes(infos: dict[str, Any], keys: tuple[str, ...], size: int, n_lanes: int) -> dict[str, Any]:
+def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> Info:
     """The same of a vector environment: arrays (n_lanes, size), set for every lane that ``user`` is set for."""
     if "final_info" in infos:
         infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}

@@ -90,13 +90,13 @@ def listed(items: Any) -> str:
     return ", ".join(map(str, items)) or "nothing"
 
 
-def arrival_line(user: int, info: dict[str, Any]) -> str:
+def arrival_line(user: int, info: Mapping[str, Any]) -> str:
     """Who has come, and what they viewed; the line of a reset."""
     skipped = f" (after {len(info['skipped'])} who left without a decision)" if "skipped" in info else ""
     return f"user {user}{skipped}: viewed {listed(info['views'])}"
 
 
-def step_line(user: int, step: int, shown: Any, reward: float, info: dict[str, Any], *, left: bool) -> str:
+def step_line(user: int, step: int, shown: Any, reward: float, info: Mapping[str, Any], *, left: bool) -> str:
     """Who was shown what, what they answered, what they viewed then; the line of a step."""
     items = listed(["(empty)" if item < 0 else item for item in (shown if isinstance(shown, list) else [shown])])
     came = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
@@ -108,7 +108,7 @@ USER_LIMIT = 2**62
 """User ids handed in are below it, so that those of the users who come after them fit 64 bits too."""
 
 
-def world_of(name: str, preset: str | None, keywords: dict[str, Any], world: World | str | None = None) -> World:
+def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: World | str | None = None) -> World:
     """The world that an environment's keywords describe.
 
     Args:
@@ -292,7 +292,7 @@ def check_ready(mode: AutoresetMode, ended: NDArray[np.bool_] | None) -> None:
         raise gym.error.ResetNeeded(f"lane {lane} has ended: reset it with options={{'reset_mask': ...}}")
 
 
-def first_user(options: dict[str, Any]) -> int | None:
+def first_user(options: Mapping[str, Any]) -> int | None:
     """The user that ``options`` names, if any."""
     user = options.get("user")
     if user is None:

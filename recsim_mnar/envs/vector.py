@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import Counts, observer
-from recsim_mnar.envs.user_queue import Met, UserQueue, fixed_lanes, organic_rows, rewards_of
+from recsim_mnar.envs.user_queue import Info, Met, UserQueue, fixed_lanes, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
     Specified,
     as_array,
@@ -90,13 +90,15 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._queue = UserQueue(lived, num_envs)
         self.info, self._info_size = checked_info(info, info_size)
-        self._all, self._lanes = np.ones(num_envs, np.bool_), np.arange(num_envs)
+        self._all = np.ones(num_envs, np.bool_)
+        self._lanes = np.arange(num_envs)
         self._elapsed = np.zeros(num_envs, np.int64)
         self._ended = np.ones(num_envs, np.bool_)
         self._seeded = False
         self.copy = copy
         self._limit = max_episode_steps or 0
-        self._actions, self._unread = np.zeros(num_envs, np.int64), np.zeros(num_envs, np.int64)
+        self._actions = np.zeros(num_envs, np.int64)
+        self._unread = np.zeros(num_envs, np.int64)
         self._uncounted = np.zeros((num_envs, 0), np.float32)
 
     def _lived_in(self, world: World) -> LaneWorld:
@@ -110,24 +112,24 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return int(seeds[0]) if self._seeded and (seeds == seeds[0]).all() else None
 
     def reset(
-        self, *, seed: int | Iterable[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | Iterable[int | None] | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[Any, Info]:
         """Every lane, or those in ``options["reset_mask"]``, meets its next user who comes to a decision."""
         options = checked_options(options, ("user", "reset_mask"))
         mask = reset_mask(options.pop("reset_mask", None), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask)
         self._seat(which, seed, first_user(options))
         self.closed = False
-        infos: dict[str, Any] = {}
+        infos: Info = {}
         self._live(infos, self._no_answers(), ended=mask.copy())
         self._ended[which] = False
         self._note_state(infos, mask)
         return self._observed(), self._sized(infos)
 
-    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, dict[str, Any]]:
+    def step(self, actions: Array) -> tuple[Any, Array, Array, Array, Info]:
         """Recommend an item in every lane; in NEXT_STEP mode, a lane that has ended is reset instead."""
         chosen = self._checked(actions)
-        infos: dict[str, Any] = {}
+        infos: Info = {}
         rewards, terminated, truncated = answers = self._no_answers()
         self._live(infos, answers, ended=self._ended, actions=chosen)
         self._ended = terminated | truncated
@@ -192,7 +194,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         n = self.num_envs
         return np.zeros(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
 
-    def _live(self, infos: dict[str, Any], answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
+    def _live(self, infos: Info, answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
         """Next users in lanes that have ended; with actions, answers in the others."""
         queue = self._queue
         if not queue.at_once:
@@ -202,16 +204,28 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if len(resetting):
                 self._admit(resetting, infos, queue.admit(resetting))
             return
-        counts, n_views, n_skipped, acting = self._uncounted, self._unread, self._unread, actions is not None
+        counts = self._uncounted
+        n_views = self._unread
+        n_skipped = self._unread
+        acting = actions is not None
         watched = self.info == "views" or not isinstance(self._observer, Counts)
         if isinstance(self._observer, Counts) and not watched:
             counts = self._observer.array
             if self.info == "counts":
-                n_views, n_skipped = self._counts(infos, "n_views"), self._counts(infos, "n_skipped")
+                n_views = self._counts(infos, "n_views")
+                n_skipped = self._counts(infos, "n_skipped")
         moves = Moves(
-            self._actions, ended, queue.seeds, queue.queue, queue.next_user, self._elapsed, counts,
-            *answers, n_views, n_skipped,
-        )  # fmt: skip
+            self._actions,
+            ended,
+            queue.seeds,
+            queue.queue,
+            queue.next_user,
+            self._elapsed,
+            counts,
+            *answers,
+            n_views,
+            n_skipped,
+        )
         if watched:
             self._admit(np.flatnonzero(ended), infos, self._watched(moves, acting=acting))
         else:
@@ -220,7 +234,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
 
     def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Met]:
         """What :meth:`UserQueue.admit` yields, of lanes that answer or are reset at once."""
-        lanes, due, left = self._queue.lanes, np.flatnonzero(~moves.ended), 1
+        lanes = self._queue.lanes
+        due = np.flatnonzero(~moves.ended)
+        left = 1
         while left:
             left = lanes.step_at_once(moves, acting=acting, limit=self._limit)
             if acting and self._observer.counts_shown:
@@ -230,7 +246,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if left or starts[-1]:  # most steps of a few lanes show nothing new
                 yield self._lanes, lanes.user, Transition(starts, columns, ~moves.ended)
 
-    def _answer(self, chosen: Array, infos: dict[str, Any], answers: Answers) -> None:
+    def _answer(self, chosen: Array, infos: Info, answers: Answers) -> None:
         """Answers of lanes that have not ended."""
         rewards, terminated, truncated = answers
         due = np.flatnonzero(~self._ended)
@@ -252,12 +268,12 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         """Let observations count what was shown and what it earned."""
         self._observer.answered(due, chosen, rewards)
 
-    def _admit(self, which: NDArray[np.int64], infos: dict[str, Any], met_by: Iterator[Met]) -> None:
+    def _admit(self, which: NDArray[np.int64], infos: Info, met_by: Iterator[Met]) -> None:
         """Reset lanes: next users, counts, and what is info of them."""
         self._elapsed[which] = 0
         if not self.world.n_user_features:
             self._observer.begin(which, None)
-        skipped: dict[int, list[dict[str, Any]]] = {}
+        skipped: dict[int, list[Info]] = {}
         for lanes, users, transition in met_by:
             for j in np.flatnonzero(~transition.alive).tolist():
                 left = {"user": int(users[j]), **self._queue.info(transition, j)}
@@ -273,7 +289,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             elif self.info == "counts":
                 self._counts(infos, "n_skipped")[lane] = len(info)
 
-    def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
+    def _see(self, which: NDArray[np.int64], transition: Transition, infos: Info) -> None:
         """Update the observations of lanes after their actions, and record organic events."""
         if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
             rewards = rewards_of(transition)
@@ -282,20 +298,20 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             self._observer.answered(which[answered], items, rewards[answered])
         self._browse(which, transition, infos)
 
-    def _browse(
-        self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any], *, empty: bool = False
-    ) -> None:
+    def _browse(self, which: NDArray[np.int64], transition: Transition, infos: Info, *, empty: bool = False) -> None:
         """Observe organic events, and add them to info if there are any."""
-        c, rows = transition.columns, organic_rows(transition)
+        c = transition.columns
+        rows = organic_rows(transition)
         edges = rows.searchsorted(transition.starts)
-        lanes, items = which.repeat(edges[1:] - edges[:-1]), c["item"][rows]
+        lanes = which.repeat(edges[1:] - edges[:-1])
+        items = c["item"][rows]
         self._observer.see(lanes, items, c["reward"][rows] if self.world.rates else None)
         events = {key: c[name][rows] for key, name in self._queue.entries}
         self._note(infos, which, edges, events, empty=empty)
 
     def _note(
         self,
-        infos: dict[str, Any],
+        infos: Info,
         which: NDArray[np.int64],
         edges: NDArray[np.int64],
         events: dict[str, Array],
@@ -316,12 +332,13 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         lanes = which[some]
         cuts = list(zip(lanes.tolist(), edges[some].tolist(), edges[some + 1].tolist(), strict=True))
         for key, column in events.items():
-            values, info = tuple(column.tolist()), self._entry(infos, key)
+            values = tuple(column.tolist())
+            info = self._entry(infos, key)
             for lane, first, last in cuts:
                 info[lane] = values[first:last]
             infos[f"_{key}"][lanes] = True
 
-    def _note_state(self, infos: dict[str, Any], mask: NDArray[np.bool_]) -> None:
+    def _note_state(self, infos: Info, mask: NDArray[np.bool_]) -> None:
         """Record in info the awaited decision and user of the lanes in the mask."""
         if self.info == "none":
             return
@@ -334,13 +351,14 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
                 values[~mask] = 0
             infos[key], infos[f"_{key}"] = values, mask.copy()
 
-    def _finish(self, infos: dict[str, Any]) -> None:
+    def _finish(self, infos: Info) -> None:
         """Move the info of ended lanes to ``final_obs`` and ``final_info``."""
-        final: dict[str, Any] = {}
+        final: Info = {}
         for lane in np.flatnonzero(self._ended).tolist():
             self._set(infos, "final_obs", lane, self._observer.one(lane))
         for key in [k for k in infos if not k.startswith("_") and k != "final_obs"]:
-            values, mask = infos[key], infos[f"_{key}"]
+            values = infos[key]
+            mask = infos[f"_{key}"]
             moved = mask & self._ended
             final[key] = np.where(moved, values, np.zeros(1, values.dtype)) if values.dtype != object else values.copy()
             final[f"_{key}"] = moved
@@ -351,25 +369,25 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         infos["final_info"] = final
         infos["_final_info"] = self._ended.copy()
 
-    def _sized(self, infos: dict[str, Any]) -> dict[str, Any]:
+    def _sized(self, infos: Info) -> Info:
         """Infos in the requested form."""
         if self._info_size is None:
             return infos
         keys = (*(key for key, _ in self._queue.entries), *self._more_events)
         return fixed_lanes(infos, keys, self._info_size, self.num_envs)
 
-    def _set(self, infos: dict[str, Any], key: str, lane: int, value: Any) -> None:
+    def _set(self, infos: Info, key: str, lane: int, value: Any) -> None:
         self._entry(infos, key)[lane] = value
         infos[f"_{key}"][lane] = True
 
-    def _entry(self, infos: dict[str, Any], key: str) -> Array:
+    def _entry(self, infos: Info, key: str) -> Array:
         """The array of infos of this name, and its mask, made where it is not there yet."""
         if key not in infos:
             infos[key] = np.empty(self.num_envs, object)  # holds None
             infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
         return infos[key]
 
-    def _counts(self, infos: dict[str, Any], key: str) -> Array:
+    def _counts(self, infos: Info, key: str) -> Array:
         """The numbers of this name, made where they are not there yet; :meth:`_note_state` sets their mask."""
         if key not in infos:
             infos[key] = np.zeros(self.num_envs, np.int64)

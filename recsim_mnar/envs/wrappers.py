@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -10,6 +11,7 @@ import numpy as np
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
+from recsim_mnar.envs.user_queue import Info
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
@@ -51,10 +53,11 @@ class LogBuilder:
     def __init__(self, *, ranked: bool = False) -> None:
         self.round: int | None = None
         self._rows: dict[int, list[_Row]] = {}
-        self._rated, self._ranked = False, ranked
+        self._rated = False
+        self._ranked = ranked
         self._slates: Counter[int] = Counter()
 
-    def begin(self, info: dict[str, Any]) -> None:
+    def begin(self, info: Info) -> None:
         """A user has arrived; ``info`` as ``reset`` returned it."""
         if "user" not in info:
             raise UserError(_NO_VIEWS)
@@ -67,9 +70,7 @@ class LogBuilder:
         self._rows[user] = []
         self._events(user, 0, info)
 
-    def answer(
-        self, before: dict[str, Any], after: dict[str, Any], action: Any, propensity: Any, reward: float
-    ) -> None:
+    def answer(self, before: Info, after: Info, action: Any, propensity: Any, reward: float) -> None:
         """A recommendation and what followed: one row, or of a slate one for each of its items.
 
         They stand by ascending item, those of a ranking from the top.
@@ -81,7 +82,9 @@ class LogBuilder:
             propensity: of each of them.
             reward: of an item; of a slate ``after`` says which were bought or clicked.
         """
-        user, step, time = int(before["user"]), int(before["step"]), float(before["time"])
+        user = int(before["user"])
+        step = int(before["step"])
+        time = float(before["time"])
         answers = _clicks(action, propensity, after) if self._ranked else _shown(action, propensity, reward, after)
         for place, shown in enumerate(answers):
             of_slate = (self.round or 0, self._slates[user], place)
@@ -90,12 +93,14 @@ class LogBuilder:
         self._slates[user] += 1
         self._events(user, step, after)
 
-    def _events(self, user: int, first_step: int, info: dict[str, Any]) -> None:
+    def _events(self, user: int, first_step: int, info: Info) -> None:
         views = events_of(info, "views")
         self._rated |= "ratings" in info
         if not views:
             return
-        rows, times, unknown = self._rows[user], events_of(info, "view_times"), (np.nan,) * len(views)
+        rows = self._rows[user]
+        times = events_of(info, "view_times")
+        unknown = (np.nan,) * len(views)
         ratings = events_of(info, "ratings") or unknown
         probabilities = events_of(info, "observation_propensities") or unknown
         for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
@@ -118,7 +123,7 @@ class LogBuilder:
         """Users seen so far, including skipped ones."""
         return set(self._rows)
 
-    def log(self, n_users: int | None = None, provenance: dict[str, Any] | None = None) -> Log:
+    def log(self, n_users: int | None = None, provenance: Mapping[str, Any] | None = None) -> Log:
         """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
         known = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
@@ -131,10 +136,10 @@ class LogBuilder:
         if self._ranked:
             for name, values in zip(("slate", "position"), columns[-2:], strict=True):
                 arrays[name] = np.array(values, np.int32)
-        return Log(arrays, provenance or {})
+        return Log(arrays, dict(provenance or {}))
 
 
-def _shown(action: Any, propensity: Any, reward: float, after: dict[str, Any]) -> list[tuple[int, float, float]]:
+def _shown(action: Any, propensity: Any, reward: float, after: Info) -> list[tuple[int, float, float]]:
     """The item, propensity and reward of each item shown, by ascending item."""
     if type(action) is int:  # almost always: this runs at every step
         return [(action, propensity, reward)]
@@ -146,19 +151,20 @@ def _shown(action: Any, propensity: Any, reward: float, after: dict[str, Any]) -
     return [(item, p, float(item in bought)) for item, p in zip(items.tolist(), stated, strict=True)]
 
 
-def _clicks(ranking: Any, propensity: Any, after: dict[str, Any]) -> list[tuple[int, float, float]]:
+def _clicks(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float, float]]:
     """The item, propensity and reward of each place of a ranking, from the top.
 
     Raises:
         UserError: an item stands there twice, so that a place was empty.
     """
-    items, clicked = np.ravel(ranking).tolist(), set(events_of(after, "clicked"))
+    items = np.ravel(ranking).tolist()
+    clicked = set(events_of(after, "clicked"))
     if len(set(items)) < len(items):
         raise UserError(f"a ranking that is recorded must hold each item once, got {items}")
     return [(item, p, float(item in clicked)) for item, p in zip(items, np.ravel(propensity).tolist(), strict=True)]
 
 
-def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:
+def events_of(info: Info, key: str) -> tuple[Any, ...]:
     """The entries of one key of an ``info``, one an event; also of one that is of a fixed size.
 
     Raises:
@@ -181,7 +187,7 @@ def events_of(info: dict[str, Any], key: str) -> tuple[Any, ...]:
     return tuple(values)
 
 
-def lane_info(infos: dict[str, Any], lane: int) -> dict[str, Any]:
+def lane_info(infos: Info, lane: int) -> Info:
     """The entries of one lane of a vector environment's ``infos``: those whose mask is set; nested where they are."""
     info = {}
     for key, values in infos.items():
@@ -208,7 +214,7 @@ class RecordLog(gym.Wrapper):
         self._seeds: list[int] = []
         self.propensity: Any = None
 
-    def reset(self, **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    def reset(self, **arguments: Any) -> tuple[Any, Info]:
         """Begin the next user's record."""
         observation, info = self.env.reset(**arguments)
         self._builder.begin(info)
@@ -216,12 +222,13 @@ class RecordLog(gym.Wrapper):
         _keep_seed(self._seeds, self.env)
         return observation, info
 
-    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
         """Step and record; the propensity given beforehand is used up."""
         propensity = _checked(self.propensity, np.shape(action), ".propensity")
         observation, reward, terminated, truncated, info = self.env.step(action)
         self._builder.answer(self._last, info, action, propensity, float(reward))
-        self._last, self.propensity = info, None
+        self._last = info
+        self.propensity = None
         return observation, reward, terminated, truncated, info
 
     def log(self) -> Log:
@@ -246,10 +253,10 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         self._seeds: list[int] = []
         self._mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._ended = np.zeros(env.num_envs, np.bool_)
-        self._last: list[dict[str, Any]] = [{} for _ in range(env.num_envs)]
+        self._last: list[Info] = [{} for _ in range(env.num_envs)]
         self.propensities: Any = None
 
-    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
         """Begin the records of the next users, in all lanes or in those that the mask names."""
         observations, infos = self.env.reset(seed=seed, options=options)
         mask = (options or {}).get("reset_mask")
@@ -258,7 +265,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         _keep_seed(self._seeds, self.env)
         return observations, infos
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
         """Step and record; the propensities given beforehand are used up."""
         chosen = np.asarray(actions)
         awake = ~self._ended
@@ -287,7 +294,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         """The recorded log; its provenance names the world and the seeds."""
         return _recorded(self._builder, self.env, self._seeds)
 
-    def _begin(self, lane: int, infos: dict[str, Any]) -> None:
+    def _begin(self, lane: int, infos: Info) -> None:
         info = lane_info(infos, lane)
         self._builder.begin(info)
         self._last[lane] = info

@@ -68,7 +68,8 @@ class Recommender(Learner):
     """
 
     def __init__(self, model: Any, name: str | None = None) -> None:
-        self.model, self.name = model, name or type(model).__name__
+        self.model = model
+        self.name = name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`; the seed is the model's ``random_state`` where it has one."""

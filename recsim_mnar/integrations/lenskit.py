@@ -62,7 +62,8 @@ class Scorer(Learner):
     """
 
     def __init__(self, scorer: Any, name: str | None = None) -> None:
-        self.scorer, self.name = scorer, name or type(scorer).__name__
+        self.scorer = scorer
+        self.name = name or type(scorer).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`."""

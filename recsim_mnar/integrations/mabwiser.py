@@ -6,6 +6,7 @@ A bandit saved by pickle can run any code when it is loaded: load only what you 
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ class MabPolicy(FeaturePolicy):
         again._start()
         return again
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {**super().describe(), "learning_policy": str(self.mab.learning_policy)}
 
@@ -111,7 +112,9 @@ class _Sampler:
     def __init__(self, mab: Any, features: Context) -> None:
         self.mab = copy.deepcopy(mab)
         self._users = FeaturePolicy(_items(mab), features, scores=np.zeros_like)
-        self.reset, self.observe, self.forget = self._users.reset, self._users.observe, self._users.forget
+        self.reset = self._users.reset
+        self.observe = self._users.observe
+        self.forget = self._users.forget
 
     def __deepcopy__(self, memo: Any) -> _Sampler:
         """A separate copy without users."""
@@ -130,7 +133,7 @@ class _Sampler:
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self._users.learn(users, actions, rewards, propensities)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {"learning_policy": str(self.mab.learning_policy)}
 

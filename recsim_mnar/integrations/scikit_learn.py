@@ -5,7 +5,7 @@ A model saved by pickle or joblib can run any code when it is loaded: load only 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -92,7 +92,8 @@ class _Fitted(Learner):
     def __init__(
         self, model: Any, observation: Context = "counts", *, weighted: bool | None = None, **arguments: Any
     ) -> None:
-        self.model, self.observation = model, observation
+        self.model = model
+        self.observation = observation
         self.weighted = self.weighs if weighted is None else weighted
         self.name = arguments.get("name") or type(model).__name__
         self.arguments = {**arguments, "name": self.name}
@@ -152,7 +153,8 @@ class RewardedActions(_Fitted):
             UserError: the log has no bandit rows, or no two actions that were rewarded.
         """
         x, shown = _decisions(log, n_items, self.observation, self.arguments, self.name)
-        reward, action = log["reward"][shown], log["action"][shown].astype(np.int64)
+        reward = log["reward"][shown]
+        action = log["action"][shown].astype(np.int64)
         paid = reward > 0
         if len(np.unique(action[paid])) < 2:
             raise UserError(f"{self.name}: fewer than two actions of the log earned a reward, a classifier needs two")
@@ -182,7 +184,7 @@ def seeded(model: Any, seed: int) -> Any:
 
 
 def _decisions(
-    log: Log, n_items: int, observation: Context, arguments: dict[str, Any], name: str
+    log: Log, n_items: int, observation: Context, arguments: Mapping[str, Any], name: str
 ) -> tuple[Array, NDArray[np.int64]]:
     """Features at each decision of a log, and the decisions' rows."""
     x, _ = contexts_of(log, n_items, observation, user_features=arguments.get("user_features"))

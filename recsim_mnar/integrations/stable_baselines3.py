@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -26,6 +26,8 @@ from recsim_mnar.log.contexts import Context
 from recsim_mnar.policies.features import FeaturePolicy
 
 Array = NDArray[Any]
+Infos = list[dict[str, Any]]
+"""One dictionary per lane, as Stable-Baselines3 has them."""
 
 
 class ScaledCounts(BaseFeaturesExtractor):
@@ -40,7 +42,8 @@ class ScaledCounts(BaseFeaturesExtractor):
 
     def __init__(self, observation_space: gym.spaces.Box, shrinkage: float = 5.0) -> None:
         super().__init__(observation_space, observation_space.shape[0])
-        self.shrinkage, self.scale = shrinkage, math.sqrt(observation_space.shape[0])
+        self.shrinkage = shrinkage
+        self.scale = math.sqrt(observation_space.shape[0])
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
         """(n, n_items) of (n, n_items) counts."""
@@ -88,7 +91,8 @@ class VecEnvAdapter(VecEnv):
             raise UserError(
                 "Stable-Baselines3 resets in the same step: make the environment with autoreset_mode='SameStep'"
             )
-        self.env, self.infos = env, infos
+        self.env = env
+        self.infos = infos
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self._actions: Array = np.zeros(env.num_envs, np.int64)
 
@@ -118,7 +122,7 @@ class VecEnvAdapter(VecEnv):
         """Store the actions of the lanes."""
         self._actions = np.asarray(actions)
 
-    def step_wait(self) -> tuple[Array, Array, Array, list[dict[str, Any]]]:
+    def step_wait(self) -> tuple[Array, Array, Array, Infos]:
         """Step: observations, rewards (n,) float32, flags of ended lanes, and one ``info`` per lane."""
         observations, rewards, terminated, truncated, given = self.env.step(self._actions)
         ended = terminated | truncated
@@ -167,9 +171,9 @@ class VecEnvAdapter(VecEnv):
         if len(list(lanes)) != self.num_envs:
             raise UserError(f"{what} is for all lanes: they are one environment")
 
-    def _lanes(self, given: dict[str, Any]) -> list[dict[str, Any]]:
+    def _lanes(self, given: Mapping[str, Any]) -> Infos:
         """``info`` of each lane; of those that ended, that of their end."""
-        lanes: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        lanes: Infos = [{} for _ in range(self.num_envs)]
         for source in (given, given.get("final_info") or {}):
             for key, values in source.items():
                 if key.startswith("_") or key in ("final_obs", "final_info") or f"_{key}" not in source:
@@ -226,41 +230,60 @@ def policy_of(
             answers by more than an observation, as recurrent ones do; wrappers between it and its environment that no
             policy can repeat; or no environment, as a model that was loaded without one, and no transform.
     """
-    actions, observed_space = model.action_space, model.observation_space
-    if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
-        raise UserError(
-            f"policy_of: the model's actions are {actions}, a policy's are the items from 0. Train it where they are "
-            "Discrete(n_items); models of slates have no way back yet"
-        )
+    n_items = _n_items_of(model.action_space)
+    observed_space = model.observation_space
     if observation is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
         observation = f"last={observed_space.shape[0]}"
-    answer = _answer_of(model)
-    changes = _changes_of(model.get_env(), transform)
-
-    def written(x: Array) -> Array:
-        for change in changes:
-            x = np.asarray(change(x))
-        if x.shape[1:] != observed_space.shape:
-            raise UserError(f"transform gives {x.shape[1:]} of a user, the model observes {observed_space.shape}")
-        model.policy.set_training_mode(False)
-        with torch.no_grad():
-            return answer(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
-
+    written = _written_by(model, transform)
     kind = "scores" if deterministic or hasattr(model, "q_net") else "distribution"
-    settings: dict[str, Any] = {kind: written, "user_features": user_features, "rows": rows}
     policy = FeaturePolicy(
-        int(actions.n), observation or "counts", name=name or type(model).__name__.lower(), **settings
+        n_items,
+        observation or "counts",
+        name=name or type(model).__name__.lower(),
+        user_features=user_features,
+        rows=rows,
+        **{kind: written},
     )
     if transform is None:
         _compare(observed_space, policy)
     return policy
 
 
+def _written_by(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
+    """What a model answers to observations (n, width), by whatever stood between it and its environment."""
+    answer = _answer_of(model)
+    changes = _changes_of(model.get_env(), transform)
+    shape = model.observation_space.shape
+
+    def written(x: Array) -> Array:
+        for change in changes:
+            x = np.asarray(change(x))
+        if x.shape[1:] != shape:
+            raise UserError(f"transform gives {x.shape[1:]} of a user, the model observes {shape}")
+        model.policy.set_training_mode(False)
+        with torch.no_grad():
+            return answer(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
+
+    return written
+
+
+def _n_items_of(actions: Any) -> int:
+    """How many items a model chooses from; UserError for other actions."""
+    if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
+        raise UserError(
+            f"policy_of: the model's actions are {actions}, a policy's are the items from 0. Train it where they are "
+            "Discrete(n_items); models of slates have no way back yet"
+        )
+    return int(actions.n)
+
+
 def _compare(observed: Any, policy: FeaturePolicy) -> None:
     """Refuse a model that was shown something else than what the policy will show it."""
-    kind, shown = policy.describe()["features"], policy.space
+    kind = policy.describe()["features"]
+    shown = policy.space
     if observed != shown:
-        model, ours = _in_a_line(observed), _in_a_line(shown)
+        model = _in_a_line(observed)
+        ours = _in_a_line(shown)
         raise UserError(
             f"the model observes {model}, the policy would show it {ours} ({kind}). Give the observation= "
             "or user_features= of its environment, or a transform; of ratings and dictionaries nothing is kept"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,8 @@ class VowpalWabbit(FeaturePolicy):
     ) -> None:
         if "--cb_explore" in arguments:
             raise UserError("give the arguments without --cb_explore: its number is n_items")
-        self.arguments, self.learns = arguments, learns
+        self.arguments = arguments
+        self.learns = learns
         self.batches_decisions = learns == "nothing"
         super().__init__(n_items, observation, distribution=self._predicted, **{"name": "vowpal-wabbit", **more})
         self._learned = 0
@@ -86,7 +88,7 @@ class VowpalWabbit(FeaturePolicy):
         again._start()
         return again
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {**super().describe(), "arguments": self.arguments}
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
-from recsim_mnar.log.table import Log, provenance_of, stated_items
+from recsim_mnar.log.table import Log, Provenance, provenance_of, stated_items
 from recsim_mnar.tables.arrow import read_blocks, read_rows, rows_in, rows_to_read, schema_of
 from recsim_mnar.tables.files import is_text
 from recsim_mnar.tables.parts import Parts
@@ -118,7 +118,7 @@ class LogBlocks:
         return numbers and all(each == kinds[0] for each in kinds)
 
     @property
-    def provenance(self) -> dict[str, Any]:
+    def provenance(self) -> Provenance:
         """How the log was made, as its first part says."""
         return provenance_of(self.parts)
 
@@ -143,13 +143,18 @@ class LogBlocks:
         whole = [name for name in further if pa.types.is_integer(kinds.field(name).type)]
         names = [name for name in (*columns, *whole) if name in kinds.names]
         n_rows = n_users = shared = 0
-        highest, all_bandit, last, gaps, size = -1, True, None, set(), 1
+        highest = -1
+        all_bandit = True
+        last = None
+        gaps = set()
+        size = 1
         for table, _, _ in self._tables(names):
             user = table.column("user").to_numpy() if "user" in table.column_names else np.zeros(0, np.int64)
             starts = user[user_begins(user)]
             starts = starts[1:] if last is not None and len(starts) and starts[0] == last else starts
             last = user[-1] if len(user) else last
-            n_rows, n_users = n_rows + len(table), n_users + len(starts)
+            n_rows = n_rows + len(table)
+            n_users = n_users + len(starts)
             shared += int(np.isin(starts, others).sum()) if others is not None else 0
             highest = max(highest, *(_highest(table, name) for name in ("item", "action")))
             size = max(size, _highest(table, "position") + 1)
@@ -169,14 +174,16 @@ class LogBlocks:
             UserError: a file that cannot be read, or rows that break a rule of the schema, which are named.
         """
         kept: list[Columns] = []
-        done, last = 0, None
+        done = 0
+        last = None
         for read in self._logs(with_gaps):
             kept.append(read.columns)
             columns = _together(kept)
             starts = user_starts(columns["user"])
             n_whole = max(len(starts) - 1, 0) // users * users  # of the last user more rows may follow
             for first in range(0, n_whole, users):
-                a, b = int(starts[first]), int(starts[first + users])
+                a = int(starts[first])
+                b = int(starts[first + users])
                 yield _checked({name: values[a:b] for name, values in columns.items()}, done + a, last)
                 last = int(columns["user"][b - 1])
             cut = int(starts[n_whole]) if n_whole else 0
@@ -196,7 +203,8 @@ class LogBlocks:
             UserError: a file that cannot be read.
         """
         found: list[Place] = []
-        number, before = 0, None
+        number = 0
+        before = None
         for part in self.parts:
             if rows_in(part) > _MOST_IN_A_PART:
                 return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -63,7 +63,7 @@ class Observation(abc.ABC):
         """Gymnasium's space of a row: any numbers, unless defined."""
         return gym.spaces.Box(-_LARGEST, _LARGEST, (self.width(n_items),), np.float32)
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Mapping[str, Any]:
         """Its numbers, for a policy's provenance; JSON types only."""
         return {}
 
@@ -87,7 +87,8 @@ class Observation(abc.ABC):
         bandit, items = self._read(log, n_items)
         begins = np.flatnonzero(user_begins(log["user"]))
         lengths = np.diff(np.append(begins, len(bandit)))
-        states, place = self.empty(len(begins), n_items), np.cumsum(bandit) - 1
+        states = self.empty(len(begins), n_items)
+        place = np.cumsum(bandit) - 1
         out = self.empty(int(bandit.sum()), n_items)
         for step in range(int(lengths.max(initial=0))):  # all users side by side
             users = np.flatnonzero(lengths > step)
@@ -102,7 +103,8 @@ class Observation(abc.ABC):
 
     def _read(self, log: Log, n_items: int) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
         """Flags of decisions, and what was viewed or shown in each row, after a look at those that are read."""
-        bandit, items = log["event"] == schema.BANDIT, np.array(log["item"], np.int32)
+        bandit = log["event"] == schema.BANDIT
+        items = np.array(log["item"], np.int32)
         if self.counts_shown:
             items[bandit] = log["action"][bandit]
         read = items if self.counts_shown else items[~bandit]
@@ -177,7 +179,7 @@ class ContextRule(Observation):
         low, high = np.repeat([[0.0, 0.0, -_LARGEST], [most, most, _LARGEST]], n_items, axis=1).astype(np.float32)
         return gym.spaces.Box(low, high, dtype=np.float32)  # a reward may be any number
 
-    def settings(self) -> dict[str, Any]:
+    def settings(self) -> Mapping[str, Any]:
         """See :meth:`Observation.settings`."""
         number = {"decayed": "decay", "shown": "decay", "last": "last"}.get(self.kind)
         return {} if number is None else {number: getattr(self, number)}
@@ -204,8 +206,10 @@ class ContextRule(Observation):
         bandit, items = self._read(log, n_items)
         rewards = log["reward"].astype(np.float32) if self.counts_shown else np.empty(0, np.float32)
         begins = user_begins(log["user"])
-        out, final = self.empty(int(bandit.sum()), n_items), self.empty(int(begins.sum()), n_items)
-        keeps, state = self.kind == "last", self.empty(1, n_items)[0]
+        out = self.empty(int(bandit.sum()), n_items)
+        final = self.empty(int(begins.sum()), n_items)
+        keeps = self.kind == "last"
+        state = self.empty(1, n_items)[0]
         _contexts_kernel.contexts(
             begins, bandit, items, rewards, self._factor, keeps, self.counts_shown, state, out, final
         )
@@ -259,7 +263,8 @@ def contexts_of(
     at, ends = rule.of(log, n_items)
     if not more:
         return at, ends
-    known, users = checked_features(user_features, given), log["user"]
+    known = checked_features(user_features, given)
+    users = log["user"]
     return joined(at, known(users[log.is_bandit])), joined(ends, known(users[user_begins(users)]))
 
 

@@ -73,7 +73,8 @@ class ColumnsWhenRead(Mapping[str, NDArray[Any]]):
     """
 
     def __init__(self, columns: Mapping[str, NDArray[Any]], rows: NDArray[Any]) -> None:
-        self._whole, self._rows = dict(columns), rows
+        self._whole = dict(columns)
+        self._rows = rows
         self._read: dict[str, NDArray[Any]] = {}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
@@ -94,6 +95,10 @@ class ColumnsWhenRead(Mapping[str, NDArray[Any]]):
         return FixedColumns, (dict(self),)  # who is sent them gets these rows alone
 
 
+Provenance = dict[str, Any]
+"""How a log was made: a table of JSON, whose keys are those of whoever makes it."""
+
+
 @dataclass(frozen=True)
 class Log:
     """Organic and bandit events, ordered by (user, step).
@@ -108,7 +113,7 @@ class Log:
     """
 
     columns: dict[str, NDArray[Any]]
-    provenance: dict[str, Any] = field(default_factory=dict)
+    provenance: Provenance = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Bring the columns to the schema's types and order; a missing item, action, propensity or reward is null."""
@@ -277,7 +282,9 @@ class Log:
         def check(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
             refuse_first(bad, lambda row: f"row {row + first_row}: {name} {rule}, got {values[row]}")
 
-        user, step, event = c["user"], c["step"], c["event"]
+        user = c["user"]
+        step = c["step"]
+        event = c["event"]
         check((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
         same = np.concatenate([[False], user[1:] == user[:-1]]) if len(user) else np.zeros(0, bool)
         back = np.concatenate([[False], user[1:] < user[:-1]]) if len(user) else np.zeros(0, bool)
@@ -471,12 +478,12 @@ def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
     return codes_of_all
 
 
-def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> dict[str, Any]:
+def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> Provenance:
     """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
     return parsed_metadata(metadata, META_KEY)
 
 
-def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[str, Any]:
+def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> Provenance:
     """A table of JSON in the metadata of a Parquet file's schema; empty where there is none.
 
     Raises:
@@ -498,7 +505,7 @@ def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> dict[
     return found
 
 
-def provenance_of(path: str | os.PathLike[str] | Parts) -> dict[str, Any]:
+def provenance_of(path: str | os.PathLike[str] | Parts) -> Provenance:
     """How a log was made, as its file, or the first of its parts, says; empty where it says nothing, as text tables do.
 
     Raises:
@@ -588,7 +595,8 @@ def record_part(
 def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
     """The same rows, so many at a time but for the last."""
     kept: list[Columns] = []
-    held, any_full = 0, False
+    held = 0
+    any_full = False
     for block in blocks:
         kept.append(block)
         held += len(block["user"])
@@ -599,7 +607,8 @@ def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
         full = held // rows * rows
         for first in range(0, full, rows):
             yield {name: values[first : first + rows] for name, values in together.items()}
-        kept, held = [{name: values[full:].copy() for name, values in together.items()}], held - full
+        kept = [{name: values[full:].copy() for name, values in together.items()}]
+        held = held - full
     if held or not any_full:  # of no rows a file with their columns
         yield {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
 

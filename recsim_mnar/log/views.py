@@ -64,9 +64,11 @@ def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int3
         UserError: no organic row, or an item out of range.
     """
     organic = log["event"] == schema.ORGANIC
-    users, items = log["user"], log["item"]
+    users = log["user"]
+    items = log["item"]
     if not organic.all():
-        users, items = users[organic], items[organic]
+        users = users[organic]
+        items = items[organic]
     _check_items(items, n_items, len(items))
     return users, items
 

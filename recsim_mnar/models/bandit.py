@@ -55,7 +55,8 @@ def check_log(log: Log, n_items: int) -> NDArray[np.bool_]:
         if len(values) and (values.min() < 0 or values.max() >= n_items):
             bad = int(values[(values < 0) | (values >= n_items)][0])
             raise UserError(f"the log has {name} {bad}, but n_items = {n_items}: it must be in 0..{n_items - 1}")
-    p, r = log["propensity"][bandit], log["reward"][bandit]
+    p = log["propensity"][bandit]
+    r = log["reward"][bandit]
     if not (np.all((p > 0) & (p <= 1)) and np.isfinite(r).all()):
         raise UserError(
             "bandit rows need a propensity in (0, 1] and a reward; the log lacks one: log.validate() says where"
@@ -97,7 +98,8 @@ class ViewMap:
             seed: of the start of the iteration by which many items' singular vectors are found.
         """
         organic = log["event"] == schema.ORGANIC
-        users, items = log["user"][organic], log["item"][organic].astype(np.int64)
+        users = log["user"][organic]
+        items = log["item"][organic].astype(np.int64)
         counts = np.bincount(items, minlength=n_items).astype(np.float64)
         shares = (counts + 1.0) / (counts.sum() + n_items)
         used = np.sort(np.argsort(-counts, kind="stable")[:_MAPPED_ITEMS])
@@ -105,28 +107,34 @@ class ViewMap:
         nothing = cls(np.zeros((n_items, 0)), np.zeros(0), np.zeros((n_items, 0)), shares, shrinkage)
         if k < 1 or np.all(users[1:] != users[:-1]):  # no views, or at most one per user
             return nothing
-        from recsim_mnar.models import _bandit_kernel
+        from recsim_mnar.models import _factorization_kernel
 
         number = np.full(n_items, -1, np.int64)
         number[used] = np.arange(len(used))
         kept = number[items] >= 0
-        users, items = users[kept], number[items[kept]]
-        n, m, p = len(used), len(items), shares[used]
+        users = users[kept]
+        items = number[items[kept]]
+        n = len(used)
+        m = len(items)
+        p = shares[used]
         starts = np.append(user_starts(users), len(users))
-        following, squares, total = np.zeros((n, n)), np.zeros(n), np.zeros(n)
+        following = np.zeros((n, n))
+        squares = np.zeros(n)
+        total = np.zeros(n)
         after = np.empty(int(np.diff(starts).max()) + 1)
-        _bandit_kernel.next_view_sums(starts, items, shrinkage, after, squares, following, total)
+        _factorization_kernel.next_view_sums(starts, items, shrinkage, after, squares, following, total)
         mean = total / m
         residual = following / m - np.outer(mean, counts[used] / m)
         sd = np.sqrt(squares / m - mean**2 + _RIDGE * p)
         reduced = _leading(residual / np.outer(sd, np.sqrt(p)), k, seed) / sd[:, None]
         gram = np.zeros((k, k))
-        _bandit_kernel.state_sums(starts, items, shrinkage, reduced, mean @ reduced, np.empty(2 * k), gram)
+        _factorization_kernel.state_sums(starts, items, shrinkage, reduced, mean @ reduced, np.empty(2 * k), gram)
         gram = (gram + np.triu(gram, 1).T) / m
         if not np.linalg.eigvalsh(gram)[0] > 1e-12 * np.trace(gram):
             return nothing  # the states differ in fewer directions than K: too few views to learn from
         reduced = np.linalg.solve(np.linalg.cholesky(gram), reduced.T).T
-        mapping, places = np.zeros((n_items, k)), np.zeros((n_items, k))
+        mapping = np.zeros((n_items, k))
+        places = np.zeros((n_items, k))
         mapping[used] = reduced
         places[used] = (residual.T @ reduced) * m / (counts[used] + _DOUBT)[:, None]
         return cls(mapping, mean @ reduced, places, shares, shrinkage)
@@ -239,9 +247,10 @@ class RewardMoments:
         Raises:
             UserError: all rewards are the same.
         """
-        from recsim_mnar.models import _bandit_kernel
+        from recsim_mnar.models import _factorization_kernel
 
-        users, rewards = log["user"], log["reward"][bandit]
+        users = log["user"]
+        rewards = log["reward"][bandit]
         mean = float(np.average(rewards, weights=weights))
         sd = float(np.sqrt(np.average((rewards - mean) ** 2, weights=weights)))
         if not sd > 0.0:
@@ -249,14 +258,26 @@ class RewardMoments:
         new = user_begins(users)
         fold = _folds(users[new], folds, seed)[np.cumsum(new) - 1]
         n_items, k = view_map.mapping.shape
-        gram, cross = np.zeros((folds, n_items, k + 1, k + 1)), np.zeros((folds, n_items, k + 1))
+        gram = np.zeros((folds, n_items, k + 1, k + 1))
+        cross = np.zeros((folds, n_items, k + 1))
         by_row = np.zeros((2, len(users)))
         standard = (rewards - mean) / sd
         by_row[0, bandit], by_row[1, bandit] = standard, weights
-        _bandit_kernel.reward_sums(
-            users, bandit.view(np.uint8), log["item"], log["action"], by_row[0], by_row[1], fold,
-            view_map.mapping, view_map.centre, view_map.shrinkage, np.empty(2 * k + 1), gram, cross,
-        )  # fmt: skip
+        _factorization_kernel.reward_sums(
+            users,
+            bandit.view(np.uint8),
+            log["item"],
+            log["action"],
+            by_row[0],
+            by_row[1],
+            fold,
+            view_map.mapping,
+            view_map.centre,
+            view_map.shrinkage,
+            np.empty(2 * k + 1),
+            gram,
+            cross,
+        )
         upper = np.triu(np.ones((k + 1, k + 1)), 1)
         gram += np.swapaxes(gram * upper, 2, 3)
         cell = fold[bandit] * n_items + log["action"][bandit]
@@ -272,10 +293,13 @@ class RewardMoments:
     def scale(self, without: int | None = None) -> Scale:
         """Mean, deviation and items' noise of the rewards, of all folds or of all but one."""
         kept = np.arange(len(self.rows)) != without
-        mass, first = self.gram[kept, :, -1, -1].sum(axis=0), self.cross[kept, :, -1].sum(axis=0)
+        mass = self.gram[kept, :, -1, -1].sum(axis=0)
+        first = self.cross[kept, :, -1].sum(axis=0)
         second, third, fourth = self.powers[:, kept].sum(axis=1)
         total = mass.sum()
-        mean, variance = 0.0, 1.0  # of all folds, by construction
+        # of all folds, by construction
+        mean = 0.0
+        variance = 1.0
         if without is not None:
             mean = float(first.sum() / total)
             variance = float(second.sum() / total) - mean**2
@@ -301,11 +325,14 @@ class RewardMoments:
             without: a fold to leave out.
         """
         scale = self.scale(without)
-        gram, cross = self.gram.sum(axis=0), self.cross.sum(axis=0)
+        gram = self.gram.sum(axis=0)
+        cross = self.cross.sum(axis=0)
         if without is not None:
-            gram, cross = gram - self.gram[without], cross - self.cross[without]
+            gram = gram - self.gram[without]
+            cross = cross - self.cross[without]
         cross = (cross - scale.mean * gram[:, :, -1]) / scale.sd
-        gram, cross = gram / scale.noise[:, None, None], cross / scale.noise[:, None]
+        gram = gram / scale.noise[:, None, None]
+        cross = cross / scale.noise[:, None]
         k = places.shape[1]
         precision = ridge.precision(k)
         known = np.concatenate([places, np.ones((len(places), 1))], axis=1)
@@ -370,7 +397,8 @@ class Contexts:
         n_views = np.cumsum(~bandit)
         begin = np.maximum.accumulate(np.where(new, n_views - ~bandit, 0))
         made_by = np.flatnonzero(changes)[context]
-        stop, start = n_views[made_by], begin[made_by]
+        stop = n_views[made_by]
+        start = begin[made_by]
         length: NDArray[np.int64] = stop - start
         views = log["item"][~bandit]
         owner = np.repeat(np.arange(len(context)), length)
@@ -379,9 +407,14 @@ class Contexts:
         shape = (len(context), n_items)
         features = sparse.csr_array((value, (owner, views[position])), shape=shape)
         return cls(
-            features, user[made_by], first, log["action"][bandit].astype(np.int64),
-            log["propensity"][bandit], log["reward"][bandit], n_items,
-        )  # fmt: skip
+            features,
+            user[made_by],
+            first,
+            log["action"][bandit].astype(np.int64),
+            log["propensity"][bandit],
+            log["reward"][bandit],
+            n_items,
+        )
 
     def only(self, rows: NDArray[np.bool_]) -> Contexts:
         """The recommendations at a mask; the contexts stay, some of them perhaps without any."""
@@ -423,11 +456,14 @@ class JointObjective:
         ridge: Ridge,
         map_spread: float,
     ) -> None:
-        self.data, self.view_map, self.solution = data, view_map, solution
+        self.data = data
+        self.view_map = view_map
+        self.solution = solution
         self.k = view_map.mapping.shape[1]
         self.stride = -(-self.k // 4) * 4
         self._n = len(rewards)
-        self._targets, self._weights = rewards, weights / self._n
+        self._targets = rewards
+        self._weights = weights / self._n
         self._penalties = [s**-2.0 / self._n for s in (map_spread, ridge.spread, ridge.offset_spread)]
         self._starts = np.searchsorted(data.context, np.arange(data.features.shape[0] + 1))
         self._transposed = data.features.T.tocsr()
@@ -441,7 +477,8 @@ class JointObjective:
         self._base[:, : self.k] = data.features @ view_map.mapping - view_map.centre
 
     def _split(self, x: Floats) -> tuple[Floats, Floats, Floats]:
-        p, edge = self.data.n_items, self.data.n_items * self.stride
+        p = self.data.n_items
+        edge = self.data.n_items * self.stride
         return x[:edge].reshape(p, -1), x[edge : 2 * edge].reshape(p, -1), x[2 * edge :]
 
     def start(self) -> Floats:
@@ -474,9 +511,22 @@ class JointObjective:
         u = self._base + self.data.features @ (self._scale * m)
         gu = np.empty_like(u)
         value += k.loss_and_gradient(
-            self._starts, self.data.actions, self._targets, self._weights, -1.0,
-            u, w, self._zeros, b, 0.0, gu, gw, np.zeros(len(u)), gb, np.zeros(1),
-        )  # fmt: skip
+            self._starts,
+            self.data.actions,
+            self._targets,
+            self._weights,
+            -1.0,
+            u,
+            w,
+            self._zeros,
+            b,
+            0.0,
+            gu,
+            gw,
+            np.zeros(len(u)),
+            gb,
+            np.zeros(1),
+        )
         gm += self._scale * (self._transposed @ gu)
         return float(value)
 
@@ -485,7 +535,8 @@ class JointObjective:
 
         u has variance 1.
         """
-        data, k = self.data, self.k
+        data = self.data
+        k = self.k
         out = np.zeros(self.size)
         m, w, b = self._split(out)
         mass = np.bincount(data.actions, self._weights, data.n_items)

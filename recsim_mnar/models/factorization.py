@@ -11,6 +11,7 @@ the result**: it is added to a mean over the whole matrix, not to a sum over rat
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -54,7 +55,7 @@ class FactorizationConfig:
             one_of(value, name, known)
         number_in(self.smoothing, "smoothing", ends="(]")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """All fields."""
         return asdict(self)
 
@@ -154,7 +155,8 @@ class Objective:
         from recsim_mnar.kernels import _vectors_kernel
         from recsim_mnar.models import _factorization_kernel as k
 
-        form, e = self.form, self._edges
+        form = self.form
+        e = self._edges
         gradient[e[1] :] = 0.0
         penalised = e[3] if form.biases == "regularised" else e[1]
         value = _vectors_kernel.penalise(x[:penalised], form.penalty, gradient[:penalised])
@@ -163,9 +165,22 @@ class Objective:
         total = gradient[e[3] :]
         # The kernel writes the data's part of gv; the penalty's is added behind it.
         value += k.loss_and_gradient(
-            self.starts, self.items, self.values, self.weights, form.smoothing if form.loss == "mae" else -1.0,
-            v, w, a, b, float(x[-1]), gv, gw, ga, gb, total,
-        )  # fmt: skip
+            self.starts,
+            self.items,
+            self.values,
+            self.weights,
+            form.smoothing if form.loss == "mae" else -1.0,
+            v,
+            w,
+            a,
+            b,
+            float(x[-1]),
+            gv,
+            gw,
+            ga,
+            gb,
+            total,
+        )
         gv += 2.0 * form.penalty * v
         if form.biases == "none":
             gradient[e[1] : e[3]] = 0.0
@@ -286,11 +301,24 @@ def fold_in(
     order = np.argsort(ratings.users, kind="stable")
     starts = np.concatenate([[0], np.cumsum(np.bincount(ratings.users, minlength=ratings.n_users))])
     d = factors.w.shape[1]
-    v, a = np.zeros((ratings.n_users, d)), np.zeros(ratings.n_users)
+    v = np.zeros((ratings.n_users, d))
+    a = np.zeros(ratings.n_users)
     # Copies: the fit's are writable, and a kernel is compiled for each kind of array that it meets.
-    items, values = ratings.items.copy(), ratings.values.copy()
+    items = ratings.items.copy()
+    values = ratings.values.copy()
     k.solve_rows(
-        starts, items, values, np.asarray(weights, np.float64), order, factors.c, factors.w, factors.b, penalty,
-        penalty if bias_penalty is None else bias_penalty, v, a, np.empty((d + 3, d + 1)),
-    )  # fmt: skip
+        starts,
+        items,
+        values,
+        np.asarray(weights, np.float64),
+        order,
+        factors.c,
+        factors.w,
+        factors.b,
+        penalty,
+        penalty if bias_penalty is None else bias_penalty,
+        v,
+        a,
+        np.empty((d + 3, d + 1)),
+    )
     return v, a

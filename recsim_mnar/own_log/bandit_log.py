@@ -21,13 +21,13 @@ from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_in_file, same_items
 from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
 from recsim_mnar.tables.ids import Ids
-from recsim_mnar.tables.numbering import Numbering
 from recsim_mnar.tables.numbers import text_numbers
 from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import RECOGNISED, Columns, find_columns, plain_name, similar_columns
 from recsim_mnar.tables.rows import (
     DROP,
     Events,
+    Numbering,
     Rows,
     n_repeats,
     others_in_words,

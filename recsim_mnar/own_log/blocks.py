@@ -26,9 +26,8 @@ from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.progress import counted
 from recsim_mnar.tables.files import most_unpacked
-from recsim_mnar.tables.numbering import AgainError
 from recsim_mnar.tables.parts import Parts
-from recsim_mnar.tables.rows import n_repeats, repeats
+from recsim_mnar.tables.rows import AgainError, n_repeats, repeats
 
 BLOCK_ROWS = 1 << 19
 """Rows that are read at a time."""

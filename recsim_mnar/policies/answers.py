@@ -71,7 +71,8 @@ def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -
     """
     if not (isinstance(decisions, (tuple, list)) and len(decisions) == 2):
         _refuse(policy, f"act() must return (actions, propensities), got {type(decisions).__name__}")
-    acted, given = np.asarray(decisions[0]), _numbers(policy, decisions[1], "the propensities that act() returned")
+    acted = np.asarray(decisions[0])
+    given = _numbers(policy, decisions[1], "the propensities that act() returned")
     if acted.shape != (n,) or given.shape != (n,):
         _refuse(policy, f"act() must return two arrays of shape ({n},), got {acted.shape} and {given.shape}")
     if n and not np.issubdtype(acted.dtype, np.integer):
@@ -183,14 +184,16 @@ def _refuse(policy: Policy, why: str) -> NoReturn:
 
 def far(one: Any, other: Any, tolerance: float) -> NDArray[np.bool_]:
     """Where two statements differ by more than the tolerance, relative for those beyond 1."""
-    one, other = np.asarray(one, np.float64), np.asarray(other, np.float64)
+    one = np.asarray(one, np.float64)
+    other = np.asarray(other, np.float64)
     with np.errstate(invalid="ignore"):  # infinite scores are equal to each other
         near = np.abs(one - other) <= tolerance * np.maximum(1.0, np.abs(other))
     return np.asarray(~(near | (one == other)))
 
 
-def _agreement(who: Callable[[int], str], actions: Ints, stated: Floats, method: str, said: Floats,
-               tolerance: float) -> Iterator[str]:  # fmt: skip
+def _agreement(
+    who: Callable[[int], str], actions: Ints, stated: Floats, method: str, said: Floats, tolerance: float
+) -> Iterator[str]:
     """``act`` states for its actions the probability that another method gives them."""
     for j in np.flatnonzero(far(stated, said, tolerance)).tolist():
         yield (f"act() states {number(stated[j])} for item {actions[j]} of {who(j)}, {method}() says {number(said[j])}")
@@ -246,9 +249,11 @@ class Acting:
     """
 
     def __init__(self, policy: Policy, n_items: int, original: Policy | None = None) -> None:
-        self.policy, self.n_items = policy, n_items
+        self.policy = policy
+        self.n_items = n_items
         self._original = policy if original is None else original
-        self._calls, self._next = 0, 0
+        self._calls = 0
+        self._next = 0
         says = policy.defines("probabilities")
         self._prices = says or policy.defines("propensity_of")
         self._grid_due = says and _CHECKED.get(id(self._original)) is not self._original
@@ -288,7 +293,8 @@ class Acting:
         """Before the first decision, so that nothing that ``act`` leaves behind meets a ``learn``."""
         given = reading(self.policy, "probabilities", self.policy.probabilities, user)
         probability = checked_distribution(self.policy, given, self.n_items, n=1)[0]
-        uniforms, who = (np.arange(GRID) + 0.5) / GRID, f"user {user[0]}"
+        uniforms = (np.arange(GRID) + 0.5) / GRID
+        who = f"user {user[0]}"
         actions, stated = self._at(user, uniforms)
         again, _ = self._at(user, uniforms[_TWICE])
         self._check(REPETITION, lambda j: who, uniforms[_TWICE], actions[_TWICE], again)

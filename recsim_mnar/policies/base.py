@@ -5,6 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import itertools
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -136,7 +137,7 @@ class Policy(abc.ABC):
         """
         return copy.deepcopy(self)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """Name and parameters, for a log's provenance; JSON types only."""
         return {"name": self.name}
 

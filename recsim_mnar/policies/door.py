@@ -103,7 +103,9 @@ class ReadyLearner(Learner):
 
     def __init__(self, given: Any, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> None:
         own = getattr(given, "name", given.__name__) if inspect.isclass(given) else name_of(given)
-        self.given, self.parameters, self.name = given, dict(parameters or {}), name or own
+        self.given = given
+        self.parameters = dict(parameters or {})
+        self.name = name or own
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
@@ -378,7 +380,7 @@ class AdaptedPolicy(Policy):
         again._bind(own() if own is not None else copy.deepcopy(self.own))
         return again
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`Policy.describe`."""
         own = getattr(self.own, "describe", None)
         said = own() if own is not None else {}
@@ -413,7 +415,8 @@ class AdaptedLearner(LearnerWrapper):
     """An object of the user's own, with ``fit``, as a full learner."""
 
     def __init__(self, own: Any) -> None:
-        self.inner, self.name = own, name_of(own)
+        self.inner = own
+        self.name = name_of(own)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """See :meth:`Learner.fit`."""
@@ -463,7 +466,7 @@ def misfit(name: str, own: Any, wanted: Any) -> str | None:
     return f"define {name}({arguments}). The one found takes other arguments"
 
 
-def binds(call: Any, places: Sequence[Any], keywords: dict[str, Any], *, partial: bool = False) -> bool:
+def binds(call: Any, places: Sequence[Any], keywords: Mapping[str, Any], *, partial: bool = False) -> bool:
     """Whether something can be called with so many arguments and these keywords."""
     try:
         signature = inspect.signature(call)

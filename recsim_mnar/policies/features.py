@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -104,7 +104,8 @@ class FeaturePolicy(StatefulPolicy):
         given = [way for way in (scores, distribution, own_scores, own_distribution) if way is not None]
         if len(given) != 1:
             raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {len(given)}")
-        self._given_scores, self._given_distribution = scores, distribution
+        self._given_scores = scores
+        self._given_distribution = distribution
         self._scored = scores is not None or own_scores is not None
         if self.rule.counts_shown:
             self.batches_decisions = False
@@ -178,7 +179,7 @@ class FeaturePolicy(StatefulPolicy):
             raise UserError(f"policy {self.name!r}: item {bad} is out of range, it knows items 0..{self.n_items - 1}")
         return self._slots.find(users)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`Policy.describe`."""
         if self.rule.kind == "features":
             return {"name": self.name, "features": "users"}
@@ -201,7 +202,8 @@ class FeaturePolicy(StatefulPolicy):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """The first item a with uniform < p_0 + ... + p_a."""
-        actions, propensities = np.empty(len(users), np.int64), np.empty(len(users))
+        actions = np.empty(len(users), np.int64)
+        propensities = np.empty(len(users))
         for part, shares in self._parts(users):
             edges = np.cumsum(shares, axis=1)
             # The sums may end below 1 by rounding: beyond them comes the last item that can be taken.
@@ -219,7 +221,8 @@ class FeaturePolicy(StatefulPolicy):
 
     def _parts(self, users: Ints) -> Iterator[tuple[slice, Floats]]:
         """Distributions of some users at a time."""
-        slots, step = self._answered(users), max(1, _CELLS // self.n_items)
+        slots = self._answered(users)
+        step = max(1, _CELLS // self.n_items)
         for begin in range(0, len(slots), step):
             part = slice(begin, begin + step)
             yield part, self._shares(slots[part])
@@ -241,7 +244,8 @@ class FeaturePolicy(StatefulPolicy):
             call = self._given_scores or self.written.__get__(self)
         else:
             call = self._given_distribution or self.distribution
-        rows, n = self.rows, len(x)
+        rows = self.rows
+        n = len(x)
         if rows is None:
             return self._checked(call(x), n)
         padded = np.concatenate([x, np.zeros((-n % rows, x.shape[1]), x.dtype)])

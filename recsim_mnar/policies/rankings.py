@@ -15,7 +15,7 @@ import abc
 import copy
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -197,7 +197,7 @@ class RankingPolicy(Ranks, abc.ABC):
         """The same without any user; this one is left as it is. A deep copy unless defined."""
         return copy.deepcopy(self)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """Name and parameters, for a log's provenance; JSON types only."""
         law = "plackett-luce" if isinstance(self, PlackettLuce) else type(self).__name__
         return {**self.policy.describe(), "name": self.name, "ranking": law, "slate_size": self.slate_size}
@@ -220,9 +220,12 @@ class RankingPolicy(Ranks, abc.ABC):
         """Through all subsets, or all orders, of each set: beginnings of the same length together."""
         k = self.slate_size
         if not self.set_suffices and math.factorial(k) > MOST_ORDERS:
-            _refuse(self, f"the probability of a set of {k} items would take {k}! orders: if conditional() depends on "
-                    "the set of the items above and not on their order, declare set_suffices = True; if not, define "
-                    "propensities_of()")  # fmt: skip
+            _refuse(
+                self,
+                f"the probability of a set of {k} items would take {k}! orders: if conditional() depends on "
+                "the set of the items above and not on their order, declare set_suffices = True; if not, define "
+                "propensities_of()",
+            )
         if self.set_suffices and 1 << k > MOST_SUBSETS:
             _refuse(self, f"the probability of a set of {k} items would take 2^{k} subsets: define propensities_of()")
         return np.array([self._set(users[i : i + 1], rankings[i]) for i in range(len(users))], np.float64)
@@ -240,15 +243,19 @@ class RankingPolicy(Ranks, abc.ABC):
                     if i not in begun:
                         grown = tuple(sorted((*begun, i))) if self.set_suffices else (*begun, i)
                         after[grown] = after.get(grown, 0.0) + w * step[i]
-            beginnings, weight = list(after), np.array(list(after.values()))
+            beginnings = list(after)
+            weight = np.array(list(after.values()))
         return float(weight.sum())
 
     def _marginals(self, user: Ints, ranking: Ints) -> tuple[Floats, Floats]:
         """Of one ranking, by all beginnings or a sample of them."""
-        k, n = self.slate_size, self.n_items
-        mean, error = np.empty(k), np.zeros(k)
+        k = self.slate_size
+        n = self.n_items
+        mean = np.empty(k)
+        error = np.zeros(k)
         if math.perm(n, k) <= ENUMERATED:
-            above, weight = np.empty((1, 0), np.int64), np.ones(1)
+            above = np.empty((1, 0), np.int64)
+            weight = np.ones(1)
             for j in range(k):
                 steps = self._step(user, above)
                 mean[j] = weight @ steps[:, ranking[j]]
@@ -302,7 +309,8 @@ class PlackettLuce(RankingPolicy):
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         above = _items(above)
-        out, taken = np.empty((len(users), self.n_items)), np.zeros(self.n_items, np.int8)
+        out = np.empty((len(users), self.n_items))
+        taken = np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
             kernel.fill_next(*self._weights(users[piece]), above[piece], taken, out[piece])
         if self._random > 0.0:
@@ -317,7 +325,8 @@ class PlackettLuce(RankingPolicy):
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         uniforms = _uniforms(uniforms)
-        rankings, taken = np.empty((len(users), self.slate_size), np.int32), np.zeros(self.n_items, np.int8)
+        rankings = np.empty((len(users), self.slate_size), np.int32)
+        taken = np.zeros(self.n_items, np.int8)
         sums = np.empty(-(-self.n_items // 64))
         for piece in self._pieces(len(users)):
             weights = self._weights(users[piece])
@@ -327,14 +336,16 @@ class PlackettLuce(RankingPolicy):
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
         """See :meth:`RankingPolicy.propensities_of`."""
         rankings = checked_rankings(self, rankings, len(users))
-        k, e = self.slate_size, self._random
+        k = self.slate_size
+        e = self._random
         found = Propensities(np.zeros(rankings.shape), np.zeros(rankings.shape), np.empty(0), np.zeros(len(users)))
         for piece in self._pieces(len(users) if e < 1.0 else 0):
             self._price(users[piece], rankings[piece], found, piece)
         marginal, conditional, _, sets = found
         slate = conditional.prod(axis=1)
         if e > 0.0:
-            random, of_random = self._explored(conditional)[:, :-1], random_ranking(self.n_items, k)
+            random = self._explored(conditional)[:, :-1]
+            of_random = random_ranking(self.n_items, k)
             conditional = random * of_random.conditional + (1.0 - random) * conditional
             marginal = e * of_random.marginal + (1.0 - e) * marginal
             slate = e * of_random.slate + (1.0 - e) * slate
@@ -348,7 +359,8 @@ class PlackettLuce(RankingPolicy):
 
     def _weights(self, users: Ints) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Weights and scores, (r, n_items), and the row of each user, (n,)."""
-        inner, n = self._inner, self.n_items
+        inner = self._inner
+        n = self.n_items
         fixed = np.full(n, 1.0 / n) if inner.is_uniform else inner.fixed_distribution()
         if fixed is not None:
             weights = np.array(checked_distribution(inner, fixed, n))[None]
@@ -366,20 +378,45 @@ class PlackettLuce(RankingPolicy):
         """Fill in a piece of the probabilities of rankings of the policy within."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        k, n, marginals = self.slate_size, self.n_items, found.marginal[piece]
+        k = self.slate_size
+        n = self.n_items
+        marginals = found.marginal[piece]
         rule = _rule(k)
         weights, scores, which = self._weights(users)
         space = np.zeros(n, np.int8), np.empty(n), np.empty(k), np.empty((rule.roots.size, k))
-        kernel.price(weights, scores, which, rankings, rule.lowest, rule.roots, rule.waits, _TOLERANCE, *space,
-                     found.conditional[piece], found.set[piece], marginals)  # fmt: skip
+        kernel.price(
+            weights,
+            scores,
+            which,
+            rankings,
+            rule.lowest,
+            rule.roots,
+            rule.waits,
+            _TOLERANCE,
+            *space,
+            found.conditional[piece],
+            found.set[piece],
+            marginals,
+        )
         left = marginals == kernel.INTEGRAL
         if left.any() and weights is scores and has_fixed_distribution(self._inner):
             table = self._table(weights[0])
             marginals[left] = table[rankings, np.arange(k)][left]
         elif left.any():
             room = _room(n, k, rule.roots.size, k)
-            kernel.fill_marginals(weights, which, rankings, rule.first, rule.roots, rule.reaches, _TOLERANCE,
-                                  np.empty(n), *room, np.empty((k, k)), marginals)  # fmt: skip
+            kernel.fill_marginals(
+                weights,
+                which,
+                rankings,
+                rule.first,
+                rule.roots,
+                rule.reaches,
+                _TOLERANCE,
+                np.empty(n),
+                *room,
+                np.empty((k, k)),
+                marginals,
+            )
 
     def _table(self, weights: Floats) -> Floats:
         """Marginals of every item at every position, (n_items, slate_size), made once for weights of all users."""
@@ -391,7 +428,8 @@ class PlackettLuce(RankingPolicy):
         """Conditionals of the items above, by the policy within."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        out, every = np.empty(above.shape), np.empty((len(users), self.n_items))
+        out = np.empty(above.shape)
+        every = np.empty((len(users), self.n_items))
         taken = np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
             weights = self._weights(users[piece])
@@ -437,7 +475,7 @@ class ExploringTopK(RankingPolicy):
         """See :meth:`RankingPolicy.fresh`."""
         return type(self)(self.policy.fresh(), self.slate_size, self.epsilon, self.name)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`RankingPolicy.describe`."""
         return {**super().describe(), "ranking": "exploring-top-k", "epsilon": self.epsilon}
 
@@ -445,11 +483,19 @@ class ExploringTopK(RankingPolicy):
         """See :meth:`RankingPolicy.conditional`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        above, n = _items(above), self.n_items
-        out, nothing = np.empty((len(users), n)), np.zeros((1, n))
+        above = _items(above)
+        n = self.n_items
+        out = np.empty((len(users), n))
+        nothing = np.zeros((1, n))
         for piece in self._pieces(len(users)):
-            kernel.fill_next(np.repeat(nothing, len(users[piece]), axis=0), _scores(self.policy, users[piece]),
-                             np.arange(len(users[piece])), above[piece], np.zeros(n, np.int8), out[piece])  # fmt: skip
+            kernel.fill_next(
+                np.repeat(nothing, len(users[piece]), axis=0),
+                _scores(self.policy, users[piece]),
+                np.arange(len(users[piece])),
+                above[piece],
+                np.zeros(n, np.int8),
+                out[piece],
+            )
         out = (1.0 - self.epsilon) * out + self.epsilon / (n - above.shape[1])
         out[np.arange(len(users))[:, None], above] = 0.0
         return out
@@ -458,7 +504,8 @@ class ExploringTopK(RankingPolicy):
         """See :meth:`RankingPolicy.rank`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        uniforms, n = _uniforms(uniforms), self.n_items
+        uniforms = _uniforms(uniforms)
+        n = self.n_items
         rankings = np.empty((len(users), self.slate_size), np.int32)
         for piece in self._pieces(len(users)):
             scores = _scores(self.policy, users[piece])
@@ -470,13 +517,24 @@ class ExploringTopK(RankingPolicy):
         """See :meth:`RankingPolicy.propensities_of`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        rankings, k = checked_rankings(self, rankings, len(users)), self.slate_size
-        marginal, conditional, sets = np.empty(rankings.shape), np.empty(rankings.shape), np.empty(len(users))
+        rankings = checked_rankings(self, rankings, len(users))
+        k = self.slate_size
+        marginal = np.empty(rankings.shape)
+        conditional = np.empty(rankings.shape)
+        sets = np.empty(len(users))
         table = _exploring_table(self.n_items, k, self.epsilon).copy()
         for piece in self._pieces(len(users)):
-            kernel.price_exploring(_scores(self.policy, users[piece]), rankings[piece], self.epsilon, table,
-                                   np.zeros(self.n_items, np.int8), np.empty((k + 1, k + 1, k + 1)),
-                                   conditional[piece], sets[piece], marginal[piece])  # fmt: skip
+            kernel.price_exploring(
+                _scores(self.policy, users[piece]),
+                rankings[piece],
+                self.epsilon,
+                table,
+                np.zeros(self.n_items, np.int8),
+                np.empty((k + 1, k + 1, k + 1)),
+                conditional[piece],
+                sets[piece],
+                marginal[piece],
+            )
         return Propensities(marginal, conditional, conditional.prod(axis=1), sets)
 
     def marginals_of(self, users: Ints, rankings: Ints) -> tuple[Floats, Floats]:
@@ -488,7 +546,8 @@ class ExploringTopK(RankingPolicy):
 def random_ranking(n_items: int, slate_size: int) -> Propensities:
     """Probabilities of one ranking, (1, slate_size) and (1,), where all rankings are as likely."""
     conditional = 1.0 / (n_items - np.arange(slate_size))
-    row, in_any_order = conditional[None], conditional[None] * np.arange(slate_size, 0, -1)
+    row = conditional[None]
+    in_any_order = conditional[None] * np.arange(slate_size, 0, -1)
     return Propensities(np.full_like(row, 1.0 / n_items), row, row.prod(axis=1), in_any_order.prod(axis=1))
 
 
@@ -544,7 +603,8 @@ def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
     Raises:
         UserError: wrong shape, not integers, an item out of range, or one that stands in a ranking twice.
     """
-    given, shape = np.asarray(rankings), (n, policy.slate_size)
+    given = np.asarray(rankings)
+    shape = (n, policy.slate_size)
     if given.shape != shape:
         _refuse(policy, f"rankings must have shape {shape}, got {given.shape}")
     if n and not np.issubdtype(given.dtype, np.integer):
@@ -585,8 +645,11 @@ def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) 
     off = np.abs(found.conditional.prod(axis=1) - found.slate) > 1e-6 * found.slate + 1e-300
     if off.any():
         i = int(np.argmax(off))
-        _refuse(policy, f"propensities_of() says {found.slate[i]:.6g} for a slate, the product of its conditionals is "
-                f"{found.conditional[i].prod():.6g}")  # fmt: skip
+        _refuse(
+            policy,
+            f"propensities_of() says {found.slate[i]:.6g} for a slate, the product of its conditionals is "
+            f"{found.conditional[i].prod():.6g}",
+        )
     return found
 
 
@@ -685,7 +748,8 @@ def _room(n: int, k: int, m: int, asked: int) -> tuple[Floats, ...]:
     """Working space of ``position_table``, from ``largest`` on."""
     from recsim_mnar.policies._rankings_kernel import OCTAVES
 
-    nodes, depth = m * OCTAVES, math.ceil(math.log2(max(asked, 1)))
+    nodes = m * OCTAVES
+    depth = math.ceil(math.log2(max(asked, 1)))
     shapes = [(k,), (n, m), (n, m), (4, nodes), (asked, nodes), (asked, nodes), (depth + 1, k, nodes)]
     return tuple(np.empty(shape) for shape in shapes)
 
@@ -699,9 +763,11 @@ def position_table(weights: Floats, slate_size: int) -> Floats:
     """
     from recsim_mnar.policies import _rankings_kernel as kernel
 
-    k, some = slate_size, weights > 0.0
+    k = slate_size
+    some = weights > 0.0
     rates = weights[some] / weights.sum()
-    rule, found = _rule(k), np.zeros((len(rates), k))
+    rule = _rule(k)
+    found = np.zeros((len(rates), k))
     room = _room(len(rates), k, rule.roots.size, len(rates))
     kernel.position_table(rates, len(rates), k, rule.first, rule.roots, rule.reaches[k - 1], _TOLERANCE, *room, found)
     found[:, 0] = rates
@@ -721,12 +787,14 @@ def _exploring_table(n: int, k: int, epsilon: float) -> Floats:
     After j items the best one left has some rank f <= j; the other j - f taken items rank below it, and every set of
     that many is as likely, by symmetry. So f is a Markov chain.
     """
-    table, at = np.zeros((k + 1, k)), np.zeros(k + 1)
+    table = np.zeros((k + 1, k))
+    at = np.zeros(k + 1)
     at[0] = 1.0  # probability of each f
     for j in range(k):
         after = np.zeros(k + 1)
         for f in range(j + 1):
-            taken, below = j - f, n - f - 1
+            taken = j - f
+            below = n - f - 1
             explored = epsilon / (n - j)
             table[f, j] += at[f] * (1.0 - epsilon + explored)
             table[f + 1 :, j] += at[f] * explored * (below - taken) / max(below, 1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
@@ -77,7 +78,7 @@ def uniform_policy(n_items: int) -> Policy:
     return as_policy(learner("random").fit(Log({}), n_items=n_items, seed=0))
 
 
-def _made(spec: str, found: Any, parameters: dict[str, Any]) -> Learner:
+def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
     """A learner of what was found under a name."""
     if not inspect.isclass(found):
         if parameters:
@@ -171,7 +172,7 @@ def _fits(found: Any) -> bool:
     return callable(getattr(found, "fit", None))
 
 
-def _check_parameters(spec: str, kind: type[Any], parameters: dict[str, Any]) -> None:
+def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any]) -> None:
     """Raise UserError for a parameter that the class has not, and for one that it needs and is not given."""
     accepted = dict(inspect.signature(kind).parameters)
     handed = set(parameters) if _fits(kind) else {"n_items", *parameters}

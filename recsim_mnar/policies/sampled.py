@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,7 +35,9 @@ class Cost:
     """
 
     def __init__(self) -> None:
-        self.seconds, self.distributions, self.decisions = 0.0, 0, 0
+        self.seconds = 0.0
+        self.distributions = 0
+        self.decisions = 0
 
     def __deepcopy__(self, memo: Any) -> Cost:
         return self
@@ -159,7 +162,7 @@ class SampledPolicy(PolicyWrapper):
         pairs = zip(users.tolist(), np.asarray(actions).tolist(), strict=True)
         return np.array([self._drawn(user)[action] for user, action in pairs], np.float64) / self.draws
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`Policy.describe`."""
         stated = {"draws": self.draws, "seed": self.seed, "replayable": self.replayable}
         return {**self.inner.describe(), **stated, "name": self.name}
@@ -167,7 +170,8 @@ class SampledPolicy(PolicyWrapper):
     def fresh(self) -> Policy:
         """See :meth:`Policy.fresh`."""
         again = copy.copy(self)
-        again._events, again._counts = {}, {}
+        again._events = {}
+        again._counts = {}
         again.inner = self.inner.fresh()
         return again
 

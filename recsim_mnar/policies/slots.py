@@ -126,11 +126,13 @@ class Slots:
     def copy(self) -> Slots:
         """A table of its own with the same users."""
         twin = copy.copy(self)
-        twin._free, twin._keys, twin._places = self._free.copy(), self._keys.copy(), self._places.copy()
+        twin._free = self._free.copy()
+        twin._keys = self._keys.copy()
+        twin._places = self._places.copy()
         return twin
 
     def _visit(self, mode: int, users: NDArray[np.integer]) -> NDArray[np.int64]:
-        from recsim_mnar.policies import _slots_kernel
+        from recsim_mnar.policies import _users_kernel
 
         users_ = np.ascontiguousarray(users, dtype=np.int64)
         if not users_.flags.writeable:  # the kernel is compiled for one kind of array only
@@ -138,14 +140,15 @@ class Slots:
         out = np.empty(len(users_), np.int64)
         with np.errstate(over="ignore"):
             self._n_free = int(
-                _slots_kernel.visit(mode, self._keys, self._places, self._shift, self._free, self._n_free, users_, out)
+                _users_kernel.visit(mode, self._keys, self._places, self._shift, self._free, self._n_free, users_, out)
             )
         return out
 
     def _grow(self, wanted: int) -> None:
         """Make at least ``wanted`` slots, and a table at most half full; old slots keep their users."""
         live = self._places >= 0
-        keys, places = self._keys[live], self._places[live]
+        keys = self._keys[live]
+        places = self._places[live]
         old_size = self.size
         self.size = max(_SMALLEST, 1 << (wanted - 1).bit_length())
         bits = (2 * self.size).bit_length() - 1

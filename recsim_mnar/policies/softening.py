@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -88,7 +88,7 @@ class MixturePolicy(PolicyWrapper):
         """See :meth:`Policy.fresh`."""
         return MixturePolicy([policy.fresh() for policy in self.policies], self.weights, self.name)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`Policy.describe`."""
         parts = [
             {"policy": policy.describe(), "weight": float(weight)}
@@ -155,7 +155,7 @@ class Softened(PolicyWrapper):
         """See :meth:`Policy.fresh`."""
         return type(self)(self.inner.fresh(), self._strength, self.name)
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`Policy.describe`."""
         return {**self.inner.describe(), "name": self.name, self.called: self._strength}
 
@@ -173,7 +173,8 @@ class EpsilonMixture(Softened):
 
     def __init__(self, inner: Policy, epsilon: float, name: str | None = None) -> None:
         super().__init__(as_policy(inner), epsilon, name)
-        self.epsilon, self._looked = self._strength, False
+        self.epsilon = self._strength
+        self._looked = False
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """One uniform decides both the branch and, rescaled to [0, 1), the choice within it."""
@@ -250,7 +251,7 @@ class SoftmaxPolicy(Softened):
             yield part, self._rows(np.asarray(users[part]))
 
     def _rows(self, users: Ints) -> NDArray[np.int64]:
-        from recsim_mnar.policies import _softening_kernel
+        from recsim_mnar.policies import _users_kernel
 
         rows = self._slots.seek(users)
         new = _each_once(users[rows < 0])  # replay asks for a user once a decision
@@ -265,17 +266,18 @@ class SoftmaxPolicy(Softened):
             self._kept = np.concatenate([self._kept, np.empty((more, self.n_items))])
             self._sums = np.concatenate([self._sums, np.empty((more, self._sums.shape[1]))])
         scores = checked_scores(self.inner, self.inner.scores(new), (len(new), self.n_items))
-        _softening_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
+        _users_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
         return self._slots.find(users)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Invert the cumulative distribution at the uniform."""
-        from recsim_mnar.policies import _softening_kernel
+        from recsim_mnar.policies import _users_kernel
 
         draws = np.array(uniforms, dtype=np.float64)
-        actions, propensities = np.empty(len(users), np.int32), np.empty(len(users))
+        actions = np.empty(len(users), np.int32)
+        propensities = np.empty(len(users))
         for part, rows in self._parts(users):
-            _softening_kernel.draw_rows(self._kept, self._sums, rows, draws[part], actions[part], propensities[part])
+            _users_kernel.draw_rows(self._kept, self._sums, rows, draws[part], actions[part], propensities[part])
         return actions, propensities
 
     def probabilities(self, users: Ints) -> Floats:

@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from typing import Any, Self
 
 import numpy as np
@@ -45,17 +46,17 @@ class Stored:
     n_items: int
     name: str
 
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
         """Fitted arrays by name, and parameters of JSON types."""
         return {}, {}
 
     @classmethod
-    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: dict[str, Any]) -> Self:
+    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: Mapping[str, Any]) -> Self:
         """The policy that :meth:`fitted` describes, without any user."""
         extra: dict[str, Any] = {"parameters": parameters} if parameters else {}
         return cls(n_items=n_items, name=name, **arrays, **extra)  # type: ignore[call-arg]
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> Mapping[str, Any]:
         """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {"name": self.name, **self.fitted()[1]}
 

@@ -224,7 +224,9 @@ class _RowGroups:
     """
 
     def __init__(self, file: Any, columns: list[str] | None, delta: list[str]) -> None:
-        self._file, self._columns, self._delta = file, columns, delta
+        self._file = file
+        self._columns = columns
+        self._delta = delta
         self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
     def unpacked(self) -> int:
@@ -232,7 +234,8 @@ class _RowGroups:
         return sum(self._size(each) for each in self._asked())
 
     def _asked(self) -> list[Any]:
-        found, wanted = _chunks(self._file.metadata), self._columns
+        found = _chunks(self._file.metadata)
+        wanted = self._columns
         return [each for each in found if wanted is None or each.path_in_schema.split(".")[0] in wanted]
 
     def _size(self, chunk: Any) -> int:
@@ -282,7 +285,9 @@ class _Batches:
     """The batches of an Arrow file; it is mapped anew for every table: what was read before takes no memory."""
 
     def __init__(self, file: Path, columns: list[str] | None, held: bool) -> None:
-        self._file, self._columns, self._held = file, columns, held
+        self._file = file
+        self._columns = columns
+        self._held = held
         import pyarrow as pa
 
         reader = pa.ipc.open_file(pa.memory_map(str(file)), options=pa.ipc.IpcReadOptions(included_fields=[0]))
@@ -322,7 +327,8 @@ def _runs(sizes: list[int], rows: int) -> Iterator[list[int]]:
     for number, size in enumerate(sizes):
         if run and held + size > rows:
             yield run
-            run, held = [], 0
+            run = []
+            held = 0
         run.append(number)
         held += size
     if run:

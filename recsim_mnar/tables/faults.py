@@ -57,7 +57,7 @@ class Fault:
     def __str__(self) -> str:
         return f"{self.message}: {self.advice}" if self.advice else self.message
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
 
@@ -77,9 +77,16 @@ class Faults:
     percents: Counter[str] = field(default_factory=Counter)
 
     def add(
-        self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = "",
+        self,
+        code: str,
+        column: str,
+        bad: NDArray[np.bool_],
+        what: str,
+        *,
+        values: Any = None,
+        advice: str = "",
         numbers: NDArray[np.int64] | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Note the rows that are bad, if any; what a block before had too is counted on.
 
         Args:
@@ -99,7 +106,9 @@ class Faults:
         rows = tuple((first + 1 if numbers is None else numbers[first]).tolist())
         for place, known in enumerate(self.found):
             if (known.code, known.column, known.what) == (code, column, what):
-                count, rows, shown = known.count + count, known.rows + rows, known.values + shown
+                count = known.count + count
+                rows = known.rows + rows
+                shown = known.values + shown
                 self.found[place] = replace(known, count=count, rows=rows[:SHOWN], values=shown[:SHOWN])
                 return
         self.found.append(Fault(code, column, what, count, rows, shown, advice))

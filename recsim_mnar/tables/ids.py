@@ -40,11 +40,13 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
     import pyarrow.compute as pc
 
     encoded = as_dictionary(column)
-    ids, place = encoded.dictionary, None
+    ids = encoded.dictionary
+    place = None
     if is_text(ids.type):
         bare = pc.replace_substring_regex(pc.utf8_trim_whitespace(ids), r"^(0|-?[1-9][0-9]{0,17})\.0$", r"\1")
         again = bare.dictionary_encode()  # "a" and "a " are one id, and so are 7 and what pandas makes of it, 7.0
-        ids, place = again.dictionary, again.indices
+        ids = again.dictionary
+        place = again.indices
         # Written as integers without signs, spaces or leading zeros, so that nothing of an id is lost.
         whole = pc.match_substring_regex(ids, r"^(0|-?[1-9][0-9]{0,17})$")
         if len(ids) and pc.all(pc.or_(whole, pc.equal(ids, ""))).as_py():

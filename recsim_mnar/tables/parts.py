@@ -21,9 +21,8 @@ from recsim_mnar.runs.receipts import INDEX, SIDECAR, UNFINISHED, Index, Receipt
 from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in, schema_of, unpacked_bytes
 from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path, refuse_unpacked
-from recsim_mnar.tables.numbering import AgainError
 from recsim_mnar.tables.numbers import Decimal
-from recsim_mnar.tables.rows import Rows
+from recsim_mnar.tables.rows import AgainError, Rows
 from recsim_mnar.tables.text import TextForm, TextPart, rows_in_text
 
 PART_KEY = b"recsim_mnar_part"
@@ -255,7 +254,7 @@ def _refuse_equal(files: list[Path]) -> None:
             raise UserError(f"{file} is the same as {other.name}, byte for byte: move one of them away")
 
 
-def _mark_of(file: Path) -> dict[str, Any]:
+def _mark_of(file: Path) -> Mapping[str, Any]:
     """The mark of a part; empty where there is none to be read."""
     import pyarrow as pa
 
@@ -346,7 +345,8 @@ class TableFile:
 
         self._refuse_too_large(list(kinds))
         while True:
-            tables, held = [], 0
+            tables = []
+            held = 0
             try:
                 for rows in self.blocks(kinds, _WHOLE_ROWS):
                     tables.append(rows.table)
@@ -380,7 +380,8 @@ class TableFile:
             UserError: as :meth:`read`.
             AgainError: the file must be read anew, from its first row.
         """
-        first, faults = 1, Faults(str(self.path)) if faults is None else faults
+        first = 1
+        faults = Faults(str(self.path)) if faults is None else faults
         for part in self.parts:
             for table in self._tables(part, kinds, rows):
                 if len(table):

@@ -212,7 +212,8 @@ class Columns:
 
     def lines(self) -> list[str]:
         """What was taken, what of it is doubtful, and what was not because several columns could be meant."""
-        user, said = self.names.get("user", ""), []
+        user = self.names.get("user", "")
+        said = []
         if self.how.get("user") == RECOGNISED and plain_name(user) in _PERHAPS_SEVERAL:
             said.append(
                 f"{user} is taken for the user: if one person has several of them, intervals are too narrow; "
@@ -223,6 +224,13 @@ class Columns:
             *said,
             *(f"no {role} taken: {_which(role, names)}" for role, names in self.unclear.items()),
         ]
+
+
+def _unclear(source: str, known: Sequence[str], wrong: Sequence[str]) -> UserError:
+    """One error of all roles without a column, the file's columns listed once."""
+    again = f"columns: {', '.join(known)}; "
+    more = [line.removeprefix(f"{source}: ").replace(again, "") for line in wrong[1:] if line != wrong[0]]
+    return UserError("; ".join([wrong[0], *more]), code="unclear_column")
 
 
 def find_columns(
@@ -281,9 +289,7 @@ def find_columns(
         elif role in needed:
             wrong.append(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
     if wrong:
-        again = f"columns: {', '.join(known)}; "
-        more = [line.removeprefix(f"{source}: ").replace(again, "") for line in wrong[1:] if line != wrong[0]]
-        raise UserError("; ".join([wrong[0], *more]), code="unclear_column")
+        raise _unclear(source, known, wrong)
     order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
     return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear, without)
 

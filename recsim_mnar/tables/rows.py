@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -110,7 +111,8 @@ class Rows:
     ) -> None:
         """As :meth:`recsim_mnar.tables.faults.Faults.add`, with the rows' numbers in the file."""
         if bad.any():
-            numbers, counted = self.row_numbers, bad
+            numbers = self.row_numbers
+            counted = bad
             if self.of_row is not None:  # a row of the file counts once
                 counted = np.zeros(len(bad), np.bool_)
                 counted[np.flatnonzero(bad)[np.unique(numbers[bad], return_index=True)[1]]] = True
@@ -153,7 +155,8 @@ class Rows:
         column = self._plain(name)
         kind = column.type
         if pa.types.is_null(kind):
-            values, missing = np.full(len(column), np.nan), np.ones(len(column), np.bool_)
+            values = np.full(len(column), np.nan)
+            missing = np.ones(len(column), np.bool_)
         elif is_text(kind):
             values, missing, bad = text_numbers(column, self.decimal, f"{self.source}: column {name!r}")
             self.faults.percents[name] += percents(column) - percents(column.filter(pa.array(bad)))
@@ -171,7 +174,8 @@ class Rows:
                 "one number per row, or name another column"
             )
         self.note(MISSING, name, missing, "is missing")
-        bad, advice = np.isinf(values), "write a number, or nothing"
+        bad = np.isinf(values)
+        advice = "write a number, or nothing"
         self.note("not_finite", name, bad, "is not a finite number", values=values, advice=advice)
         if bad.any():
             values = np.where(bad, np.nan, values)
@@ -212,8 +216,14 @@ class Rows:
         if bare:
             known = {text for text, without in padded(ids).items() if without in bare} | bare
             twice = np.array([*(text in known for text in ids), False])[codes]
-            self.note("two_ways", name, twice, "stands with leading zeros and without", values=self.column(name),
-                      advice="write it alike or, if these are two, with a letter first")  # fmt: skip
+            self.note(
+                "two_ways",
+                name,
+                twice,
+                "stands with leading zeros and without",
+                values=self.column(name),
+                advice="write it alike or, if these are two, with a letter first",
+            )
 
     def times(self, name: str) -> NDArray[np.float64]:
         """A column (n,) of times as numbers: dates as seconds since 1970; NaN where there is a fault.
@@ -292,7 +302,9 @@ def repeats_by_chance(
     with_item = items[1][items[0]]
     equal = cells[1][cells[0]] / with_item * (with_item / len(item) if probability is None else probability)
     order = np.argsort(group, kind="stable")
-    ordered, equal, rows = group[order], equal[order], digests[np.lexsort((digests, group))]
+    ordered = group[order]
+    equal = equal[order]
+    rows = digests[np.lexsort((digests, group))]
     first = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1]))
     sizes = np.diff(np.append(first, len(order)))
     repeated = np.append(False, (rows[1:] == rows[:-1]) & (ordered[1:] == ordered[:-1]))
@@ -399,7 +411,9 @@ class Events:
         """What a pyarrow column of words, codes (0, 1) or truth values says; nothing in it is a fault."""
         import pyarrow as pa
 
-        shown, viewed, words = [np.zeros(0, np.bool_)], [np.zeros(0, np.bool_)], dict[str, None]()
+        shown = [np.zeros(0, np.bool_)]
+        viewed = [np.zeros(0, np.bool_)]
+        words = dict[str, None]()
         if pa.types.is_nested(column.type):
             return Events(np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_), [str(column.type)])
         for chunk in column.chunks:  # a look at each word instead of at each row
@@ -431,3 +445,97 @@ def without_recommendations(words: list[str], column: str) -> str:
         return f"its column {column!r} says so, and nothing was recommended in it"
     listed = ", ".join(words[:5]) + (", ..." if len(words) > 5 else "")
     return f"its column {column!r} holds {listed}; write bandit (or 1) where something was recommended"
+
+
+class AgainError(Exception):
+    """What was learnt of a file on the way makes another pass over it necessary, from its first row."""
+
+
+_WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0)?$")
+
+
+class Numbering:
+    """Numbers in place of ids, kept from one block to the next and from one pass to the next.
+
+    Whole numbers stand for themselves unless asked otherwise. Other ids are numbered as they are met, so that numbers
+    ascend where the rows of each id stand together.
+    """
+
+    def __init__(self) -> None:
+        self.plain = True
+        self._given: dict[str, int] = {}
+        self._bare: set[str] = set()  # ids without the zeros that they begin with
+        self._met = self._asked = self._tried = False
+        self._rank: NDArray[np.int64] | None = None
+
+    def codes(self, rows: Rows, name: str, *, alone: bool = False) -> NDArray[np.int64]:
+        """(n,) the number of each row's id; what is missing is noted as a fault.
+
+        Raises:
+            AgainError: the ids are no whole numbers, though earlier ones were, or though the table is ``alone``, a
+                part whose numbers mean nothing in the others.
+        """
+        import pandas as pd
+
+        if not self._met:
+            found = _whole_numbers(rows, name)
+            if found is not None:
+                self._asked = True
+                return found
+            self._met = True
+            self.plain = False
+            if self._asked or alone:
+                raise AgainError
+        ids = rows.ids(name)
+        met, places = pd.factorize(ids.codes)
+        texts = np.append(ids.ids.astype(str), "")[places].tolist()
+        given = [self._given.setdefault(_normal(text), len(self._given)) for text in texts]
+        bare = set(padded(ids.ids).values())
+        self._bare |= bare
+        earlier = {text for text in bare if text in self._given} | (self._bare and self._bare.intersection(texts))
+        rows.refuse_two_ways(name, ids.codes, ids.ids.astype(str).astype(object), earlier - (bare & set(texts)))
+        numbers = np.array(given, np.int64)
+        return (numbers if self._rank is None else self._rank[numbers])[met]
+
+    def by_order_met(self) -> bool:
+        """From here on number whole numbers as they are met; whether that is new."""
+        new = not self._met and not self._tried
+        self._met = True
+        self._tried = True
+        return new
+
+    def by_value(self) -> bool:
+        """From here on let whole numbers stand for themselves again; whether they are that."""
+        self._met = not self.plain
+        return self.plain
+
+    def rank(self) -> None:
+        """From here on number ids in their order: of numbers, where all are, else of the alphabet."""
+        texts = list(self._given)
+        whole = all(_WHOLE.match(text) for text in texts)
+        order = np.argsort(np.array([int(text) for text in texts]) if whole else np.array(texts), kind="stable")
+        self._rank = np.empty(len(texts), np.int64)
+        self._rank[order] = np.arange(len(texts))
+
+    def names(self, codes: NDArray[Any]) -> NDArray[Any]:
+        """The ids of numbers that :meth:`codes` gave."""
+        return codes if not self._met else np.array(list(self._given), object)[codes]
+
+
+def _normal(text: str) -> str:
+    """An id as it is numbered: 1.0, as pandas writes integers among which some are missing, is 1."""
+    return text[:-2] if text.endswith(".0") and _WHOLE.match(text) else text
+
+
+def _whole_numbers(rows: Rows, name: str) -> NDArray[np.int64] | None:
+    """A column (n,) of integers as it stands, missing ones noted; None for any other column."""
+    import pyarrow as pa
+
+    kind = rows.table.column(name).type
+    if not pa.types.is_integer(kind) or pa.types.is_uint64(kind):
+        return None
+    values = rows.column(name)
+    if values.null_count:
+        rows.note(MISSING, name, values.is_null().to_numpy(zero_copy_only=False), "is missing")
+        values = values.fill_null(0)
+    return np.ascontiguousarray(values.to_numpy()).astype(np.int64, copy=False)

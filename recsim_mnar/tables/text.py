@@ -13,8 +13,8 @@ from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.tables.files import is_text, kind_of, refuse_unpacked
-from recsim_mnar.tables.numbering import AgainError
 from recsim_mnar.tables.numbers import MISSING_WORDS, Decimal
+from recsim_mnar.tables.rows import AgainError
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
@@ -154,7 +154,8 @@ class TextPart:
     """
 
     def __init__(self, path: Path, form: TextForm) -> None:
-        self.path, self.form = path, form
+        self.path = path
+        self.form = form
         self._way = 0
         self._quotes_looked_at = self._swallows_nothing = False
         self._counted: tuple[int, int] | None = None
@@ -172,7 +173,8 @@ class TextPart:
         import pyarrow as pa
 
         self._refuse_open_quote()
-        ways, n_rows = self._ways(kinds), 0
+        ways = self._ways(kinds)
+        n_rows = 0
         while True:
             ragged: list[tuple[int, int, str]] = []
             try:
@@ -190,7 +192,7 @@ class TextPart:
             if n_rows:
                 raise AgainError
 
-    def _ways(self, kinds: Mapping[str, str] | None) -> list[tuple[dict[str, Any], str]]:
+    def _ways(self, kinds: Mapping[str, str] | None) -> list[tuple[Mapping[str, Any], str]]:
         """Types and encodings, the likeliest first; the last one allows lines to go on within quotes."""
         import pyarrow as pa
 
@@ -228,15 +230,21 @@ class TextPart:
         reader = pacsv.open_csv(
             self.path,
             read_options=pacsv.ReadOptions(
-                column_names=form.names, skip_rows=form.skip, block_size=_BLOCK_BYTES, use_threads=ragged is None,
+                column_names=form.names,
+                skip_rows=form.skip,
+                block_size=_BLOCK_BYTES,
+                use_threads=ragged is None,
                 encoding={"utf-8": "utf8"}.get(encoding, encoding),
             ),
             parse_options=pacsv.ParseOptions(delimiter=form.delimiter, **parsing),
             convert_options=pacsv.ConvertOptions(
-                include_columns=list(kinds or form.names), column_types=dict(types), strings_can_be_null=True,
-                null_values=list(MISSING_WORDS), decimal_point=decimal_point,
+                include_columns=list(kinds or form.names),
+                column_types=dict(types),
+                strings_can_be_null=True,
+                null_values=list(MISSING_WORDS),
+                decimal_point=decimal_point,
             ),
-        )  # fmt: skip
+        )
         with reader:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
@@ -310,11 +318,13 @@ class TextPart:
         if not odd:  # the usual case: one look at the file's bytes
             self._quotes_looked_at = True
             return
-        rows, last = 0, None
+        rows = 0
+        last = None
         text = dict.fromkeys(self.form.names, pa.string())
         try:
             for block in self._parsed(text, self.form.encoding, None, []):
-                rows, last = rows + len(block), block.slice(len(block) - 1) if len(block) else last
+                rows = rows + len(block)
+                last = block.slice(len(block) - 1) if len(block) else last
         except (pa.ArrowException, OSError, UnicodeError):
             return  # reading says why
         goes_on = [
@@ -358,7 +368,9 @@ def _counted(part: Path) -> tuple[int, int]:
     quotes = lines = read = 0
     with pa.input_stream(str(part), compression="detect") as stream:
         while block := stream.read(1 << 22):
-            quotes, lines, read = quotes + block.count(b'"'), lines + block.count(b"\n"), read + len(block)
+            quotes = quotes + block.count(b'"')
+            lines = lines + block.count(b"\n")
+            read = read + len(block)
             refuse_unpacked(part, read)
     return quotes, lines
 

@@ -154,7 +154,8 @@ class TaskDataset:
             raise UserError(f"{error}: install what writes Minari's files: pip install 'recsim-mnar[minari]'") from None
         import gymnasium as gym
 
-        recipe, chosen = self.recipe, task(self.recipe.task)
+        recipe = self.recipe
+        chosen = task(recipe.task)
         if chosen.environment:
             known = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
             spaces: dict[str, Any] = {"env": gym.make(known, observation=recipe.observation)}

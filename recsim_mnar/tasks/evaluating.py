@@ -119,9 +119,9 @@ def task(name: str) -> Task:
         raise UserError(f"unknown task {name!r}; {nearest(str(name), tasks())}")
     content = resources.files(__package__).joinpath(FOLDER, f"{name}.toml").read_bytes()
     held: dict[str, Any] = tomllib.loads(content.decode())
-    known = {which: Known(**held.pop(which)) for which in ("random", "best")}
-    digest = hashlib.sha256(content).hexdigest()
-    return Task(name=name, digest=digest, random=known["random"], best=known["best"], **held)
+    for which in ("random", "best"):
+        held[which] = Known(**held[which])
+    return Task(name=name, digest=hashlib.sha256(content).hexdigest(), **held)
 
 
 def task_env(name: str, **params: Any) -> Any:
@@ -263,7 +263,7 @@ class Evaluation:
         reach = _reach(lead.error, self.users, self.scores, other.scores)
         return Lead(lead.value, lead.value - reach, lead.value + reach)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """As JSON types, with the task's digest and the package's version."""
         own = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.compare}
         if not own["scores"]:
@@ -271,8 +271,10 @@ class Evaluation:
         return {"package": __version__, "task_digest": task(self.task).digest, **own}
 
     def __repr__(self) -> str:
-        known, percent = task(self.task), f"{100 * self.level:g} %"
-        runner, seeds = known.runner(), ""
+        known = task(self.task)
+        percent = f"{100 * self.level:g} %"
+        runner = known.runner()
+        seeds = ""
         if self.scores:
             seeds = f"; mean of {len(self.scores)} training seeds, {min(self.scores):.3f} to {max(self.scores):.3f}"
         return (
@@ -328,33 +330,58 @@ def evaluate(
     def run(seed: int) -> list[Earned]:
         return [own.run(each, n, seed, executor) for own, each in zip(runners, policies, strict=True)]
 
-    def rewards_of(policy: Any) -> Floats:
-        return runners[0].run(policy, n, seed, executor).rewards
-
     runs = run(chosen.seed)
     behaviour = runs[0].behaviour
     if len(runs) > 1:
         behaviour = hashlib.sha256("".join(each.behaviour for each in runs).encode()).hexdigest()
     if which == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
-    runs = runs if which == "public" else run(seed)
-    lowest, room = rewards_of(runners[0].random()), np.full(n, chosen.best.value - chosen.random.value)
+    runner = runners[0]
+    best = None
     if which != "public":
-        room = rewards_of(runners[0].policy_of(chosen.reference)) - lowest
+        runs = run(seed)
+        best = runner.run(runner.policy_of(chosen.reference), n, seed, executor).rewards
+    lowest = runner.run(runner.random(), n, seed, executor).rewards
+    names = "/".join(dict.fromkeys(policy.name for policy in policies))
+    return _evaluation(chosen, names, runs, lowest, best, (which, check_seed(seed), behaviour))
+
+
+def _evaluation(
+    chosen: Task,
+    agent: str,
+    runs: Sequence[Earned],
+    lowest: Floats,
+    best: Floats | None,
+    users: tuple[str, int, str],
+) -> Evaluation:
+    """Score runs of an agent on the same users.
+
+    Args:
+        chosen: the task.
+        agent: its name.
+        runs: one per training seed.
+        lowest: rewards of the uniform policy.
+        best: of the reference; None on the public users, where the frozen value stands for them.
+        users: which they are, their seed, and the digest of what the agent did with the public ones.
+    """
+    n = len(lowest)
+    room = np.full(n, chosen.best.value - chosen.random.value) if best is None else best - lowest
 
     def scored(earned: Floats) -> tuple[Known, Known]:
         value, slope = _without_luck(earned, lowest, chosen.random)
-        score = _frozen_score(value, slope, chosen) if which == "public" else _ratio(earned - lowest, room)
+        score = _frozen_score(value, slope, chosen) if best is None else _ratio(earned - lowest, room)
         return Known(value.value, math.hypot(value.error, slope * chosen.random.error)), score
 
     earned = np.mean([each.rewards for each in runs], axis=0)
     value, score = scored(earned)
     several = [scored(each.rewards) for each in runs] if len(runs) > 1 else []
-    values, scores = ([each[part].value for each in several] for part in (0, 1))
-    up, wide = _reach(value.error, n, values), _reach(score.error, n, scores)
+    values = [known.value for known, _ in several]
+    scores = [known.value for _, known in several]
+    up = _reach(value.error, n, values)
+    wide = _reach(score.error, n, scores)
     return Evaluation(
         chosen.name,
-        "/".join(dict.fromkeys(policy.name for policy in policies)),
+        agent,
         value.value,
         value.value - up,
         value.value + up,
@@ -363,9 +390,7 @@ def evaluate(
         score.value + wide,
         float(np.mean([each.decisions for each in runs], axis=0).mean()),
         n,
-        which,
-        check_seed(seed),
-        behaviour,
+        *users,
         scores=scores,
         earned=earned,
         room=room,
@@ -394,7 +419,8 @@ def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
     from scipy.special import stdtrit
 
     parts = [(error**2, n - 1)] + [(float(np.var(x, ddof=1)) / len(x), len(x) - 1) for x in by_seed if len(x) > 1]
-    total, free = sum(part for part, _ in parts), n - 1.0
+    total = sum(part for part, _ in parts)
+    free = n - 1.0
     if total > parts[0][0]:
         free = total**2 / sum(part**2 / own for part, own in parts)
     return float(stdtrit(free, 0.5 + LEVEL / 2)) * math.sqrt(total)
@@ -423,5 +449,6 @@ def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
 
 def _ratio(earned: Floats, room: Floats) -> Known:
     """What is earned as a share of the room on the same users, in pairs."""
-    share, whole = float(earned.mean() / room.mean()), float(room.mean())
+    share = float(earned.mean() / room.mean())
+    whole = float(room.mean())
     return Known(share, mean_of((earned - share * room) / whole).error)

@@ -68,7 +68,8 @@ class Runner(abc.ABC):
     references: ClassVar[Mapping[str, Callable[[Any], Any]]]
 
     def __init__(self, task: Any, number: int = 0) -> None:
-        self.task, self.world = task, cast(Any, task.make_world())
+        self.task = task
+        self.world = cast(Any, task.make_world())
         self.fit_seed = derive_seed(task.seed, f"task/fit/{number}" if number else "task/fit")
 
     @property
@@ -131,7 +132,8 @@ class Items(Runner):
 
     def deployed(self) -> Policy:
         """The policy of the task's log, fitted on a log of random recommendations."""
-        task, world = self.task, self.world
+        task = self.task
+        world = self.world
         began = simulate(world, self.random(), task.log_users, derive_seed(task.seed, "task/train"))
         return learner(task.logging).fit(began, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
 
@@ -150,7 +152,8 @@ class Items(Runner):
         What is observed of a slate is what stands before its first place. A task's own log is whole.
         """
         world = decision_world(self.world, f"data set of {self.task.name}")
-        log, cut = simulate(world, policy, n, seed, executor=executor), np.zeros(0, np.int64)
+        log = simulate(world, policy, n, seed, executor=executor)
+        cut = np.zeros(0, np.int64)
         if self.task.environment:
             log, cut = _first_decisions(log, self.task.horizon * world.slate_size)
         made = decisions(log, world.n_items, context=observation)
@@ -174,7 +177,8 @@ class Items(Runner):
         """See :meth:`Runner.run`."""
         if self.world.truth_column is None:
             raise UserError(f"the {self.world.name} world does not say expected rewards: a task needs them")
-        worth, size = functools.partial(_expected, self.world.truth_column), self.world.slate_size
+        worth = functools.partial(_expected, self.world.truth_column)
+        size = self.world.slate_size
         earned = self.summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
         return earned._replace(decisions=earned.decisions / size)
 
@@ -182,8 +186,10 @@ class Items(Runner):
         self, worth: Callable[..., Floats], counted: range, policy: Any, n: int, seed: int, executor: Executor | None
     ) -> Earned:
         """What users earn by those of their recommendations that count, each ``worth`` what that says."""
-        reduce, digest = functools.partial(_of_users, worth, counted), hashlib.sha256()
-        earned, decisions = np.zeros(n), np.zeros(n)
+        reduce = functools.partial(_of_users, worth, counted)
+        digest = hashlib.sha256()
+        earned = np.zeros(n)
+        decisions = np.zeros(n)
         for user, rewards, counts, done in map_shards(
             reduce, self.world, policy, n, seed, executor=executor, keep=True
         ):
@@ -206,7 +212,8 @@ def learner_of(agent: Any) -> Learner:
 def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) -> tuple[Ints, Floats, Floats, bytes]:
     """A shard's users who came to a decision: ids, expected rewards and recommendations that count; and a digest."""
     shown = columns["event"] == schema.BANDIT
-    user, action = columns["user"][shown], columns["action"][shown]
+    user = columns["user"][shown]
+    action = columns["action"][shown]
     begins = np.flatnonzero(np.diff(user, prepend=-1))
     sizes = np.diff(np.append(begins, len(user)))
     number = np.arange(len(user)) - np.repeat(begins, sizes)
@@ -222,7 +229,8 @@ def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) ->
 
 def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
     """Events of each user until the decision after the horizon, and the users who came to that one."""
-    shown, begins = log.is_bandit, user_starts(log["user"])
+    shown = log.is_bandit
+    begins = user_starts(log["user"])
     done = np.cumsum(shown)
     number: NDArray[np.int64] = done - np.repeat((done - shown)[begins], np.diff(np.append(begins, len(log))))
     return log.select(np.flatnonzero(number <= horizon)), np.unique(log["user"][number > horizon])
@@ -230,7 +238,8 @@ def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
 
 def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
     """What environments of ratings observe: ratings revealed so far, 0 for none, at each decision and at the end."""
-    shown, begins = log.is_bandit, user_begins(log["user"])
+    shown = log.is_bandit
+    begins = user_begins(log["user"])
     items = np.where(shown, log["action"], log["item"])
     observed: list[NDArray[np.float32]] = []
     ends: dict[int, NDArray[np.float32]] = {}

@@ -13,6 +13,7 @@ from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.envs.recording import lane_info
+from recsim_mnar.envs.user_queue import Info
 from recsim_mnar.errors import UserError
 from recsim_mnar.plugins import own_folder
 from recsim_mnar.policies.answers import Rule
@@ -150,7 +151,7 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
     observations, infos = env.reset(seed=seeds)  # type: ignore[arg-type]  # lists are allowed, untyped
     ended = np.zeros(env.num_envs, np.bool_)
 
-    def same(lane: int, found: tuple[Any, dict[str, Any]], where: str, info: dict[str, Any] | None = None) -> Reasons:
+    def same(lane: int, found: tuple[Any, Info], where: str, info: Info | None = None) -> Reasons:
         stated = lane_info(infos, lane) if info is None else info
         shown = list(gym.vector.utils.iterate(env.observation_space, observations))
         return _same(shown[lane], found[0], stated, found[1], where)
@@ -173,7 +174,8 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
                     yield f"{where}: {name} {of_lane[lane]}, single {value}"
             stated = lane_info(infos, lane)
             if mode is AutoresetMode.SAME_STEP and (rest[1] or rest[2]):
-                final, of_final = stated.pop("final_obs"), stated.pop("final_info")
+                final = stated.pop("final_obs")
+                of_final = stated.pop("final_info")
                 yield from _same(final, observation, of_final, info, f"{where}, final")
                 observation, info = single.reset()
             yield from same(lane, (observation, info), where, stated)
@@ -185,7 +187,7 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
                 yield from same(lane, singles[lane].reset(), f"lane {lane}, masked reset")
 
 
-def _same(a: Any, b: Any, of_lane: dict[str, Any], of_single: dict[str, Any], where: str) -> Reasons:
+def _same(a: Any, b: Any, of_lane: Info, of_single: Info, where: str) -> Reasons:
     if not _alike(a, b):
         yield f"{where}: observations differ"
     # An empty sequence says no more than an absent key, and a vector environment may leave it out.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,7 +38,7 @@ class EstimatorCase:
     """
 
     name: str
-    parameters: dict[str, Any]
+    parameters: Mapping[str, Any]
 
     def scores(self, rows: Rows) -> Scores:
         """What it makes of rows, checked."""
@@ -49,7 +50,8 @@ class EstimatorCase:
 
     def near(self, rows: Rows, true: float, what: str, than: str) -> Reasons:
         """Its value of these rows is the true one, up to :data:`_ROOM`."""
-        value, scores = self.value(rows), rows.weight * rows.reward
+        value = self.value(rows)
+        scores = rows.weight * rows.reward
         error = float(scores.std(ddof=1)) / math.sqrt(scores.size)
         if not abs(value - true) <= _ROOM * error:
             yield (
@@ -96,7 +98,8 @@ def inputs_are_left_alone(case: EstimatorCase) -> Reasons:
 @rule(RULES, "draw from an addressed stream (recsim_mnar.rng), or from nothing")
 def same_twice(case: EstimatorCase) -> Reasons:
     """The same rows give the same value."""
-    first, again = case.value(_rows()), case.value(_rows())
+    first = case.value(_rows())
+    again = case.value(_rows())
     if first != again:
         yield f"the same rows give {first:.6g} and then {again:.6g}"
 

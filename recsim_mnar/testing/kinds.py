@@ -94,10 +94,12 @@ def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
         return fit(learners.training_log(), n_items=learners.N_ITEMS, seed=0)
 
     breaches, n_rules = (learners.check_learner(fit), len(learners.RULES)) if learns else ([], 0)
-    kind, n_rules = "learner" if learns else "policy", n_rules + len(policies.RULES)
+    kind = "learner" if learns else "policy"
+    n_rules = n_rules + len(policies.RULES)
     if any(breach.rule == "door" for breach in breaches):
         return Checked(kind, n_rules, breaches)
-    breaches, remarks = breaches + policies.check_policy(make), []
+    breaches = breaches + policies.check_policy(make)
+    remarks = []
     if not getattr(make(), "replayable", True):
         remarks.append(f"It draws from its own generator: {len(policies.OF_TWINS)} of the rules are skipped.")
     return Checked(kind, n_rules, breaches, tuple(remarks))
@@ -110,7 +112,8 @@ def _world(spec: str) -> Checked:
     def make() -> Any:
         return make_world(spec, None)
 
-    breaches, n_rules = worlds.check_world(make), len(worlds.RULES)
+    breaches = worlds.check_world(make)
+    n_rules = len(worlds.RULES)
     if not breaches and isinstance(make(), DecisionWorld):
         breaches = check_vector(
             lambda mode: WorldVectorEnv(make(), 3, autoreset_mode=mode), lambda: WorldEnv(make()), steps=60

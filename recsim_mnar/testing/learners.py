@@ -86,7 +86,8 @@ def door(case: LearnerCase) -> None:
 @rule(RULES, "copy a column before you write in it, and draw from a generator of your own")
 def log_is_left_alone(case: LearnerCase) -> Reasons:
     """``fit`` changes neither the log nor NumPy's global generator, from which others draw."""
-    log, kept = training_log(), np.random.get_state()  # noqa: NPY002  (others', given back below)
+    log = training_log()
+    kept = np.random.get_state()  # noqa: NPY002  (others', given back below)
     digest = log.digest()
     np.random.seed(SEED)  # noqa: NPY002
     untouched = np.random.RandomState(SEED).random()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -171,20 +171,24 @@ class PolicyCase:
     def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Reasons:
         """Two (n, n_items) distributions, of users from number ``first`` on, are the same."""
         for j, item in np.argwhere(far(one, other, self.tolerance)).tolist():
-            here, there = number(float(one[j, item])), number(float(other[j, item]))
+            here = number(float(one[j, item]))
+            there = number(float(other[j, item]))
             yield f"the probability of item {item} for {self.who(first + j)} is {here} {what}, and {there} {than}"
 
     def alone(self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool) -> Reasons:
         """Users who act one by one, each event shown in a call of its own, do as they do in calls of all."""
-        together, alone = self.policy(), self.policy()
-        views, u = example_views(self.n_users, together.n_items), self.uniforms()
+        together = self.policy()
+        alone = self.policy()
+        views = example_views(self.n_users, together.n_items)
+        u = self.uniforms()
         together.reset(self.users)
         show(together, *self.events(together.n_items, np.arange(self.n_users)))
         actions, stated = self.act(together, self.users, u)
         self.checked(together)
         scores = together.scores(self.users)
         for j in range(self.n_users):
-            user, uniform = self.users[j : j + 1], u[j : j + 1]
+            user = self.users[j : j + 1]
+            uniform = u[j : j + 1]
             alone.reset(user)
             for item in views[j]:
                 show(alone, user, np.array([item], np.int32))
@@ -201,13 +205,18 @@ class PolicyCase:
         def count(policy: Policy, user: Ints, uniforms: Floats, count: Floats) -> None:
             views = example_views(self.n_users, policy.n_items)[j]
             batch = min(1_000, len(uniforms))
-            acting, who = policy, np.repeat(user, batch)
+            acting = policy
+            who = np.repeat(user, batch)
             if not policy.batches_decisions:
-                acting, who = policy.fresh(), np.arange(batch)
+                acting = policy.fresh()
+                who = np.arange(batch)
                 acting.reset(who)
                 acting.observe(np.repeat(who, len(views)), np.tile(views, batch))
                 if far(acting.probabilities(who[-2:]), policy.probabilities(user), self.tolerance).any():
-                    acting, who, batch = policy, user, 1  # what it does depends on the user's id
+                    # what it does depends on the user's id
+                    acting = policy
+                    who = user
+                    batch = 1
             for begin in range(0, len(uniforms), batch):
                 part = uniforms[begin : begin + batch]
                 np.add.at(count, acting.act(who[: len(part)].copy(), part)[0], 1.0)
@@ -247,14 +256,17 @@ def propensities_agree(case: PolicyCase) -> Reasons:
 @rule(RULES, "take off the largest exponent before exp(), and count in int64 or float64")
 def long_histories(case: PolicyCase) -> Reasons:
     """After thousands of views its probabilities are distributions, and no count begins again."""
-    policy, user = case.begun(), case.users[:1]
-    views, new = np.zeros(_MANY, np.int32), policy.probabilities(user)
+    policy = case.begun()
+    user = case.users[:1]
+    views = np.zeros(_MANY, np.int32)
+    new = policy.probabilities(user)
 
     def viewed(n: int) -> Floats:
         policy.observe(np.repeat(user, n), views[:n])
         return case.checked(policy)[:1]
 
-    almost, all_of_a_byte = viewed(_BYTE - 1), viewed(1)
+    almost = viewed(_BYTE - 1)
+    all_of_a_byte = viewed(1)
     if far(almost, new, 1e-9).any() and not far(all_of_a_byte, new, 1e-9).any():
         yield f"after {_BYTE} views of one item a user is as new, after {_BYTE - 1} not: a count began again"
     viewed(_MANY)
@@ -264,7 +276,8 @@ def long_histories(case: PolicyCase) -> Reasons:
 @rule(RULES, REPETITION.fix)
 def acting_changes_nothing(case: PolicyCase) -> Reasons:
     """The same uniforms give the same actions twice, and probabilities stay as they are."""
-    policy, u = case.begun(), case.uniforms()
+    policy = case.begun()
+    u = case.uniforms()
     before = policy.probabilities(case.users)
     (first, _), (again, _) = (case.act(policy, case.users, u) for _ in range(2))
     yield from REPETITION.finds(case.who, u, first, again) or ()
@@ -274,7 +287,8 @@ def acting_changes_nothing(case: PolicyCase) -> Reasons:
 @rule(RULES, "copy an array before you write in it")
 def inputs_are_left_alone(case: PolicyCase) -> None:
     """No call writes in its arguments, and read-only arrays are welcome."""
-    policy, users = case.policy(), case.users
+    policy = case.policy()
+    users = case.users
     reading(policy, "reset", policy.reset, users.copy())
     reading(policy, "observe", policy.observe, users.copy(), np.zeros(case.n_users, np.int32))
     actions, stated = (np.array(x) for x in reading(policy, "act", policy.act, users.copy(), case.uniforms()))
@@ -293,7 +307,8 @@ def one_user_at_a_time(case: PolicyCase) -> Reasons:
 def order_within_a_batch(case: PolicyCase) -> Reasons:
     """In whatever order users stand in a call of ``observe`` or ``act``, each gets the same."""
     order = np.roll(np.arange(case.n_users)[::-1], 2)  # nobody stands first, or after the same user, as before
-    policy, other = case.begun(), case.begun(order)
+    policy = case.begun()
+    other = case.begun(order)
     for u in map(case.uniforms, range(_ORDERS)):
         actions, stated = case.act(policy, case.users, u)
         for each, words in ((policy, "asked in another order"), (other, "observed in another order")):
@@ -333,7 +348,8 @@ def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
 @rule(RULES, "drop in learn() whatever was computed before it")
 def learns_then_agrees(case: PolicyCase) -> Reasons:
     """After ``learn``, with rewards that are no zeros, all its answers agree."""
-    policy, twin = case.begun(), case.begun()
+    policy = case.begun()
+    twin = case.begun()
     for turn in range(3 if learning_of(policy) != "nothing" else 0):
         actions, stated = case.act(policy, case.users, case.uniforms(turn))
         rewards = ((np.arange(case.n_users) + turn) % 2).astype(np.float64)
@@ -342,7 +358,8 @@ def learns_then_agrees(case: PolicyCase) -> Reasons:
         yield from case.agreement(policy, case.uniforms(turn + 100), "after learn(), ") if case.agrees else ()
         p = case.checked(policy)
         if policy.replayable:
-            what, than = "after learn()", "of another object after the same events"
+            what = "after learn()"
+            than = "of another object after the same events"
             yield from case.same(p, twin.probabilities(case.users), what, than)
 
 
@@ -352,7 +369,8 @@ def learns_as_declared(case: PolicyCase) -> Reasons:
     policy = case.begun()
     if learning_of(policy) != "own user":
         return
-    some, others = case.users[-2:], case.users[:-2]
+    some = case.users[-2:]
+    others = case.users[:-2]
     before = policy.probabilities(others)
     actions, stated = case.act(policy, some, case.uniforms()[-2:])
     for _ in range(3):
@@ -363,8 +381,11 @@ def learns_as_declared(case: PolicyCase) -> Reasons:
 @rule(RULES, "begin a user anew in reset(), and touch no other")
 def reset_and_forget(case: PolicyCase) -> Reasons:
     """A user who begins again, or comes back after being forgotten, is as new; others are untouched."""
-    policy, newcomer, n = case.begun(), case.policy(), case.n_users
-    before, last = policy.probabilities(case.users), case.users[-1:]
+    policy = case.begun()
+    newcomer = case.policy()
+    n = case.n_users
+    before = policy.probabilities(case.users)
+    last = case.users[-1:]
     newcomer.reset(last)
     new = newcomer.probabilities(last)
     policy.reset(last)
@@ -398,7 +419,8 @@ def copies_are_apart(case: PolicyCase) -> Reasons:
 
     One that cannot be copied so has a ``fresh`` of its own, which another rule checks.
     """
-    policy, u = case.begun(), case.uniforms()
+    policy = case.begun()
+    u = case.uniforms()
     try:
         twin = copy.deepcopy(policy)
     except Exception:  # whatever a library's object says of it
@@ -421,9 +443,10 @@ def copies_are_apart(case: PolicyCase) -> Reasons:
 @rule(RULES, "return new arrays: a copy of what the policy keeps")
 def answers_are_given_away(case: PolicyCase) -> Reasons:
     """An array that it returned is the caller's: no later call changes it, nor does writing in it change the policy."""
-    policy, users = case.begun(), case.users
+    policy = case.begun()
+    users = case.users
 
-    def answers() -> dict[str, Any]:
+    def answers() -> Mapping[str, Any]:
         actions, stated = policy.act(users.copy(), case.uniforms())
         said = policy.propensity_of(users.copy(), np.array(actions))
         names = ("act()'s actions", "act()'s propensities", "propensity_of()'s", "probabilities()'s")
@@ -475,7 +498,8 @@ def runs_and_replays(case: PolicyCase) -> Reasons:
     if not policy.replayable:
         return
     shown = log.is_bandit
-    said, stated = replay(log, case.policy())[shown], log["propensity"][shown]
+    said = replay(log, case.policy())[shown]
+    stated = log["propensity"][shown]
     other = np.flatnonzero(far(said, stated, case.tolerance)).tolist()
     for row in other:
         again = f"{number(said[row])} ({len(other):,} of {said.size:,} decisions differ)"
@@ -487,7 +511,8 @@ def frequencies_follow(case: PolicyCase) -> Reasons:
     """Actions of many decisions come as often as stated: chi-square for three users."""
     policy = case.begun()
     for j in sorted({0, case.n_users // 2, case.n_users - 1}):
-        user, count = case.users[j : j + 1], np.zeros(policy.n_items)
+        user = case.users[j : j + 1]
+        count = np.zeros(policy.n_items)
         p = np.asarray(policy.probabilities(user)[0], np.float64)
         u = rng.uniforms(SEED, rng.Stream.POLICY, user, np.arange(case.n_draws))
         (case.count or case._count(j))(policy, user, u, count)
@@ -495,10 +520,17 @@ def frequencies_follow(case: PolicyCase) -> Reasons:
         yield from FREQUENCY.finds(case.who(j), count, p, excess) or ()
 
 
-OF_TWINS = frozenset({
-    "one_user_at_a_time", "order_within_a_batch", "ratings_one_user_at_a_time", "reset_and_forget",
-    "fresh_shares_no_user", "copies_are_apart", "answers_are_given_away",
-})  # fmt: skip
+OF_TWINS = frozenset(
+    {
+        "one_user_at_a_time",
+        "order_within_a_batch",
+        "ratings_one_user_at_a_time",
+        "reset_and_forget",
+        "fresh_shares_no_user",
+        "copies_are_apart",
+        "answers_are_given_away",
+    }
+)
 """Rules that compare two objects: not for a policy that says that it is not replayable."""
 
 
@@ -511,7 +543,8 @@ def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
         impossible = (p <= 0.0) & (frequency > 0.0)
         if impossible.any():
             return distance * impossible
-        expected, observed = n * p[p > 0.0] / p.sum(), n * frequency[p > 0.0]
+        expected = n * p[p > 0.0] / p.sum()
+        observed = n * frequency[p > 0.0]
         rare = expected < 5.0
         if rare.any():
             observed = np.append(observed[~rare], observed[rare].sum())

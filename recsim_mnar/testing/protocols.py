@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.policies import registry
@@ -73,7 +74,8 @@ class ProtocolCase:
                 continue
             known = experiment.settings_type().to_dict()
             settings = experiment.settings("quick", {key: value for key, value in sizes.items() if key in known})
-            names, meanings = agents or experiment.agents[:2], experiment.specs("quick", settings)
+            names = agents or experiment.agents[:2]
+            meanings = experiment.specs("quick", settings)
             learners = {agent: registry.learner(meanings.get(agent, agent)) for agent in names}
             trial = Trial(world, learners, settings, SEED, n_items=world.n_items, level=settings.level)
             experiment.prepare(trial)
@@ -158,7 +160,8 @@ def trial_is_left_alone(case: ProtocolCase) -> Reasons:
     trial = case.trial(protocol)
     logs = {name: getattr(trial, name) for name in ("train_log", "test_log") if getattr(trial, name) is not None}
     digests = {name: log.digest() for name, log in logs.items()}
-    policies, users = dict(trial.policies), np.arange(50)
+    policies = dict(trial.policies)
+    users = np.arange(50)
     for policy in policies.values():
         policy.reset(users)
         policy.observe(users, (users % trial.n_items).astype(np.int32))
@@ -206,7 +209,7 @@ def _deceiving(world: DecisionWorld) -> Any:
     """The same world, but each reward r is 1 - r in the truth and in what is simulated from now on."""
     other: Any = copy.copy(world)
 
-    def turned(columns: dict[str, Any]) -> dict[str, Any]:
+    def turned(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
         return columns | {"reward": 1.0 - columns["reward"]}
 
     def lanes_of(*given: Any, **named: Any) -> Any:
@@ -225,5 +228,6 @@ def _deceiving(world: DecisionWorld) -> Any:
     for name in ("reward_means", "reward_means_of"):
         setattr(other, name, functools.partial(turned_truth, getattr(world, name)))
     other.trajectories = lambda *given, **named: turned(world.trajectories(*given, **named))
-    other.open_lanes, other.open_occasions = lanes_of, lambda *given, **named: None
+    other.open_lanes = lanes_of
+    other.open_occasions = lambda *given, **named: None
     return other

@@ -122,7 +122,8 @@ def any_lanes(make: Make) -> Reasons:
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
 def alone(make: Make) -> Reasons:
     """A user acts the same alone and among others, and in any order."""
-    together, users = _lives(make(), 8), (FEW_USERS - 1, 3, 57)
+    together = _lives(make(), 8)
+    users = (FEW_USERS - 1, 3, 57)
     among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
     yield from _same(_lives(make(), 1, users, 1), among, "users 3, 57 and 99 alone", "among 100")
 
@@ -158,7 +159,8 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
         return
 
     def answered(turned: int | None) -> tuple[set[int], Floats, NDArray[np.bool_]]:
-        lanes, streams = make().open_lanes(MANY_USERS), set()
+        lanes = make().open_lanes(MANY_USERS)
+        streams = set()
         which = np.arange(MANY_USERS)
         which = which[lanes.begin(which, np.full(MANY_USERS, SEED, np.uint64), which).alive]
         actions = (which % make().n_items).astype(np.int32)
@@ -198,7 +200,8 @@ def interfaces(make: Make) -> Reasons:
     from recsim_mnar.envs.vector import WorldVectorEnv
 
     given = UniformPolicy(make().n_items), FEW_USERS // 2, SEED
-    log, single = simulate(make(), *given).columns, record(WorldEnv(make()), *given).columns
+    log = simulate(make(), *given).columns
+    single = record(WorldEnv(make()), *given).columns
     yield from _same(single, log, "the single environment", "simulate")
     vector = record_vector(WorldVectorEnv(make(), 3), *given).columns
     yield from _same(vector, log, "3 lanes of the vector one", "simulate")
@@ -210,20 +213,23 @@ def observation_is_one(make: Make) -> Reasons:
     from recsim_mnar.envs.single import WorldEnv
 
     world = make()
-    observation, n = world.observation, world.n_items
+    observation = world.observation
+    n = world.n_items
     if observation is None:
         return
     if not isinstance(observation, Observation):
         yield f"observation must be an object of a class derived from Observation, got {observation!r}"
         return
-    log, space = simulate(world, UniformPolicy(n), FEW_USERS // 2, SEED), observation.space(n)
+    log = simulate(world, UniformPolicy(n), FEW_USERS // 2, SEED)
+    space = observation.space(n)
     rows, _ = observation.of(log, n)
     yield from (f"{row} is not in its space, {space}" for row in [row for row in rows if row not in space][:1])
     deciding = log["user"][log.is_bandit]
     policy = FeaturePolicy(n, observation, scores=lambda x: np.zeros((len(x), n)))
     env = WorldEnv(make(), observation="own")
     for user in np.unique(deciding)[:5].tolist():
-        own, expected = log.select(log["user"] == user), rows[deciding == user]
+        own = log.select(log["user"] == user)
+        expected = rows[deciding == user]
         yield from _differs(observation.of(own, n)[0], expected, f"user {user} alone and among others")
         yield from _differs(_shown_by_policy(policy, own), expected, f"user {user} in a FeaturePolicy and in a log")
         seen = [env.reset(seed=SEED, options={"user": user})[0]]
@@ -238,7 +244,8 @@ def _differs(found: Any, expected: Any, who: str) -> Iterator[str]:
 
 def _shown_by_policy(policy: FeaturePolicy, log: Log) -> NDArray[np.float32]:
     """What a policy knows at each decision of one user, event by event."""
-    user, seen = log["user"][:1], []
+    user = log["user"][:1]
+    seen = []
     policy.reset(user)
     for row in range(len(log)):
         one = slice(row, row + 1)
@@ -292,7 +299,8 @@ def truth_in_range(make: Make) -> Reasons:
         return
     rows = world.trajectories(SEED, 0, FEW_USERS, None, keep_truth=True)
     shown = rows["event"] == schema.BANDIT
-    truth, rewards = rows[world.truth_column], rows["reward"][shown]
+    truth = rows[world.truth_column]
+    rewards = rows["reward"][shown]
     if not np.isfinite(truth[shown]).all() or np.isfinite(truth[~shown]).any():
         yield f"{world.truth_column} must be a number on bandit rows and NaN on organic ones"
     if np.isin(rewards, (0.0, 1.0)).all() and ((truth[shown] < 0) | (truth[shown] > 1)).any():
@@ -310,7 +318,8 @@ def rewards_have_their_means(make: Make) -> Reasons:
     user, action, reward, truth = rows(users, keep_truth=True)
     binary = bool(np.isin(reward, (0.0, 1.0)).all())
     for of_item, (some,) in _over_all_and_by_item(world.n_items, action):
-        error, given = (reward - truth)[some], (user[some], (reward - truth)[some], truth[some])
+        error = (reward - truth)[some]
+        given = (user[some], (reward - truth)[some], truth[some])
         room = bound(*given, binary=binary)
         if not of_item:
             room = min(room, _normal_bound(*given, binary=binary))
@@ -372,7 +381,8 @@ def params_round_trip(make: Make) -> Reasons:
 
 def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tuple[Any, Transition, Ints]]:
     """One decision of all who wait after another: their states before it if known, what came of it, and the actions."""
-    lanes, which = world.lanes(FEW_USERS, keep_truth=keep_truth), np.arange(FEW_USERS)
+    lanes = world.lanes(FEW_USERS, keep_truth=keep_truth)
+    which = np.arange(FEW_USERS)
     transition = lanes.begin(which, np.full(FEW_USERS, SEED, np.uint64), which)
     for decision in itertools.count():
         which = which[transition.alive]
@@ -420,7 +430,8 @@ def _lives(
 
 def _same(one: Columns, other: Columns, what: str, than: str) -> Reasons:
     for name in schema.NAMES:
-        a, b = one[name], other[name]
+        a = one[name]
+        b = other[name]
         if len(a) != len(b):
             yield f"{what}: {len(a)} rows, {than} {len(b)}"
         for row in np.flatnonzero((a != b) & ~((a != a) & (b != b)))[:1]:

@@ -27,7 +27,7 @@ from recsim_mnar.fitting.calibration.members import (
     transitions_of,
     weights_of_users,
 )
-from recsim_mnar.fitting.calibration.positions import Places, decisions_of, slates_of
+from recsim_mnar.fitting.calibration.positions import Evidence, Places, decisions_of, slates_of
 from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
@@ -93,7 +93,8 @@ def calibrate_world(
     kind = check_asked(world, seed, ensemble, assume)
     if isinstance(log, (str, Path)):
         read = read_to_fit(log, world)
-        log, n_items = read.log, n_items or read.n_items
+        log = read.log
+        n_items = n_items or read.n_items
     asked = {"world": world, "seed": seed, "ensemble": ensemble, "assume": assume, "made_with": made_with()}
     if isinstance(log, Ratings) or kind.rates:
         if not kind.rates:
@@ -102,7 +103,8 @@ def calibrate_world(
         asked |= {"n_items": ratings.n_items, "log": ratings.digest()}
         return _made(asked, finished, lambda: fit_ratings(ratings, ensemble, seed, assume, report))
     least = max(2, log.highest_item + 1)
-    events, n_items = log, log.n_items if n_items is None else whole_number(n_items, "n_items", least)
+    events = log
+    n_items = log.n_items if n_items is None else whole_number(n_items, "n_items", least)
     if n_items == 0:
         raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
     events.validate(n_items)
@@ -113,7 +115,8 @@ def calibrate_world(
 def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[[], FittedWorld]) -> FittedWorld:
     """The world that is finished, if it is of what is asked; else the one that ``fit`` makes."""
     if finished is not None:
-        there, here = ({"made_from": of} for of in (finished.made_from or None, asked))
+        there = {"made_from": finished.made_from or None}
+        here = {"made_from": asked}
         refuse_differences(f"{finished.path} is of a run", there, here, "name another file, or remove it")
         return finished
     try:
@@ -138,9 +141,11 @@ def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any])
 
 
 def _fit_sessions(
-    log: Log, n_items: int, n_members: int, seed: int, assume: dict[str, Any], report: Callable[[str], None]
+    log: Log, n_items: int, n_members: int, seed: int, assume: Mapping[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
-    slates, shown, n_draws = slates_of(log), log.is_bandit, max(n_members, MEMBERS)
+    slates = slates_of(log)
+    shown = log.is_bandit
+    n_draws = max(n_members, MEMBERS)
     decided = decisions_of(log, slates)
     found = transitions_of(decided)
     _refuse(log, found.n_users)
@@ -197,23 +202,32 @@ def _shown(
     """Recommendations with their users' interests; without views nothing is known of users."""
     everyone = user_numbers(log["user"])
     rows = np.flatnonzero(log.is_bandit)[:, None] if slates is None else slates
-    size, most = rows.shape[1], max(_MOST_SHOWN // rows.shape[1], 1)
+    size = rows.shape[1]
+    most = max(_MOST_SHOWN // rows.shape[1], 1)
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
     rows = rows.ravel()
     wanted, user = np.unique(everyone[rows], return_inverse=True)
     pairs = (log["action"][rows].astype(np.int64) * len(wanted) + user) * size + np.arange(len(rows)) % size
     pairs, place = np.unique(pairs, return_inverse=True)
-    times, clicks = np.bincount(place).astype(float), np.bincount(place, log["reward"][rows]).astype(float)
+    times = np.bincount(place).astype(float)
+    clicks = np.bincount(place, log["reward"][rows]).astype(float)
     k = views.model.factors.shape[1] if views is not None else 0
-    interests, doubt = (np.zeros((len(wanted), *size)) for size in ((k,), (k, k)))
-    factors, offsets, spread = (np.zeros((n_items, *size)) for size in ((k,), (), (k, k)))
+    interests = np.zeros((len(wanted), k))
+    doubt = np.zeros((len(wanted), k, k))
+    factors = np.zeros((n_items, k))
+    offsets = np.zeros(n_items)
+    spread = np.zeros((n_items, k, k))
     if views is not None:
-        factors, offsets, spread = views.factors, views.scales.offsets, views.scales.scale**2 * views.model.spread
+        factors = views.factors
+        offsets = views.scales.offsets
+        spread = views.scales.scale**2 * views.model.spread
         model = replace(views.model, factors=factors, offsets=offsets)
-        whose, item = everyone[~log.is_bandit], log["item"][~log.is_bandit].astype(np.int64)
+        whose = everyone[~log.is_bandit]
+        item = log["item"][~log.is_bandit].astype(np.int64)
         drift = np.asarray(views.scales.drift * np.bincount(whose, minlength=int(everyone[-1]) + 1)[wanted], np.float64)
-        batch, once = max(1, CELLS // n_items), views.lives.no_repeats
+        batch = max(1, CELLS // n_items)
+        once = views.lives.no_repeats
         for own in (slice(first, first + batch) for first in range(0, len(wanted), batch)):
             counts = counted_views(whose, item, wanted[own], n_items)
             # The mean of a walk of n steps has n / 3 of its variance, and the walk n / 6 about its mean.
@@ -249,13 +263,16 @@ def fit_ratings(
 ) -> FittedWorld:
     """Fit the ratings world; UserError where ratings or users are too few, or ratings outside 1..5."""
     ratings.check_scale(STARS)
-    n_users, n_items = len(np.unique(ratings.users)), ratings.n_items
+    n_users = len(np.unique(ratings.users))
+    n_items = ratings.n_items
     for found, least, what in ((len(ratings), LEAST_RATINGS, "ratings"), (n_users, LEAST_USERS, "users")):
         if found < least:
             raise UserError(f"there are {found} {what}, a world is fitted to at least {least}: bring more")
     report("match the moments of revealed ratings")
-    density, even = min(len(ratings) / (n_users * n_items), 1.0), np.ones(len(ratings))
-    seen, shares = _statistics(ratings, even), _shares(ratings.values, even)
+    density = min(len(ratings) / (n_users * n_items), 1.0)
+    even = np.ones(len(ratings))
+    seen = _statistics(ratings, even)
+    shares = _shares(ratings.values, even)
     size = min(n_items, _MOST_ITEMS)
     point, slope = _matched(seen, shares, density, size)
     best = _params(point, shares, density, n_items, assume)
@@ -263,7 +280,8 @@ def fit_ratings(
     for i in counting(range(max(n_members, MEMBERS)), "worlds"):
         weights = weights_of_users(seed, i, ratings.n_users)[ratings.users]
         moved = point + np.linalg.lstsq(slope, _statistics(ratings, weights) - seen, rcond=1e-2)[0]
-        moved, more = np.clip(moved, _LOW, _HIGH), {"catalogue_seed": i + 1, **assume}
+        moved = np.clip(moved, _LOW, _HIGH)
+        more = {"catalogue_seed": i + 1, **assume}
         members.append(_params(moved, _shares(ratings.values, weights), density, n_items, more))
     facts = {"ratings": len(ratings), "users": n_users, "items": n_items, "mean": float(ratings.values.mean())}
     method = ["simulated moments; ensemble: Bayesian bootstrap by user (Rubin 1981), another catalogue of items each"]
@@ -277,13 +295,18 @@ def _shares(values: Floats, weights: Floats) -> Floats:
 
 def _statistics(ratings: Ratings, w: Floats) -> Floats:
     """(3,): variance of items' means, net of their errors; of tastes; covariance of log reveals with items' means."""
-    items, values, n_items = ratings.items, ratings.values, ratings.n_items
+    items = ratings.items
+    values = ratings.values
+    n_items = ratings.n_items
     count = np.bincount(items, w, n_items)
-    mean, doubled = (np.bincount(items, each, n_items) / np.maximum(count, 1e-9) for each in (w * values, w**2))
-    left, grand = values - mean[items], float((w * values).sum() / w.sum())
+    safe = np.maximum(count, 1e-9)
+    mean = np.bincount(items, w * values, n_items) / safe
+    doubled = np.bincount(items, w**2, n_items) / safe
+    left = values - mean[items]
+    grand = float((w * values).sum() / w.sum())
     enough = np.bincount(items, minlength=n_items) > 1
     inner = float((w * left**2)[enough[items]].sum() / max(float((count - doubled)[enough].sum()), 1e-9))
-    noise = inner * doubled / np.maximum(count, 1e-9)
+    noise = inner * doubled / safe
     between = float((count * ((mean - grand) ** 2 - noise))[enough].sum() / count.sum())
     reveals = np.log(np.maximum(count, 0.5))
     slope = float((count * (mean - grand) * (reveals - (count * reveals).sum() / count.sum())).sum() / count.sum())
@@ -293,10 +316,18 @@ def _statistics(ratings: Ratings, w: Floats) -> Floats:
 def _tastes(ratings: Ratings, left: Floats, w: Floats) -> float:
     """Mean of e_ui e_vi e_uj e_vj over pairs of users and of items that both rated, e apart from the items' means."""
     some = ratings.users < _MOST_PAIRED
-    users, items = ratings.users[some], ratings.items[some]
-    table, of_user = np.zeros((2, int(users.max()) + 1, ratings.n_items), np.float32), np.zeros(int(users.max()) + 1)
-    table[0, users, items], table[1, users, items], of_user[users] = left[some], 1.0, w[some]
-    products, both, squares = (np.einsum("ui,vi->uv", each, each) for each in (*table, table[0] ** 2))
+    users = ratings.users[some]
+    items = ratings.items[some]
+    n_users = int(users.max()) + 1
+    apart = np.zeros((n_users, ratings.n_items), np.float32)
+    apart[users, items] = left[some]
+    rated = np.zeros((n_users, ratings.n_items), np.float32)
+    rated[users, items] = 1.0
+    of_user = np.zeros(n_users)
+    of_user[users] = w[some]
+    products = np.einsum("ui,vi->uv", apart, apart)
+    both = np.einsum("ui,vi->uv", rated, rated)
+    squares = np.einsum("ui,vi->uv", apart**2, apart**2)
     pairs = np.outer(of_user, of_user)
     np.fill_diagonal(pairs, 0.0)
     return float((pairs * (products**2 - squares)).sum() / max(float((pairs * (both**2 - both)).sum()), 1.0))
@@ -323,7 +354,9 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
     from scipy.optimize import least_squares
 
     def gap(point: Floats) -> Floats:
-        params, users, found = _params(point, shares, density, n_items, {}), np.arange(_SIMULATED_USERS), np.zeros(3)
+        params = _params(point, shares, density, n_items, {})
+        users = np.arange(_SIMULATED_USERS)
+        found = np.zeros(3)
         for s in (5, 6):
             own = RatingsWorld(dataclasses.replace(params, catalogue_seed=s))
             full = own.ratings_of(s, users)
@@ -340,7 +373,7 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
     return np.asarray(found.x), found.jac * _SIZE[:, None]
 
 
-def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict[str, Any], dict[str, Any]]:
+def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
     """Parameters that revealed ratings identify, and those they do not."""
 
     def mean(p: RatingsParams) -> float:
@@ -351,7 +384,8 @@ def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict
         "revealed_mean": ("mean of the ratings that are revealed", mean),
         "sigma_item": ("spread of items' offsets, a user's taste having 1, given the model", lambda p: p.sigma_item),
     }
-    known = {name: {**interval(of(best), [of(p) for p in members]), "why": why} for name, (why, of) in says.items()}
-    unknown: dict[str, Any] = {name: {"used": getattr(best, name), "why": why} for name, why in _WHY.items()}
+    known = {name: interval(of(best), [of(p) for p in members], why) for name, (why, of) in says.items()}
+    unknown: dict[str, Evidence] = {name: {"used": getattr(best, name), "why": why} for name, why in _WHY.items()}
     alphas = [p.alpha for p in members]
-    return known, {**unknown, "alpha": {**unknown["alpha"], "low": min(alphas), "high": max(alphas)}}
+    unknown["alpha"] |= {"low": min(alphas), "high": max(alphas)}
+    return known, unknown

@@ -12,6 +12,7 @@ Rows of one user share what is not known of the user: draws carry that error too
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -71,7 +72,8 @@ class Recommended:
 
     def rate(self) -> tuple[float, float]:
         """The click rate and its standard error, users drawn anew; that of one click at least."""
-        asked, clicks = np.bincount(self.user, self.times), np.bincount(self.user, self.clicks)
+        asked = np.bincount(self.user, self.times)
+        clicks = np.bincount(self.user, self.clicks)
         rate = float(clicks.sum() / asked.sum())
         error = float(np.sqrt(((clicks - rate * asked) ** 2).sum()) / asked.sum())
         return rate, max(error, 1.0 / float(asked.sum()))
@@ -95,7 +97,7 @@ class ClickModel(NamedTuple):
 
     best: Draw
     draws: list[Draw]
-    facts: dict[str, Any]
+    facts: Mapping[str, Any]
 
 
 def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ...]) -> ClickModel:
@@ -133,7 +135,7 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
 
 def outside(link: str, rate: float, error: float) -> str:
     """Why a link's range excludes a click rate, or nothing; a rate within four standard errors is possible."""
-    low, high = (float(p) for p in link_of(np.array([-1e3, 1e3]), link)[0])
+    low, high = link_of(np.array([-1e3, 1e3]), link)[0].tolist()
     can = low - 4.0 * error <= rate <= high + 4.0 * error
     return "" if can else f"its click rates are between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
 
@@ -148,7 +150,8 @@ class _Cell:
     """The posterior at one pair of spreads: of r, k and b0 (``along``), of coefficients given them, its normaliser."""
 
     def __init__(self, fit: Posterior, spreads: tuple[float, float]) -> None:
-        self.fit, self.spreads = fit, spreads
+        self.fit = fit
+        self.spreads = spreads
         k = fit.k
         covariance = np.zeros((len(fit.theta), k + 1, k + 1))
         covariance[:, :k, :k] = spreads[0] ** 2 * np.eye(k) + fit.slack
@@ -179,7 +182,9 @@ class Posterior:
     """Of the coefficients ``theta`` (P, K + 1) of all items; ``step``: what is left to the mode, in standard errors."""
 
     def __init__(self, shown: Recommended, link: str) -> None:
-        self.shown, self.link, self.prior = shown, link, PRIORS[link]
+        self.shown = shown
+        self.link = link
+        self.prior = PRIORS[link]
         n_items, self.k = shown.factors.shape
         self.lines = np.zeros((n_items, self.k + 1, 3))
         self.lines[:, : self.k, 0], self.lines[:, self.k, 2] = shown.factors, 1.0
@@ -200,12 +205,15 @@ class Posterior:
 
     def _settle(self) -> None:
         """The mode moves with the spreads, the likeliest spreads with the mode."""
-        spreads, along = (self.prior.factors, self.prior.offsets), 0.0
+        spreads = (self.prior.factors, self.prior.offsets)
+        along = 0.0
         for _ in range(_ROUNDS):
             self.slack = along**2 * self.shown.spread
             self._climb(spreads)
             self._grid()
-            climbed, spreads, along = spreads, self.likeliest.spreads, self.likeliest.along[0]
+            climbed = spreads
+            spreads = self.likeliest.spreads
+            along = self.likeliest.along[0]
             if not self._narrowed() and np.allclose(climbed, spreads, rtol=0.05):
                 break
         self.likeliest = _Cell(self, climbed)
@@ -229,7 +237,8 @@ class Posterior:
         narrowed = False
         for i, axis in enumerate(self.axes):
             if len(axis) > 1:
-                there, width = axis[self.values.max(axis=1 - i) > self.values.max() - _CUT], axis[1] - axis[0]
+                there = axis[self.values.max(axis=1 - i) > self.values.max() - _CUT]
+                width = axis[1] - axis[0]
                 ends = max(there[0] - width, _LOWEST), min(there[-1] + width, _HIGHEST)
                 if np.abs(np.array(ends) - axis[[0, -1]]).max() > 1.5 * width:
                     self.axes[i], narrowed = np.linspace(*ends, _NODES), True
@@ -237,10 +246,12 @@ class Posterior:
 
     def _centre(self) -> None:
         """From the mode to the mean: rows' probabilities averaged over what coefficients may be (skewness)."""
-        likeliest, shown = self.likeliest, self.shown
+        likeliest = self.likeliest
+        shown = self.shown
         design = np.concatenate([shown.interests[shown.user], np.ones((len(shown.user), 1))], axis=1)
         for _ in range(3):
-            reached, along = likeliest.reached, likeliest.doubt_along
+            reached = likeliest.reached
+            along = likeliest.doubt_along
             covariance = likeliest.doubt + np.einsum("pim,mn,pjn->pij", reached, along, reached)
             self._look(np.einsum("ni,nij,nj->n", design, covariance[shown.action], design))
             likeliest = _Cell(self, likeliest.spreads)
@@ -257,7 +268,9 @@ class Posterior:
             self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(cell.doubt), move).max()))
             if self.step < _STILL:
                 return
-            here, start, share = self.value - self._cost(cell), self.theta, 1.0
+            here = self.value - self._cost(cell)
+            start = self.theta
+            share = 1.0
             while share > 1e-3:
                 self.theta = start + share * np.clip(move, -2.0, 2.0)
                 self._look()
@@ -270,24 +283,29 @@ class Posterior:
         gram = np.einsum("pim,pin->mn", self.lines, cell.weighed) + np.diag(self.tight)
         side = np.einsum("pim,pi->m", cell.weighed, self.theta) + self.tight * self.centre
         along = np.linalg.solve(gram, side)
-        apart, far = self.theta - np.einsum("pim,m->pi", self.lines, along), along - self.centre
+        apart = self.theta - np.einsum("pim,m->pi", self.lines, along)
+        far = along - self.centre
         return 0.5 * float(np.einsum("pi,pij,pj->", apart, cell.precision, apart) + (self.tight * far**2).sum())
 
     def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
         """Rows' click probabilities (n,), their logits varying by ``more`` too; slopes (n, K + 1) in coefficients."""
-        shown, own = self.shown, theta[self.shown.action]
-        beta, mean = own[:, :-1], np.einsum("nk,nk->n", shown.interests[shown.user], own[:, :-1]) + own[:, -1]
+        shown = self.shown
+        own = theta[self.shown.action]
+        beta = own[:, :-1]
+        mean = np.einsum("nk,nk->n", shown.interests[shown.user], own[:, :-1]) + own[:, -1]
         swung = np.einsum("nkl,nl->nk", shown.doubt[shown.user], beta)
         sd = np.sqrt(np.einsum("nk,nk->n", swung, beta) + more + 1e-12)
         here = [tuple(shown.looked * part for part in link_of(mean + at * sd, self.link)) for at in _AT]
-        p, by_mean = (np.einsum("jn,j->n", [each[i] for each in here], _WEIGHT) for i in (0, 1))
+        p = np.einsum("jn,j->n", [each[0] for each in here], _WEIGHT)
+        by_mean = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT)
         by_sd = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT * _AT)
         slopes = by_mean[:, None] * shown.interests[shown.user] + (by_sd / sd)[:, None] * swung
         return p, np.concatenate([slopes, by_mean[:, None]], axis=1)
 
     def _look(self, more: Floats | float = 0.0) -> None:
         """Log likelihood at the coefficients, and the normal one that touches it: information and pull."""
-        shown, k = self.shown, self.k + 1
+        shown = self.shown
+        k = self.k + 1
         self.p, self.slopes = self.probabilities(self.theta, more)
         odds = self.p * (1.0 - self.p)
         self.value = float((shown.clicks * np.log(self.p) + (shown.times - shown.clicks) * np.log1p(-self.p)).sum())
@@ -304,7 +322,8 @@ class Posterior:
 
     def drawn(self, seed: int) -> Draw:
         """From the posterior; the pull of the rows varies, too, with what is not known of each user."""
-        shown, bootstrap = self.shown, rng.Stream.BOOTSTRAP
+        shown = self.shown
+        bootstrap = rng.Stream.BOOTSTRAP
         cell = self._drawn_cell(rng.uniforms(seed, bootstrap, np.arange(3), 0))
         z = rng.normals(seed, bootstrap, 1, (len(shown.interests), self.k))
         other = np.einsum("ukl,ul->uk", np.linalg.cholesky(shown.doubt), z)[shown.user]
@@ -324,9 +343,11 @@ class Posterior:
     def _drawn_cell(self, u: Floats) -> _Cell:
         """A node by its chance, and a place within its width."""
         node = np.unravel_index(drawn_place(np.exp(self.values - self.values.max()), u[0]), self.values.shape)
-        widths = [float(np.ptp(axis)) / max(len(axis) - 1, 1) for axis in self.axes]
-        log_s, log_o = (self.axes[j][node[j]] + (u[j + 1] - 0.5) * widths[j] for j in (0, 1))
-        return self._at(float(log_s), float(log_o))
+        place = []
+        for axis, i, within in zip(self.axes, node, u[1:], strict=True):
+            width = float(np.ptp(axis)) / max(len(axis) - 1, 1)
+            place.append(float(axis[i] + (within - 0.5) * width))
+        return self._at(*place)
 
     def spread_out(self) -> Draw:
         """Posterior means, moved away from their line until they vary about it as coefficients do (Louis 1984)."""

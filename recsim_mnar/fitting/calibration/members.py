@@ -14,7 +14,7 @@ import numpy as np
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration.clicks import PRIORS, ClickModel, Draw
-from recsim_mnar.fitting.calibration.positions import OF_SLATES, Places
+from recsim_mnar.fitting.calibration.positions import OF_SLATES, Evidence, Places
 from recsim_mnar.fitting.calibration.viewing import FittedViews, expected, match_popularity
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
@@ -49,28 +49,42 @@ class Transitions(NamedTuple):
 
 def transitions_of(log: Log) -> Transitions:
     """Count what follows what; the end of a user's rows counts as leaving."""
-    user, shown = log["user"], log.is_bandit
+    user = log["user"]
+    shown = log.is_bandit
     following = np.full(len(user), 2)
     following[:-1] = np.where(user[1:] == user[:-1], shown[1:].astype(np.int64), 2)
     clicked = shown & (log["reward"] > 0)
-    views, others, clicks = (np.bincount(following[of], minlength=3) for of in (~shown, shown & ~clicked, clicked))
-    return Transitions(views, others, clicks, len(user_starts(user)))
+    return Transitions(
+        organic=np.bincount(following[~shown], minlength=3),
+        bandit=np.bincount(following[shown & ~clicked], minlength=3),
+        clicked=np.bincount(following[clicked], minlength=3),
+        n_users=len(user_starts(user)),
+    )
 
 
 def rows_of(found: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
     """Parameters that the log identifies, at the posterior mean, or a member's: Dirichlet by gammas, by inversion."""
     from scipy.special import gammaincinv
 
-    organic, bandit = found.organic + _JEFFREYS, found.bandit + _JEFFREYS
+    organic: Floats = np.asarray(found.organic + _JEFFREYS, np.float64)
+    bandit: Floats = np.asarray(found.bandit + _JEFFREYS, np.float64)
     if member is not None:
-        seeds = (rng.derive_seed(seed, f"transitions/{k}") for k in (0, 1))
-        u = [np.maximum(rng.uniforms(own, rng.Stream.BOOTSTRAP, member, np.arange(3)), 1e-300) for own in seeds]
-        rows = zip((organic, bandit), u, strict=True)
-        organic, bandit = (np.maximum(gammaincinv(row, own), 1e-12) for row, own in rows)
+
+        def drawn(row: Floats, name: str) -> Floats:
+            u = rng.uniforms(rng.derive_seed(seed, name), rng.Stream.BOOTSTRAP, member, np.arange(3))
+            return np.maximum(gammaincinv(row, np.maximum(u, 1e-300)), 1e-12)
+
+        organic = drawn(organic, "transitions/0")
+        bandit = drawn(bandit, "transitions/1")
     if found.both:
-        names = ("p_organic_to_bandit", "p_leave_organic", "p_bandit_to_organic", "p_leave_bandit")
-        values = (*organic[1:] / organic.sum(), *bandit[[0, 2]] / bandit.sum())
-        return {name: float(value) for name, value in zip(names, values, strict=True)}
+        organic = organic / organic.sum()
+        bandit = bandit / bandit.sum()
+        return {
+            "p_organic_to_bandit": float(organic[1]),
+            "p_leave_organic": float(organic[2]),
+            "p_bandit_to_organic": float(bandit[0]),
+            "p_leave_bandit": float(bandit[2]),
+        }
     if found.organic.sum():
         return {"p_leave_organic": float(organic[2] / (organic[0] + organic[2])), "p_leave_bandit": 0.0}
     return {}
@@ -116,9 +130,9 @@ class FittedWorld:
     world: str
     params: Params
     ensemble: Sequence[Params]
-    identified: dict[str, dict[str, Any]]
-    not_identified: dict[str, dict[str, Any]]
-    facts: dict[str, Any]
+    identified: dict[str, Evidence]
+    not_identified: dict[str, Evidence]
+    facts: Mapping[str, Any]
     method: list[str] = field(default_factory=list)
     catalogues: list[Catalogue] | None = None
     path: Path | None = None
@@ -175,21 +189,34 @@ class FittedWorld:
             temporary.write_text(tomli_w.dumps(content), encoding="utf-8")
         return dataclasses.replace(self, path=path)
 
-    def _arrays(self) -> dict[str, Any]:
-        arrays = ((i, *array) for i, each in enumerate(self.catalogues or []) for array in each.arrays().items())
-        return {f"{name}_{i}" if i else name: values for i, name, values in arrays}
+    def _arrays(self) -> Mapping[str, Any]:
+        found = {}
+        for i, catalogue in enumerate(self.catalogues or []):
+            ending = f"_{i}" if i else ""
+            for name, values in catalogue.arrays().items():
+                found[name + ending] = values
+        return found
 
     @classmethod
     def load(cls, path: str | Path) -> FittedWorld:
         """Read the file of :meth:`save`; UserError if it does not exist."""
-        best, found = make_world(str(path)), read_world_file(str(path))
+        best = make_world(str(path))
+        found = read_world_file(str(path))
         content: Mapping[str, Any] = found.content
         members: list[Any] = [make_world(f"{path}#{i + 1}") for i in range(len(content.get("ensemble", [])))]
         catalogues = [w.catalogue for w in (best, *members)] if "arrays" in content else None
-        known, unknown, facts = (content.get(name, {}) for name in ("identified", "not_identified", "facts"))
-        params, method = [w.params for w in members], content.get("method", [])
-        made_from = content.get("made_from", {})
-        return cls(found.world, best.params, params, known, unknown, facts, method, catalogues, found.path, made_from)
+        return cls(
+            world=found.world,
+            params=best.params,
+            ensemble=[w.params for w in members],
+            identified=content.get("identified", {}),
+            not_identified=content.get("not_identified", {}),
+            facts=content.get("facts", {}),
+            method=content.get("method", []),
+            catalogues=catalogues,
+            path=found.path,
+            made_from=content.get("made_from", {}),
+        )
 
 
 Member = tuple[SessionsParams, Catalogue]
@@ -205,20 +232,18 @@ _WHY = {
     "end": "whether a user's last row is the end of their life or of the log is not known: it counts as leaving",
 }
 
-Table = dict[str, dict[str, Any]]
-
 
 @dataclass(frozen=True)
 class Maker:
     """Parameters and catalogues of the best fit and of members."""
 
     found: Transitions
-    clock: dict[str, Any]
+    clock: Mapping[str, Any]
     views: FittedViews | None
     clicks: ClickModel | None
     n_items: int
     seed: int
-    assume: dict[str, Any]
+    assume: Mapping[str, Any]
     places: Places | None = None
 
     @property
@@ -228,35 +253,41 @@ class Maker:
 
     def best(self) -> Member:
         """The best fit."""
-        factors, offsets, drift = np.zeros((self.n_items, 0)), np.zeros(self.n_items), 0.0
+        factors = np.zeros((self.n_items, 0))
+        offsets = np.zeros(self.n_items)
+        drift = 0.0
         if self.views is not None:
-            factors, offsets, drift = self.views.factors, self.views.scales.offsets, self.views.scales.drift
+            factors = self.views.factors
+            offsets = self.views.scales.offsets
+            drift = self.views.scales.drift
         clicks = self._unknown_clicks(factors, None) if self.clicks is None else self.clicks.best
         free = {name: value for name, (value, *_) in _FREE.items()}
-        read = {} if self.places is None else self.places.params(self.places.exponent)
+        read: Mapping[str, object] = {} if self.places is None else self.places.params(self.places.exponent)
         return self._made({**free, **rows_of(self.found, self.seed), **read}, factors, offsets, drift, clicks)
 
     def member(self, i: int) -> Member:
         """The ensemble's i-th."""
         u = uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2)).tolist()
-        free, turned = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}, self._turned(i)
+        free = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}
+        turned = self._turned(i)
         factors, offsets, drift, grown = self._drawn_views(i, turned)
         if self.clicks is None:
             clicks = self._unknown_clicks(factors, i)
         else:  # stronger factors mean weaker interests, and these stronger click factors
             clicks = self.clicks.draws[i]
             clicks = clicks._replace(theta=clicks.theta * np.append(np.full(turned.shape[1], grown), 1.0))
-        read = {}
+        read: Mapping[str, object] = {}
         if self.places is not None:
             exponent = self.places.drawn(self.seed, i)
             read = self.places.params(exponent)
             clicks.theta[:, -1] += clicks.follows * (exponent - self.places.exponent)
         return self._made({**free, **rows_of(self.found, self.seed, i), **read}, factors, offsets, drift, clicks)
 
-    def _made(self, rows: dict[str, float], factors: Floats, offsets: Floats, drift: float, clicks: Draw) -> Member:
+    def _made(self, rows: Mapping[str, object], factors: Floats, offsets: Floats, drift: float, clicks: Draw) -> Member:
         beta = clicks.theta[:, :-1]
         if factors.shape[1] == 0:
-            factors, beta = np.zeros((self.n_items, 1)), np.zeros((self.n_items, 1))
+            factors = np.zeros((self.n_items, 1))
+            beta = np.zeros((self.n_items, 1))
         values: dict[str, Any] = {**rows, **self.clock, "n_items": self.n_items, "n_factors": factors.shape[1]}
         wander = float(np.sqrt(drift / mean_square_time(*self.clock.values())))
         values |= {"sigma_omega_initial": 1.0, "sigma_omega": wander, "click_link": clicks.link}
@@ -272,7 +303,8 @@ class Maker:
         weights = weights_of_users(self.seed, i, len(views.lives.lengths))
         own = np.bincount(views.item, weights[views.user], self.n_items) + 0.5
         lives = replace(views.lives, log_shares=views.shares.settled(np.log(own / own.sum()) - views.shares.logs))
-        offsets, scales = views.scales.offsets, views.scales
+        offsets = views.scales.offsets
+        scales = views.scales
         if self.n_factors == 0 or lives.no_repeats:  # the draw's noise would make factors stronger
             turned = turned * np.sqrt((views.factors**2).sum() / max((turned**2).sum(), 1e-12))
             return turned, match_popularity(turned, offsets, lives, 0.0, rounds=8), 0.0, 1.0
@@ -291,7 +323,8 @@ class Maker:
         views = self.views
         if views is None or not self.n_factors:
             return np.zeros((self.n_items, 0))
-        k, scale = self.n_factors, views.scales.scale
+        k = self.n_factors
+        scale = views.scales.scale
         spread = scale**2 * (views.model.spread + np.swapaxes(views.model.spread, 1, 2)) / 2 + 1e-10 * np.eye(k)
         mean = views.factors
         if self.clicks is not None:
@@ -305,7 +338,8 @@ class Maker:
 
     def _unknown_clicks(self, factors: Floats, i: int | None) -> Draw:
         """For a log without clicks: coefficients from their prior, for the best fit at its middle."""
-        prior, k = PRIORS[LOGISTIC], factors.shape[1]
+        prior = PRIORS[LOGISTIC]
+        k = factors.shape[1]
         normal = np.zeros((self.n_items + 1, k + 4))
         if i is not None:
             normal = normals(derive_seed(self.seed, "calibrate/unknown"), Stream.BOOTSTRAP, i, normal.shape)
@@ -323,16 +357,18 @@ def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
     return np.asarray(weights / weights.mean())
 
 
-def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Table, Table]:
+def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
     """Parameters that the log identifies, with intervals, and those it does not, with the assumed range."""
     here = functionals(SessionsWorld(best[0], catalogue=best[1]))
     draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
-    identified, unknown = {}, {}
+    identified: dict[str, Evidence] = {}
+    unknown: dict[str, Evidence] = {}
     for name, says in SAYS.items():
-        values, why = [each[name] for each in draws], _why_not(maker, name)
+        values = [each[name] for each in draws]
+        why = _why_not(maker, name)
         says += OF_SLATES.get(name, "") if maker.places is not None else ""
         if not why:
-            identified[name] = {**interval(here[name], values), "why": says}
+            identified[name] = interval(here[name], values, says)
         elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):
             unknown[name] = {"used": here[name], "low": min(values), "high": max(values), "why": f"{says}: {why}"}
     if maker.clicks is not None:
@@ -343,7 +379,7 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[Ta
     return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
 
 
-def rate_on_log(facts: dict[str, Any]) -> dict[str, Any]:
+def rate_on_log(facts: Mapping[str, Any]) -> Evidence:
     """The log's click rate, and how far from it the fitted world's is."""
     (rate, error), off = facts["click_rate_of_log"], facts["click_rate_off"]
     why = f"click rate of the log; the best fit's on the same recommendations is {facts['click_rate_fitted']:.4g}"
@@ -369,7 +405,7 @@ def _why_not(maker: Maker, name: str) -> str:
     return "" if maker.found.both or name in of_views else "the log has no recommendations"
 
 
-def interval(value: float, draws: list[float]) -> dict[str, float]:
+def interval(value: float, draws: list[float], why: str = "") -> Evidence:
     """90 %: between quantiles of the draws, of which 20 are the fewest that reach that far; the best fit is inside."""
     low, high = np.quantile([*draws], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="weibull")
-    return {"value": float(value), "low": min(float(low), value), "high": max(float(high), value)}
+    return {"value": float(value), "low": min(float(low), value), "high": max(float(high), value), "why": why}

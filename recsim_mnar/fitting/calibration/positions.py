@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,7 +94,8 @@ def examination(
         UserError: there are no slates, or they are not of one size.
     """
     if isinstance(log, Log):
-        rows, known = slates_of(log), log.n_items
+        rows = slates_of(log)
+        known = log.n_items
         if rows is None:
             raise UserError("the log has no slates: examination is of places. Columns slate and position say them")
         found: Mapping[str, NDArray[Any]] = log.columns
@@ -106,7 +107,8 @@ def examination(
         rows = _blocks(found, np.arange(len(found["position"])))
         known = int(found["action"].max(initial=-1)) + 1
     n_items = known if n_items is None else whole_number(n_items, "n_items", known)
-    reward, p = (np.asarray(found[name], np.float64)[rows] for name in ("reward", "propensity"))
+    reward = np.asarray(found["reward"], np.float64)[rows]
+    p = np.asarray(found["propensity"], np.float64)[rows]
     owner = np.unique(found["user"][rows[:, 0]], return_inverse=True)[1] if "user" in found else np.arange(len(rows))
     plain = reward.mean(axis=0)
     plain = plain / plain[0] if plain[0] > 0 else np.full(len(plain), np.nan)
@@ -145,7 +147,8 @@ def decisions_of(log: Log, rows: Ints | None) -> Log:
     """The log with one row per decision: of slates ``rows`` (S, k) their first, its reward 1 if any place's is."""
     if rows is None:
         return log
-    reward, keep = log["reward"].copy(), ~log.is_bandit
+    reward = log["reward"].copy()
+    keep = ~log.is_bandit
     reward[rows[:, 0]], keep[rows[:, 0]] = log["reward"][rows].max(axis=1), True
     return log.with_column("reward", reward).select(keep)
 
@@ -178,12 +181,12 @@ def _examined(
 ) -> Examination:
     """From slates (S, k), none of whose items is certain of its place; ``orders`` (S,) of the set over this one's."""
     owner = np.unique(owner, return_inverse=True)[1]
-    weights, slates = 1.0 / p, np.bincount(owner).astype(np.float64)
-    clicks, shown = (
-        np.asarray(np.stack([np.bincount(owner, column) for column in part.T], axis=1), np.float64)
-        for part in (weights * reward, weights)
-    )
-    size, effective = p.shape[1], _effective(clicks)
+    weights = 1.0 / p
+    slates = np.bincount(owner).astype(np.float64)
+    clicks = _by_user(owner, weights * reward)
+    shown = _by_user(owner, weights)
+    size = p.shape[1]
+    effective = _effective(clicks)
     every = orders is not None and not _short(
         np.bincount(owner, orders).astype(np.float64), slates, math.factorial(size)
     )
@@ -198,8 +201,10 @@ def _examined(
     logs = np.log(clicks.sum(axis=0)[kept] / total)
     # Influence of users on the logarithms, as the others have it: a user pulls the estimate towards himself.
     apart = (clicks[:, kept] / (total * np.exp(logs)) - shown[:, kept] / total) / (1.0 - shown[:, kept] / total)
-    relative, low, high = (np.full(size, np.nan) for _ in range(3))
-    relative[0] = low[0] = high[0] = 1.0
+    relative = np.full(size, np.nan)
+    relative[0] = 1.0
+    low = relative.copy()
+    high = relative.copy()
     for i, j in enumerate(kept[1:], 1):
         reach = _reach(apart[:, i] - apart[:, 0], level)
         relative[j], low[j], high[j] = np.exp(logs[i] - logs[0] + np.array([0.0, -reach, reach]))
@@ -208,12 +213,26 @@ def _examined(
     inverse = 1.0 / np.maximum(np.diag(covariance), 1e-12)
     centred = line - (inverse * line).sum() / inverse.sum()
     slope = inverse * centred / (inverse * centred**2).sum()
-    exponent, reach = -float(slope @ logs), _reach(apart @ slope, level)
+    exponent = -float(slope @ logs)
+    reach = _reach(apart @ slope, level)
     ones = np.ones(len(kept))
     return Examination(
-        relative, low, high, plain, effective, exponent, exponent - reach, exponent + reach,
-        _wald(logs, covariance, ones[:, None]), _wald(logs, covariance, np.stack([ones, line], axis=1)),
-    )  # fmt: skip
+        relative,
+        low,
+        high,
+        plain,
+        effective,
+        exponent,
+        exponent - reach,
+        exponent + reach,
+        _wald(logs, covariance, ones[:, None]),
+        _wald(logs, covariance, np.stack([ones, line], axis=1)),
+    )
+
+
+def _by_user(owner: Ints, values: Floats) -> Floats:
+    """(U, k) sums of values (S, k) over each user's slates."""
+    return np.stack([np.bincount(owner, column).astype(np.float64) for column in values.T], axis=1)
 
 
 def _effective(sums: Floats) -> Floats:
@@ -267,6 +286,16 @@ _LEVEL, _DENIED, _PAIRS = 0.9, 0.01, 5.0
 """Of intervals; p-values below which a power is denied; slates of two clicks expected, from which none means one."""
 
 
+class Evidence(TypedDict, total=False):
+    """What a log says of a number, ``value`` in an interval; or what is ``used`` where it does not say, and a range."""
+
+    value: float
+    low: float
+    high: float
+    used: object
+    why: str
+
+
 @dataclass(frozen=True)
 class Places:
     """How the slates of a log are read, and what is taken where the log does not say.
@@ -303,36 +332,44 @@ class Places:
         if model == CASCADE:
             raise UserError(f"slates are fitted with {POSITION} or {INDEPENDENT} users: set user_model to one of them")
         found = examination(log, n_items=n_items, level=_LEVEL)
-        exponent, deviation = assume.get("examination", SessionsParams.examination), 0.0
+        exponent = assume.get("examination", SessionsParams.examination)
+        deviation = 0.0
         if model == INDEPENDENT:
             exponent = 0.0
         elif found.identified and "examination" not in assume:
             reach = found.exponent_high - found.exponent
-            exponent, deviation = max(found.exponent, 0.0), reach / _quantile(_LEVEL)
-        rates, many = clicked.mean(axis=0), clicked.sum(axis=1)
+            exponent = max(found.exponent, 0.0)
+            deviation = reach / _quantile(_LEVEL)
+        rates = clicked.mean(axis=0)
+        many = clicked.sum(axis=1)
         pairs = n * float(rates.sum() ** 2 - (rates**2).sum()) / 2.0
         clicks = SEVERAL if many.max() > 1 else ONE if pairs > _PAIRS else None
         assumed = {name: assume[name] for name in ("user_model", "examination", "clicks") if name in assume}
         shares = float((many > 0).mean()), float(many.mean())
         return cls(size, n, *shares, float(exponent), deviation, assumed, clicks, found)
 
-    def params(self, exponent: float) -> dict[str, Any]:
+    def params(self, exponent: float) -> dict[str, object]:
         """Parameters of the world."""
-        read = {"slate_size": self.size, "user_model": POSITION, "examination": exponent}
-        return {**read, "clicks": self.clicks or SEVERAL}
+        return {
+            "slate_size": self.size,
+            "user_model": POSITION,
+            "examination": exponent,
+            "clicks": self.clicks or SEVERAL,
+        }
 
     def drawn(self, seed: int, i: int) -> float:
         """The exponent of the ensemble's i-th."""
         normal = normals(derive_seed(seed, "calibrate/examination"), Stream.BOOTSTRAP, i, (1, 1))
         return max(self.exponent + self.deviation * float(normal[0, 0]), 0.0)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, float]:
         """Statistics of the slates."""
         found = {"slate_size": self.size, "slates_clicked": self.clicked, "clicks_per_slate": self.rate}
-        if not self.found.identified:
-            return found
-        return {**found, "p_no_position_effect": self.found.p_same,
-                **({} if math.isnan(self.found.p_power) else {"p_power_of_position": self.found.p_power})}  # fmt: skip
+        if self.found.identified:
+            found["p_no_position_effect"] = self.found.p_same
+            if not math.isnan(self.found.p_power):
+                found["p_power_of_position"] = self.found.p_power
+        return found
 
     def method(self) -> list[str]:
         """Sentences on slates."""
@@ -346,26 +383,36 @@ class Places:
             )
         return lines
 
-    def tell(self, identified: dict[str, dict[str, Any]], unknown: dict[str, dict[str, Any]]) -> None:
+    def tell(self, identified: dict[str, Evidence], unknown: dict[str, Evidence]) -> None:
         """Add what the log says of places, and what it does not, to the tables of a fitted world."""
-        found, rate = self.found, identified["click_rate_on_log"]
+        found = self.found
+        rate = identified["click_rate_on_log"]
         identified["clicks_per_slate"] = {
-            **{name: self.size * rate[name] for name in ("value", "low", "high")},
+            "value": self.size * rate["value"],
+            "low": self.size * rate["low"],
+            "high": self.size * rate["high"],
             "why": "clicks per slate of the log",
         }
         for j in range(1, self.size):
             if math.isfinite(found.relative[j]):
-                values = {"value": found.relative[j], "low": found.low[j], "high": found.high[j]}
-                says = f"looks at place {j + 1} per look at the first; plain click rates: {found.plain[j]:.3g}"
-                identified[f"examination_at_{j + 1}"] = {**{k: float(v) for k, v in values.items()}, "why": says}
+                identified[f"examination_at_{j + 1}"] = {
+                    "value": float(found.relative[j]),
+                    "low": float(found.low[j]),
+                    "high": float(found.high[j]),
+                    "why": f"looks at place {j + 1} per look at the first; plain click rates: {found.plain[j]:.3g}",
+                }
         why = "assumed, as asked" if {"examination", "user_model"} & set(self.assumed) else found.why
         if why:
             unknown["examination"] = {"used": self.exponent, "why": f"{_EXPONENT}: {why}"}
         else:
             denied = f"; places deny a power (p = {found.p_power:.2g})" if found.p_power < _DENIED else ""
             taken = "; at most one click per slate: other places take away from it" if self.clicks == ONE else ""
-            ends = {"low": max(found.exponent_low, 0.0), "high": max(found.exponent_high, 0.0)}
-            identified["examination"] = {"value": self.exponent, **ends, "why": _EXPONENT + denied + taken}
+            identified["examination"] = {
+                "value": self.exponent,
+                "low": max(found.exponent_low, 0.0),
+                "high": max(found.exponent_high, 0.0),
+                "why": _EXPONENT + denied + taken,
+            }
         unknown["examination_level"] = {"used": 1.0, "why": _OF_LEVEL}
         unknown["user_model"] = {"used": self.assumed.get("user_model", POSITION), "why": _OF_MODEL}
         if self.clicks is None and "clicks" not in self.assumed:

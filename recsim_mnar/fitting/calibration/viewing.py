@@ -57,7 +57,8 @@ class ViewModel:
 
     def shown(self) -> ViewModel:
         """The factors that are well above their errors."""
-        size, error = (self.factors**2).mean(axis=0), np.einsum("pkk->k", self.spread) / max(len(self.spread), 1)
+        size = (self.factors**2).mean(axis=0)
+        error = np.einsum("pkk->k", self.spread) / max(len(self.spread), 1)
         kept = np.flatnonzero(size > _ABOVE * error)
         return ViewModel(self.factors[:, kept], self.offsets, self.spread[:, kept][:, :, kept])
 
@@ -101,10 +102,15 @@ class _State:
     """Parameters updated by EM."""
 
     def __init__(self, counts: Cells, factors: Floats, offsets: Floats, no_repeats: bool, seed: int) -> None:
-        self.counts, self.no_repeats = counts, no_repeats
-        self.factors, self.offsets = factors.copy(), offsets.copy()
-        n_users, k = len(counts), factors.shape[1]
-        self.interests, self.log_time, self.settled = np.zeros((n_users, k)), np.zeros(n_users), False
+        self.counts = counts
+        self.no_repeats = no_repeats
+        self.factors = factors.copy()
+        self.offsets = offsets.copy()
+        n_users = len(counts)
+        k = factors.shape[1]
+        self.interests = np.zeros((n_users, k))
+        self.log_time = np.zeros(n_users)
+        self.settled = False
         self.noise = rng.normals(seed, rng.Stream.FIT, 0, (n_users, k))
         self.tight = np.ones(n_users)
         self.tilt: Floats | float = 0.0
@@ -131,7 +137,8 @@ class _State:
 
     def timed(self, eta: Floats, log_time: Floats) -> Floats:
         """T_u, the nuisance, where its score is 0."""
-        n_items, met = self.counts.shape[1], np.maximum(self.counts.sum(axis=1, dtype=np.float64), 0.5)
+        n_items = self.counts.shape[1]
+        met = np.maximum(self.counts.sum(axis=1, dtype=np.float64), 0.5)
         if not self.no_repeats:
             top = eta.max(axis=1)
             return np.log(met) - top - np.log(np.exp((eta - top[:, None]).astype(np.float32)).sum(axis=1, dtype=float))
@@ -173,10 +180,13 @@ class _State:
 
     def regress_items(self) -> None:
         """A Newton step of each item's factors and offset, then interests brought back to mean 0 and covariance I."""
-        k, n_items = self.factors.shape[1], self.counts.shape[1]
+        k = self.factors.shape[1]
+        n_items = self.counts.shape[1]
         root = np.linalg.cholesky(self.doubt + 1e-9 * np.eye(k))
         shift = np.einsum("ukl,ul->uk", root, self.noise)
-        gradient, curve, sides = np.zeros((n_items, k + 1)), np.zeros((n_items, k + 1, k + 1)), []
+        gradient = np.zeros((n_items, k + 1))
+        curve = np.zeros((n_items, k + 1, k + 1))
+        sides = []
         for sign in (1.0, -1.0):
             omega = self.interests + sign * shift
             score, information = self.cells(eta := self.eta(omega), self.timed(eta, self.log_time))
@@ -287,7 +297,8 @@ class Shares:
 
     def settled(self, noise: Floats | None = None) -> Floats:
         """Logarithms (P,) that vary as true ones do: a posterior draw, given errors to add, else the best fit."""
-        apart, kept = self.logs - self.centre, self.kept
+        apart = self.logs - self.centre
+        kept = self.kept
         moved = np.sqrt(kept) * apart if noise is None else kept * apart + np.sqrt(kept) * noise
         return np.asarray(self.centre + moved)
 
@@ -318,7 +329,8 @@ class FittedViews:
 def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -> FittedViews:
     """Fit what is viewed: a log of at least one view of P = ``n_items`` items; ``report`` is called at each stage."""
     organic = log.organic()
-    user, item = user_numbers(organic["user"]), organic["item"].astype(np.int64)
+    user = user_numbers(organic["user"])
+    item = organic["item"].astype(np.int64)
     lengths = np.bincount(user)
     by_item = np.bincount(item, minlength=n_items) / len(item)
     repeats = len(item) - len(np.unique(user * n_items + item))
@@ -327,7 +339,8 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     lives = LifeLengths(lengths, shares.settled(), no_repeats, () if no_repeats else far_lags(lengths))
     drawn = np.argsort(uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
     kept = np.sort(drawn[: min(_MOST_USERS, max(CELLS // n_items, 200))])
-    counts, most = counted_views(user, item, kept, n_items), min(FACTORS, n_items - 1)
+    counts = counted_views(user, item, kept, n_items)
+    most = min(FACTORS, n_items - 1)
     report(f"fit what is viewed, {most} factors")
     whole = fit_views(counts, most, no_repeats=no_repeats, seed=seed)
     report("set the strength and the drift of preferences")
@@ -346,13 +359,15 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
 
 def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
     """Shares of views, half a view more of each item, and their errors, users drawn anew (Paule & Mandel 1982)."""
-    by_item, lengths = np.bincount(item, minlength=n_items) + 0.5, np.bincount(user).astype(np.float64)
+    by_item = np.bincount(item, minlength=n_items) + 0.5
+    lengths = np.bincount(user).astype(np.float64)
     pairs, count = np.unique(user * n_items + item, return_counts=True)
     squares = np.bincount(pairs % n_items, count.astype(np.float64) ** 2, n_items) + 0.5
     cross = np.bincount(pairs % n_items, count * lengths[pairs // n_items], n_items)
     shares = by_item / by_item.sum()
     variance = (squares - 2.0 * shares * cross + shares**2 * (lengths**2).sum()) / by_item**2
-    logs, errors = np.log(shares), np.maximum(variance, 0.5 / by_item)
+    logs = np.log(shares)
+    errors = np.maximum(variance, 0.5 / by_item)
     between = float(np.var(logs))
     for _ in range(50):
         weights = 1.0 / (between + errors)
@@ -381,7 +396,8 @@ def far_lags(lengths: Ints) -> tuple[int, ...]:
 def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
     """(U, 2) near and far pairs of the same item; (U, 2) near pairs, far pairs times the user's share of near ones."""
     n_users = int(user[-1]) + 1
-    sums, pairs = np.zeros((n_users, 2)), np.zeros((n_users, 2))
+    sums = np.zeros((n_users, 2))
+    pairs = np.zeros((n_users, 2))
     for column, lags in enumerate((_NEAR, far)):
         for lag in lags:
             first = np.flatnonzero(user[lag:] == user[:-lag]) if lag < len(user) else np.zeros(0, np.int64)
@@ -393,7 +409,8 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
 
 def expected(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float) -> Floats:
     """(2,) ratios of both columns' sums that are expected of :func:`resemblance`; the second is 1 without far lags."""
-    near, of = _at_places(factors, offsets, lives, drift, _NEAR), _pairs_of(lives.lengths, _NEAR)
+    near = _at_places(factors, offsets, lives, drift, _NEAR)
+    of = _pairs_of(lives.lengths, _NEAR)
     first = float((_pairs_at(lives.lengths, _NEAR) * near).sum() / of.sum())
     if not lives.far:
         return np.array([first, 1.0])
@@ -419,7 +436,8 @@ def _at_places(factors: Floats, offsets: Floats, lives: LifeLengths, drift: floa
     places = places if drift > 0.0 else places[:1]  # interests that stand still are alike at all places
     k = factors.shape[1]
     _, normal = points(n_points(len(offsets)), 2 * k)
-    walked, values = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:], []
+    walked = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:]
+    values = []
     for place in places:
         omega = interests_at(normal[:, :k], float(place), drift)
         one = softmax(omega, factors, offsets)
@@ -462,11 +480,13 @@ def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales
     """Set the scale of the factors and the drift so that :func:`expected` is what is observed, (2,)."""
     from scipy.optimize import least_squares
 
-    free, held = (2 if lives.far else 1), model.offsets
+    free = 2 if lives.far else 1
+    held = model.offsets
 
     def gap(point: Floats) -> Floats:
         nonlocal held
-        scaled, drift = np.exp(point[0]) * model.factors, float(point[1]) if free == 2 else 0.0
+        scaled = np.exp(point[0]) * model.factors
+        drift = float(point[1]) if free == 2 else 0.0
         held = match_popularity(scaled, held, lives, drift)
         found = expected(scaled, held, lives, drift)
         return np.asarray((np.log(np.maximum(found, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
@@ -476,9 +496,16 @@ def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales
         return np.stack([(gap(point + step) - here) / step.max() for step in np.diag(_STEPS[:free])], axis=1)
 
     found = least_squares(
-        gap, [0.0, 0.003][:free], slope, bounds=(_LOWEST[:free], _HIGHEST[:free]), x_scale=_STEPS[:free],
-        ftol=1e-8, xtol=1e-4, gtol=1e-12, max_nfev=10,
-    )  # fmt: skip
+        gap,
+        [0.0, 0.003][:free],
+        slope,
+        bounds=(_LOWEST[:free], _HIGHEST[:free]),
+        x_scale=_STEPS[:free],
+        ftol=1e-8,
+        xtol=1e-4,
+        gtol=1e-12,
+        max_nfev=10,
+    )
     gap(found.x)
     steep = np.eye(2)
     steep[:free, :free] = found.jac

@@ -10,7 +10,7 @@ import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,7 +87,7 @@ class Validation:
     checks: list[Check]
     not_checked: list[str]
     notes: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def _questions(self, *grades: str) -> list[str]:
         return [check.question for check in self.checks if check.grade in grades]
@@ -114,13 +114,17 @@ class Validation:
             raise UserError(f"no check {name!r}; {nearest(name, by_name)}")
         return by_name[name]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """JSON types."""
         return {
-            "valid_for": self.valid_for, "not_valid_for": self.not_valid_for, "cannot_say": self.cannot_say,
-            "not_checked": self.not_checked, "notes": self.notes, "facts": self.facts,
+            "valid_for": self.valid_for,
+            "not_valid_for": self.not_valid_for,
+            "cannot_say": self.cannot_say,
+            "not_checked": self.not_checked,
+            "notes": self.notes,
+            "facts": self.facts,
             "checks": [vars(check) for check in self.checks],
-        }  # fmt: skip
+        }
 
 
 def graded(checks: Sequence[Check]) -> list[Check]:
@@ -131,15 +135,18 @@ def graded(checks: Sequence[Check]) -> list[Check]:
 
 def _graded(check: Check, adjusted: float) -> Check:
     check = dataclasses.replace(check, p_adjusted=adjusted)
-    excess, blindness = (np.sqrt(max(d**2 - check.chance**2, 0.0)) for d in (check.distance, check.visible))
+    excess = np.sqrt(max(check.distance**2 - check.chance**2, 0.0))
+    blindness = np.sqrt(max(check.visible**2 - check.chance**2, 0.0))
     if check.differs:
         grade = CLOSE if excess <= check.tolerance else OFF
     else:
         grade = CANNOT_SAY if blindness > _WIDE * check.tolerance else MATCHES
     ending = {
-        MATCHES: "indistinguishable", CLOSE: "slightly different", OFF: "different",
+        MATCHES: "indistinguishable",
+        CLOSE: "slightly different",
+        OFF: "different",
         CANNOT_SAY: f"too few users to see less than {check.visible:.3g}",
-    }[grade]  # fmt: skip
+    }[grade]
     sides = f"{check.what}: {check.real:.4g} real, {check.simulated:.4g} simulated"
     says = f"{sides}; {check.distance:.3g} apart, by chance {check.chance:.3g}: {ending}"
     return dataclasses.replace(check, grade=grade, says=says)
@@ -197,8 +204,20 @@ class Groups:
         return found
 
 
-def compared(c: Columns, groups: Groups) -> dict[str, Any]:
-    """What a :class:`Check` says, by name, of simulated and held-out users, and of the same users divided by chance.
+class Comparison(TypedDict):
+    """What a :class:`Check` says of its numbers."""
+
+    real: float
+    simulated: float
+    distance: float
+    chance: float
+    visible: float
+    p: float
+    picture: dict[str, Any]
+
+
+def compared(c: Columns, groups: Groups) -> Comparison:
+    """Compare sums of simulated and held-out users, and of the same users divided by chance.
 
     ``p`` is the share of divisions as far apart, the one found among them; the picture has chance's .05 to .95.
     """
@@ -210,19 +229,29 @@ def compared(c: Columns, groups: Groups) -> dict[str, Any]:
     for a, b in _pairs(c, groups, tested, total):
         kept = kept if len(kept) else _pictured(c, a[0], b[0])
         blocks.append((*_apart(c.distance, a, b, weights, inverse), a[:, kept]))
-    test, distance, values = (np.concatenate(parts) for parts in zip(*blocks, strict=True))
+    test = np.concatenate([block[0] for block in blocks])
+    distance = np.concatenate([block[1] for block in blocks])
+    values = np.concatenate([block[2] for block in blocks])
     limit = test[0] / groups.allowance ** (0.5 if c.distance == CUMULATIVE else 1.0)
     held = _sum(groups.permuted[:1], tested)
     low, high = values[0] + np.quantile(values[1:] - values[1:].mean(axis=0), (0.05, 0.95), axis=0)
     return {
-        "real": float(c.headline(held)[0]), "simulated": float(c.headline(total - held)[0]),
-        "distance": float(distance[0]), "chance": float(np.median(distance[1:])),
+        "real": float(c.headline(held)[0]),
+        "simulated": float(c.headline(total - held)[0]),
+        "distance": float(distance[0]),
+        "chance": float(np.median(distance[1:])),
         "visible": float(np.quantile(distance[1:], 0.95)),
         "p": (1 + int(np.sum(test[1:] >= limit * (1 - 1e-12)))) / len(test),
-        "picture": {"kind": c.distance, "axis": c.axis, "entries": [c.entries[i] for i in kept],
-                    "real": values[0].tolist(), "simulated": c.values(total - held)[0, kept].tolist(),
-                    "low": low.tolist(), "high": high.tolist()},
-    }  # fmt: skip
+        "picture": {
+            "kind": c.distance,
+            "axis": c.axis,
+            "entries": [c.entries[i] for i in kept],
+            "real": values[0].tolist(),
+            "simulated": c.values(total - held)[0, kept].tolist(),
+            "low": low.tolist(),
+            "high": high.tolist(),
+        },
+    }
 
 
 def _sum(labels: NDArray[Any], sums: Any) -> Floats:
@@ -279,21 +308,30 @@ def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
     named = {name: values for c in columns for name, values in c.features.items() if np.ptp(values) > 0}
     if not named:
         return []
-    names, features = [*named], np.stack([*named.values()], axis=1)
-    tested, real = features[groups.n_known :], groups.permuted[0] > 0
+    names = [*named]
+    features = np.stack([*named.values()], axis=1)
+    tested = features[groups.n_known :]
+    real = groups.permuted[0] > 0
     areas = cross_validated_auc(tested, groups.permuted, derive_seed(groups.seed, "folds"))
     floor = _known_again(features, groups) if groups.n_known else 0.5
     over = (areas[0] - floor) / np.sqrt(groups.allowance)
     chance = np.abs(areas[1:] - 0.5)
-    return [Check(
-        name="classifier", kind="classifier",
-        question="what single users look like, to a classifier that knows these features alone",
-        what="area under the curve of a classifier of users (.5: no better than chance)",
-        real=floor, simulated=float(areas[0]), distance=max(float(areas[0]) - 0.5, 0.0),
-        chance=max(float(np.median(chance)), floor - 0.5), visible=float(np.quantile(chance, 0.95)), tolerance=0.05,
-        p=(1 + int(np.sum(areas[1:] - 0.5 >= over))) / len(areas),
-        picture={"kind": "features", "features": _giving_away(names, tested, real)},
-    )]  # fmt: skip
+    return [
+        Check(
+            name="classifier",
+            kind="classifier",
+            question="what single users look like, to a classifier that knows these features alone",
+            what="area under the curve of a classifier of users (.5: no better than chance)",
+            real=floor,
+            simulated=float(areas[0]),
+            distance=max(float(areas[0]) - 0.5, 0.0),
+            chance=max(float(np.median(chance)), floor - 0.5),
+            visible=float(np.quantile(chance, 0.95)),
+            tolerance=0.05,
+            p=(1 + int(np.sum(areas[1:] - 0.5 >= over))) / len(areas),
+            picture={"kind": "features", "features": _giving_away(names, tested, real)},
+        )
+    ]
 
 
 def cross_validated_auc(features: Floats, labels: Floats, seed: int) -> Floats:
@@ -301,9 +339,12 @@ def cross_validated_auc(features: Floats, labels: Floats, seed: int) -> Floats:
 
     Of features (n, f) and divisions (P, n), whose folds and products are the same, so that chance is known exactly.
     """
-    x, fold, total = _scores(features), split_folds(len(features), FOLDS, seed), np.zeros(len(labels))
+    x = _scores(features)
+    fold = split_folds(len(features), FOLDS, seed)
+    total = np.zeros(len(labels))
     for i in range(FOLDS):
-        train, test = fold != i, fold == i
+        train = fold != i
+        test = fold == i
         centred = labels[:, train] - labels[:, train].mean(axis=1, keepdims=True)
         gram = x[train].T @ x[train] + np.eye(x.shape[1])  # a ridge of one user
         total += auc(x[test] @ np.linalg.solve(gram, x[train].T @ centred.T), labels[:, test].T)
@@ -322,7 +363,8 @@ def auc(scores: Floats, labels: Floats) -> Floats:
 
 def _known_again(features: Floats, groups: Groups) -> float:
     """The area of a world that knew the users it was fitted on by heart: of these, drawn again, and held-out ones."""
-    found, held = [], features[groups.n_known : groups.n_known + groups.n_held]
+    found = []
+    held = features[groups.n_known : groups.n_known + groups.n_held]
     for i in range(3):
         seed = derive_seed(groups.seed, f"known users again {i}")
         draw = uniforms(seed, Stream.PROTOCOL, np.arange(groups.n_simulated), 0)
@@ -335,10 +377,14 @@ def _giving_away(names: list[str], features: Floats, real: NDArray[np.bool_]) ->
     """The features that separate the two best on their own."""
     areas = auc(features, np.repeat(real[:, None], len(names), axis=1).astype(np.float64))
     rows: list[dict[str, float | str]] = [
-        {"feature": name, "auc": max(float(area), 1.0 - float(area)), "real": float(values[real].mean()),
-         "simulated": float(values[~real].mean())}
+        {
+            "feature": name,
+            "auc": max(float(area), 1.0 - float(area)),
+            "real": float(values[real].mean()),
+            "simulated": float(values[~real].mean()),
+        }
         for name, values, area in zip(names, features.T, areas, strict=True)
-    ]  # fmt: skip
+    ]
     return sorted(rows, key=lambda row: -float(row["auc"]))[:_NAMED]
 
 

@@ -22,7 +22,7 @@ from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import steps_within, user_begins, user_numbers
 from recsim_mnar.log.table import Log
 
-_COLUMNS = ("owner", "shown", "item", "reward", "time")
+_COLUMNS = ("owner", "shown", "item", "reward")
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,6 @@ class Lives:
     shown: NDArray[np.bool_]
     item: Ints
     reward: Floats
-    time: Floats
 
     @classmethod
     def of(cls, log: Log, n_items: int) -> Lives:
@@ -47,8 +46,8 @@ class Lives:
         owner = user_numbers(log["user"])
         shown = log["event"] == schema.BANDIT
         item = np.where(shown, log["action"], log["item"]).astype(np.int64)
-        reward, time = (log[name].astype(np.float64) for name in ("reward", "time"))
-        return cls(int(owner[-1]) + 1 if len(owner) else 0, n_items, owner, shown, item, reward, time)
+        n_users = int(owner[-1]) + 1 if len(owner) else 0
+        return cls(n_users, n_items, owner, shown, item, log["reward"].astype(np.float64))
 
     def rows(self, which: NDArray[np.bool_]) -> Lives:
         """Some rows; users without any stay counted."""
@@ -140,7 +139,8 @@ def directions_of(views: Lives) -> Floats | None:
     from scipy import sparse
     from scipy.sparse.linalg import svds
 
-    counts, users = by_item(views), views.per_user()
+    counts = by_item(views)
+    users = views.per_user()
     items = np.bincount(views.item, minlength=views.n_items).astype(np.float64)
     if min(np.sum(users > 0), np.sum(items > 0)) <= DIRECTIONS + 2:
         return None
@@ -176,8 +176,10 @@ class Row:
 
     def check(self, columns: Columns | None, groups: Groups) -> list[Check]:
         """The check of its columns; none where there are none."""
-        said: dict[str, Any] = {"question": self.question, "what": self.what, "tolerance": self.tolerance}
-        return [] if columns is None else [Check(self.name, "statistic", **said, **compared(columns, groups))]
+        if columns is None:
+            return []
+        found = compared(columns, groups)
+        return [Check(self.name, "statistic", self.question, self.what, tolerance=self.tolerance, **found)]
 
 
 def _shares(sums: Floats) -> Floats:
@@ -194,19 +196,26 @@ def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str)
     group = np.searchsorted(PLACES, place + 1, side="right") - 1
     flags = [np.ones(len(owner), np.bool_), *(group == i for i in range(len(PLACES)))]
     names = ["all", *(f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(PLACES))]
-    weights, k = (values, np.ones(len(owner))), len(flags)
+    weights = (values, np.ones(len(owner)))
+    k = len(flags)
     sums = np.stack([np.bincount(owner[f], w[f], minlength=n_users) for w in weights for f in flags], axis=1)
     return Columns(
-        sums, lambda s: _ratio(s[:, :k], s[:, k:]), SCALED, lambda s: _ratio(s[:, 0], s[:, k]),
-        [*names, f"{PLACES[-1]} on"], axis, {axis: _ratio(sums[:, 0], sums[:, k])},
-    )  # fmt: skip
+        sums,
+        lambda s: _ratio(s[:, :k], s[:, k:]),
+        SCALED,
+        lambda s: _ratio(s[:, 0], s[:, k]),
+        [*names, f"{PLACES[-1]} on"],
+        axis,
+        {axis: _ratio(sums[:, 0], sums[:, k])},
+    )
 
 
 def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
     """How recommendations with an outcome differ from all in their traits, each in standard deviations."""
     if not outcome.any():
         return None
-    shown, traits = m.lives.decisions, traits_of(m)
+    shown = m.lives.decisions
+    traits = traits_of(m)
     columns = [shown.per_user(outcome), shown.per_user()]
     for trait in traits.values():
         z = (trait - trait.mean()) / max(float(trait.std()), 1e-300)
@@ -229,7 +238,8 @@ def popularity_level(views: Lives) -> Floats:
 
 def traits_of(m: Material) -> dict[str, Floats]:
     """What each recommendation is to its user, by name: (d,) each."""
-    lives, found = m.lives, {}
+    lives = m.lives
+    found = {}
     if m.items is not None:
         found["like what was viewed"] = _likeness(lives, m.items[lives.item])
     found["viewed before"] = np.log1p(lives.earlier(~lives.shown))
@@ -258,7 +268,8 @@ def _popular_items(m: Material) -> Columns | None:
     def curve(sums: Floats) -> Floats:
         return np.cumsum(-np.sort(-_shares(sums), axis=1), axis=1)
 
-    values, distance = (_shares, SHARES) if m.same_items else (curve, CUMULATIVE)
+    values = _shares if m.same_items else curve
+    distance = SHARES if m.same_items else CUMULATIVE
     tenth = max(1, views.n_items // 10) - 1
     names = [str(i) for i in range(views.n_items)]
     return Columns(by_item(views), values, distance, lambda s: curve(s)[:, tenth], names, "item", features)
@@ -279,30 +290,43 @@ def _co_occurrence(m: Material) -> Columns | None:
     features = {f"direction {k + 1} of the items": column for k, column in enumerate(mean.T)}
     features["distance from the mean"] = (mean**2).sum(axis=1)
     return Columns(
-        np.column_stack([n > 0, mean[:, i] * mean[:, j]]), values, SCALED, lambda s: values(s)[:, i == j].sum(axis=1),
-        names, "directions of items, squares and products", features,
-    )  # fmt: skip
+        np.column_stack([n > 0, mean[:, i] * mean[:, j]]),
+        values,
+        SCALED,
+        lambda s: values(s)[:, i == j].sum(axis=1),
+        names,
+        "directions of items, squares and products",
+        features,
+    )
 
 
 def _drift(m: Material) -> Columns | None:
     """How much better the last views predict the next one than older views do: of the same view, so tastes cancel."""
     views = m.lives.views
-    columns, names = [], []
+    columns = []
+    names = []
     for name, agree in _agreements(m, views):
-        near, far = (_mean_over(views, agree, lags) for lags in (NEAR, FAR))
+        near = _mean_over(views, agree, NEAR)
+        far = _mean_over(views, agree, FAR)
         both = np.isfinite(near) & np.isfinite(far)
         if both.any():
             names.append(name)
-            some, near = views.rows(both), near[both]
+            some = views.rows(both)
+            near = near[both]
             columns += [some.per_user(near - far[both]), some.per_user(near), some.per_user()]
     if not names:
         return None
     sums = np.stack(columns, axis=1)
     features = {f"drift, {name}": _ratio(sums[:, 3 * i], sums[:, 3 * i + 2]) for i, name in enumerate(names)}
     return Columns(
-        sums, lambda s: _ratio(s[:, 0::3], s[:, 2::3]), SCALED, lambda s: _ratio(s[:, 0], s[:, 1]), names,
-        "kind of agreement", features,
-    )  # fmt: skip
+        sums,
+        lambda s: _ratio(s[:, 0::3], s[:, 2::3]),
+        SCALED,
+        lambda s: _ratio(s[:, 0], s[:, 1]),
+        names,
+        "kind of agreement",
+        features,
+    )
 
 
 def _agreements(m: Material, views: Lives) -> Iterator[tuple[str, Callable[[Ints, int], Floats]]]:
@@ -316,7 +340,9 @@ def _agreements(m: Material, views: Lives) -> Iterator[tuple[str, Callable[[Ints
 
 def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[int, int]) -> Floats:
     """(n,) mean agreement of each view with those of the same user so many views before; NaN where there are none."""
-    total, count, position = np.zeros(len(views.owner)), np.zeros(len(views.owner)), views.position()
+    total = np.zeros(len(views.owner))
+    count = np.zeros(len(views.owner))
+    position = views.position()
     for lag in range(lags[0], lags[1] + 1):
         rows = np.flatnonzero(position >= lag)
         total[rows] += agree(rows, lag)
@@ -325,7 +351,8 @@ def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[i
 
 
 def _clicks_by_place(m: Material) -> Columns | None:
-    lives, shown = m.lives, m.lives.decisions
+    lives = m.lives
+    shown = m.lives.decisions
     if lives.rates or not (shown.reward > 0).any():
         return None
     place = lives.place_in_run()[lives.shown]
@@ -354,17 +381,53 @@ def _stars(m: Material) -> Columns | None:
 
 
 TABLE = (
-    Row("popular items", "which items are popular: head and tail, what a popularity ranking shows",
-        "share of views on the top 10 % of items", 0.05, False, _popular_items),
-    Row("co-occurrence", "which items the same users meet: what collaborative filtering learns from",
-        "spread of users over the directions of items", 0.10, False, _co_occurrence),
-    Row("drift", "how fast interests move: whether a user's last views predict more than old ones",
-        "how much more the last views predict than old ones, share", 0.25, False, _drift),
-    Row("clicks by place", "whether users tire of recommendations, or warm to them",
-        "clicks per recommendation", 0.10, True, _clicks_by_place),
-    Row("clicks by interest", "what makes users click: which recommender earns more",
-        "how far clicked items differ, in standard deviations", 0.10, True, _clicks_by_interest),
-    Row("leaving", "whether recommendations drive users away",
-        "how far items shown last differ, in standard deviations", 0.10, True, _leaving),
+    Row(
+        "popular items",
+        "which items are popular: head and tail, what a popularity ranking shows",
+        "share of views on the top 10 % of items",
+        0.05,
+        False,
+        _popular_items,
+    ),
+    Row(
+        "co-occurrence",
+        "which items the same users meet: what collaborative filtering learns from",
+        "spread of users over the directions of items",
+        0.10,
+        False,
+        _co_occurrence,
+    ),
+    Row(
+        "drift",
+        "how fast interests move: whether a user's last views predict more than old ones",
+        "how much more the last views predict than old ones, share",
+        0.25,
+        False,
+        _drift,
+    ),
+    Row(
+        "clicks by place",
+        "whether users tire of recommendations, or warm to them",
+        "clicks per recommendation",
+        0.10,
+        True,
+        _clicks_by_place,
+    ),
+    Row(
+        "clicks by interest",
+        "what makes users click: which recommender earns more",
+        "how far clicked items differ, in standard deviations",
+        0.10,
+        True,
+        _clicks_by_interest,
+    ),
+    Row(
+        "leaving",
+        "whether recommendations drive users away",
+        "how far items shown last differ, in standard deviations",
+        0.10,
+        True,
+        _leaving,
+    ),
     Row("ratings given", "how high revealed ratings are", "mean revealed rating", 0.03, False, _stars),
-)  # fmt: skip
+)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -46,6 +46,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     The logit is left out beyond :data:`MOST_ITEMS` items. ``seed`` is of the decisions that it is fitted on.
     """
     from scipy import sparse
+    from scipy.special import softmax
 
     action = log["action"][log.is_bandit]
     shares = np.bincount(action, minlength=n_items) + 0.5
@@ -74,26 +75,28 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     kept = uniforms(seed, Stream.PROTOCOL, np.arange(action.size), 0) < _CELLS / n_items / action.size
     states, _ = ContextRule("last", last=LAST).of(log, n_items)
     weights = _conditional_logit(features(states[kept]), action[kept])
-    logit = FeaturePolicy(n_items, f"last={LAST}", distribution=lambda x: _softmax(features(x) @ weights), name="logit")
+
+    def chances(last: NDArray[Any]) -> Floats:
+        return np.asarray(softmax(features(last) @ weights, axis=-1))
+
+    logit = FeaturePolicy(n_items, f"last={LAST}", distribution=chances, name="logit")
     return [*found, logit]
 
 
 def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
     """(f,) likeliest weights of choices among (n, n_items, f), less a ridge of 1/2 their squares (Newton's method)."""
-    weights, picked = np.zeros(x.shape[2]), x[np.arange(len(x)), chosen]
+    from scipy.special import softmax
+
+    weights = np.zeros(x.shape[2])
+    picked = x[np.arange(len(x)), chosen]
     for _ in range(_STEPS):
-        p = _softmax(x @ weights)
+        p = softmax(x @ weights, axis=-1)
         mean = np.einsum("ni,nif->nf", p, x)
         rows = (x * np.sqrt(p)[:, :, None]).reshape(-1, len(weights))
         hessian = rows.T @ rows - mean.T @ mean + np.eye(len(weights))
         step = np.linalg.solve(hessian, (picked - mean).sum(axis=0) - weights)
         weights = weights + step / max(1.0, float(np.abs(step).max()))
     return weights
-
-
-def _softmax(logits: Floats) -> Floats:
-    e = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    return np.asarray(e / e.sum(axis=-1, keepdims=True))
 
 
 def likeliest_weights(shown: Floats) -> Floats:
@@ -123,7 +126,7 @@ class ShownPolicy(NamedTuple):
     policy: Policy
     known: bool
     says: str
-    details: dict[str, Any]
+    details: Mapping[str, Any]
 
 
 def shown_in(
@@ -204,16 +207,19 @@ def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
 
 def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, float]:
     """Deviation of a policy's recommendations from the log's in the log's states, in standard deviations, by trait."""
-    drawn, acting = log["action"].copy(), policy.fresh()
+    drawn = log["action"].copy()
+    acting = policy.fresh()
     for decided in walk(log, [acting], rounds_of(log, one_by_one=not policy.batches_decisions)):
         users = log["user"][decided]
         drawn[decided] = acting.act(users, policy_uniforms(derive_seed(seed, "drawn"), users, decided))[0]
-    sides = [Lives.of(each, policy.n_items) for each in (log, Log({**log.columns, "action": drawn}))]
-    real, other = (
-        {**traits_of(Material.of([side], same_items=same_items)),
-         _AGAIN: np.log1p(side.earlier(side.shown)[side.shown])}
-        for side in sides
-    )  # fmt: skip
+
+    def traits(side: Log) -> dict[str, Floats]:
+        lives = Lives.of(side, policy.n_items)
+        again = np.log1p(lives.earlier(lives.shown)[lives.shown])
+        return {**traits_of(Material.of([lives], same_items=same_items)), _AGAIN: again}
+
+    real = traits(log)
+    other = traits(Log({**log.columns, "action": drawn}))
     return {name: float(abs(real[name].mean() - other[name].mean()) / max(real[name].std(), 1e-300)) for name in real}
 
 
@@ -296,13 +302,17 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
         needs = f"validate needs at least {LEAST_USERS} users to divide the log by user"
         raise UserError(f"{needs}, it has {len(users)}: log more, or name a column of users")
     users = users[: max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))]
-    whole, first, second = (log.select(np.isin(log["user"], some)) for some in (users, users[::2], users[1::2]))
-    return whole, first, second
+
+    def rows_of(some: Ints) -> Log:
+        return log.select(np.isin(log["user"], some))
+
+    return rows_of(users), rows_of(users[::2]), rows_of(users[1::2])
 
 
 def _fewer(held: Log, seed: int) -> Log:
     """At most :data:`FITTED_USERS` users, and some :data:`FITTED_CLICKS` clicks."""
-    users, clicks = _drawn(held, derive_seed(seed, "fewer")), float(held["reward"][held.is_bandit].sum())
+    users = _drawn(held, derive_seed(seed, "fewer"))
+    clicks = float(held["reward"][held.is_bandit].sum())
     most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
     return held if len(users) <= most else held.select(np.isin(held["user"], users[:most]))
 
@@ -324,26 +334,39 @@ class _Case:
         """At least so many users, in parts numbered as the log's: a world may take a user's number for a date."""
         users = self.held.users()
         span = int(users[-1] - users[0]) + 1
-        first, size = (int(users[0]), span) if span <= n_users else (0, n_users)
-        logs = [simulate(self.world, policy, size, derive_seed(self.seed, f"users {i}"), first_user=first)
-                for i in range(-(-n_users // size))]  # fmt: skip
+        alike = span <= n_users
+        first = int(users[0]) if alike else 0
+        size = span if alike else n_users
+        logs = [
+            simulate(self.world, policy, size, derive_seed(self.seed, f"users {i}"), first_user=first)
+            for i in range(-(-n_users // size))
+        ]
         shows = self.held.is_bandit.any()
         return [Lives.of(log if shows else log.organic(), self.n_items) for log in logs]
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> Mapping[str, Any]:
         """The result as JSON types."""
         return {
-            "world": self.world.describe(), "users_held_out": len(self.held.users()),
+            "world": self.world.describe(),
+            "users_held_out": len(self.held.users()),
             "users_fitted_on": 0 if self.known is None else len(self.known.users()),
-            "n_items": self.n_items, "same_items": self.same_items, "seed": self.seed,
+            "n_items": self.n_items,
+            "same_items": self.same_items,
+            "seed": self.seed,
             "logging_policy": {"known": self.shown.known, **self.shown.details},
-        }  # fmt: skip
+        }
 
 
 def _case(
-    world: Any, users: tuple[Log, Log, Log], seed: int, n_items: int | None, same_items: bool | None, as_it_is: bool,
-    logging: Any, report: Callable[[str], None],
-) -> _Case:  # fmt: skip
+    world: Any,
+    users: tuple[Log, Log, Log],
+    seed: int,
+    n_items: int | None,
+    same_items: bool | None,
+    as_it_is: bool,
+    logging: Any,
+    report: Callable[[str], None],
+) -> _Case:
     log, first, second = users
     fits = callable(world) or hasattr(world, "ensemble")
     anew = fits and not (as_it_is and hasattr(world, "ensemble"))
@@ -351,7 +374,8 @@ def _case(
     if anew:
         report("fitting on half of the users")
         world = _fit(world, first, n_items, seed, report)
-        n, others = len(first.users()), len(second.users())
+        n = len(first.users())
+        others = len(second.users())
         notes.append(f"the world was fitted anew on {n:,} users and is compared with {others:,} others")
     elif fits:
         notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
@@ -391,7 +415,8 @@ def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[
         return world(log)
     from recsim_mnar.fitting.calibration import calibrate_world
 
-    n_items, seed = n_items or world.make().n_items, derive_seed(seed, "fit")
+    n_items = n_items or world.make().n_items
+    seed = derive_seed(seed, "fit")
     return calibrate_world(log, world.world, seed, n_items=n_items, ensemble=0, report=report)
 
 
@@ -399,7 +424,8 @@ def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], 
     """The results of exchanging users: the statistics, the classifier, and questions without data."""
     report("simulating users")
     real = [Lives.of(each, case.n_items) for each in (case.known, case.held) if each is not None]
-    known, held = sum(part.n_users for part in real[:-1]), real[-1].n_users
+    known = sum(part.n_users for part in real[:-1])
+    held = real[-1].n_users
     simulated = case.simulated(_SIMULATED * held, case.shown.policy)
     n_simulated = sum(part.n_users for part in simulated)
     allowance = 1.0 + (1.0 / known) / (1.0 / held + 1.0 / n_simulated) if known else 1.0
