@@ -463,39 +463,39 @@ def test_without_a_place_for_a_cache_everything_still_works():
 # change needs more, a line of reason stands beside the number.
 TOKENS = {
     "own_log": 63_200,  # and the reading of logs in blocks, which was of estimators
-    "worlds": 55_700,
-    "estimators": 52_500,
     "agents": 49_400,
-    "protocols": 44_500,
-    "fitting": 33_300,
-    "policies": 28_300,
+    "estimators": 47_200,
+    "worlds": 44_300,
+    "protocols": 37_600,
+    "fitting": 33_200,
     "cli": 26_700,
-    "envs": 22_800,
-    "tables": 19_600,
-    "log": 19_000,
-    "campaigns": 17_000,
+    "policies": 26_500,
     "purchases": 21_000,
-    "report": 17_100,
+    "tables": 21_500,  # marks between digits, units of time, open quotation marks: what was misread in silence
+    "envs": 18_800,
+    "campaigns": 16_800,
     "testing": 16_700,
-    "simulation": 14_400,
-    "datasets": 12_200,
-    "answers": 11_700,  # records and sentences, which were of estimators
+    "report": 16_000,
+    "log": 14_300,
+    "datasets": 12_100,
+    "simulation": 11_700,
+    "answers": 11_500,  # records and sentences, which were of estimators
     "studies": 10_700,
-    "kernels": 8_900,
-    "models": 8_100,
+    "kernels": 8_300,
+    "models": 8_000,
     "replays": 7_900,
-    "tasks": 7_600,
     "the root": 7_400,
+    "tasks": 6_100,
     "integrations": 6_000,
     "export": 4_500,
     "runs": 4_400,
 }
-AROUND = {"tests": 505_000, "benchmarks": 254_700}
+AROUND = {"tests": 480_800, "benchmarks": 209_800}
 """Tokens of what stands around the package: as reached, and 5 % more."""
-EXPERIMENTS = 59_800
+EXPERIMENTS = 52_200
 """Tokens of protocols, studies and tasks together, without slack."""
-MODULES = 280  # of the package and agents together
-PER_LINE, LONG, WIDE = 10.88, 24, 22
+MODULES = 279  # of the package and agents together
+PER_LINE, LONG, WIDE = 10.65, 14, 21
 """Tokens per line of the package and agents, and functions above 60 lines and above 8 parameters; kernels apart."""
 COMPILED = {"kernel", "inner", "inlined", "spliced", "summing", "compiled_as", "intrinsic"}
 SILENT = {
