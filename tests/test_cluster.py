@@ -20,6 +20,7 @@ from recsim_mnar import cli, cluster
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulation import executor as shards
 from recsim_mnar.simulation.executor import run_in_order
+from toys import bytes_of
 from twins.commands import status_of
 
 WORLD = ("--world", "sessions", "--set", "n_items=20", "--set", "n_flips=5")
@@ -46,11 +47,6 @@ def error_of(capsys, *arguments):
 
 def run(*arguments):
     assert status_of(*arguments) == 0
-
-
-def bytes_of(folder):
-    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "run.json")
-    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 @pytest.fixture

@@ -18,6 +18,7 @@ from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins.cases import quick_first
+from twins.differences import assert_same
 from twins.own_schema import estimate_file
 from twins.policies import Uniform
 
@@ -61,9 +62,7 @@ def read_back(log, path, *edges):
 def same(one, other):
     assert one.provenance == other.provenance
     assert list(one.columns) == list(other.columns)
-    for name, values in one.columns.items():
-        assert values.dtype == other.columns[name].dtype, name
-        np.testing.assert_array_equal(values, other.columns[name], err_msg=name)
+    assert_same(one.columns, other.columns)
 
 
 @pytest.mark.parametrize("n", [1, 2, 33, 129, 1000])

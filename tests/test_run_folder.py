@@ -25,6 +25,7 @@ from recsim_mnar.simulation.own_code import origin_named, origin_of
 from recsim_mnar.simulation.run_folder import simulate_to
 from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds import make_world
+from toys import bytes_of
 
 
 @pytest.fixture(autouse=True)
@@ -46,15 +47,6 @@ def uniform():
 def simulated(folder, world, policy=None, **more):
     given = {"n_users": 150, "seed": 3, "keep_truth": True, **more}
     return simulate_to(folder, world, policy or uniform(), given.pop("n_users"), given.pop("seed"), **given)
-
-
-RUN = "run.json"  # what a run took: no two are alike
-
-
-def bytes_of(folder):
-    return {
-        str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file() and p.name != RUN
-    }
 
 
 def inodes_of(folder):

@@ -66,3 +66,9 @@ def record(protocol, agent, value, metric="ctr", half=0.0, **details):
     """A record of ten users."""
     numbers = {"value": value, "low": value - half, "high": value + half, "level": 0.95, "n": 10, "seconds": 0.0}
     return Record(world="w", protocol=protocol, agent=agent, metric=metric, details=details, **numbers)
+
+
+def bytes_of(folder):
+    """Read all files of a run's folder but the one that says what it took: no two of those are alike."""
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file() and path.name != "run.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}

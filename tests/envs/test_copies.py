@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import recsim_mnar  # noqa: F401  # registers the environments
+from twins.differences import assert_same, difference
 
 # The sessions world samples views in three ways, each with tables of its own: fresh weights, boxes, tiers; and without
 # repeats it remembers what was viewed.
@@ -57,19 +58,6 @@ def midway(name, kind):
     return env
 
 
-def same(left, right):
-    """Whether two walks hold the same, arrays by type and bytes."""
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, (list, tuple)):
-        return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right, strict=True))
-    if isinstance(left, np.ndarray) and left.dtype == object:
-        return same(left.tolist(), right.tolist())
-    if isinstance(left, np.ndarray):
-        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
-    return type(left) is type(right) and left == right
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["single", "vector"])
 @pytest.mark.parametrize("name", CASES)
@@ -77,9 +65,9 @@ def test_a_copy_in_mid_episode_goes_on_as_the_original_does(name, kind):
     env = midway(name, kind)
     copies = [copy.deepcopy(env), pickle.loads(pickle.dumps(env))]
     ahead = walk(copies[0])  # it goes first: what it does must not reach the others
-    assert same(walk(env), ahead)
-    assert same(walk(copies[1]), ahead)
-    assert not same(walk(env), ahead)
+    assert_same(walk(env), ahead)
+    assert_same(walk(copies[1]), ahead)
+    assert difference(walk(env), ahead)
 
 
 @pytest.mark.slow
@@ -99,7 +87,7 @@ def test_a_pickle_goes_on_in_another_process(kind, tmp_path):
     there = subprocess.run([sys.executable, script], input=pickle.dumps(envs), capture_output=True, check=False)
     assert there.returncode == 0, there.stderr.decode()
     for name, env, walked in zip(names, envs, pickle.loads(there.stdout), strict=True):
-        assert same(walk(env), walked), name
+        assert_same(walk(env), walked, name)
 
 
 @pytest.mark.parametrize("how", [copy.deepcopy, lambda thing: pickle.loads(pickle.dumps(thing))])

@@ -16,6 +16,7 @@ from recsim_mnar.worlds.ratings.world import RatingsLanes
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _stepping_kernel
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, new_rows
 from twins.cases import quick_first
+from twins.differences import assert_same
 
 SHORT = {"n_items": 8, "p_leave_bandit": 0.1, "p_leave_organic": 0.1}
 WORLDS = {
@@ -35,17 +36,6 @@ ASKED = [
     {"observation": "last=3", "info": "views"},
     {"observation": "dict", "info": "none"},
 ]
-
-
-def same(left, right):
-    """Whether two results hold the same, arrays by type and bytes."""
-    if isinstance(left, dict):
-        return left.keys() == right.keys() and all(same(left[key], right[key]) for key in left)
-    if isinstance(left, (list, tuple)):
-        return len(left) == len(right) and all(map(same, left, right))
-    if isinstance(left, np.ndarray) and left.dtype != object:
-        return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
-    return same(left.tolist(), right.tolist()) if isinstance(left, np.ndarray) else left == right
 
 
 def walk(env, seed, steps=50):
@@ -80,7 +70,7 @@ def test_one_call_gives_what_transitions_give(name, mode):
     for (asked, limit), seed in zip(itertools.product(ASKED, (None, 6)), itertools.cycle((3, [5, 5, 9, 1]))):
         pair = both(world, 4, autoreset_mode=mode, max_episode_steps=limit, **asked)
         for i, (fast, slow) in enumerate(zip(*(walk(env, seed) for env in pair), strict=True)):
-            assert same(fast, slow), (asked, limit, i)
+            assert_same(fast, slow, f"{asked} {limit} {i}")
 
 
 def test_events_can_be_asked_for_in_mid_episode():
@@ -90,14 +80,14 @@ def test_events_can_be_asked_for_in_mid_episode():
     for i in range(60):
         for one in (env, slow):
             one.info = ("counts", "views", "none")[i // 7 % 3]
-        assert same(*(one.step(np.full(5, i % 8)) for one in (env, slow))), i
+        assert_same(*(one.step(np.full(5, i % 8)) for one in (env, slow)))
 
 
 def test_rows_grow_within_a_step():
     """More views in a step than there was room for: it goes on in the middle of a lane."""
     env, slow = both(SessionsWorld(SessionsParams(**WORLDS["long visits"])), 3, info="views")
     room = len(new_rows(64, keep_truth=False).user)
-    assert same(*(one.reset(seed=0) for one in (env, slow)))
+    assert_same(*(one.reset(seed=0) for one in (env, slow)))
     assert len(env._queue.lanes._rows.user) > room
 
 
@@ -169,7 +159,7 @@ def test_without_copies_observations_hold_the_same_until_the_next_step(kind, mod
     world = SessionsWorld(SessionsParams(**SHORT))
     pair = [WorldVectorEnv(world, 4, observation=kind, autoreset_mode=mode, copy=copy) for copy in (True, False)]
     for one, other in zip(*(walk(env, 0) for env in pair), strict=True):
-        assert same(one, other)
+        assert_same(one, other)
 
 
 def test_without_copies_the_next_step_overwrites():
@@ -221,7 +211,7 @@ def test_a_single_lane_of_ratings_gives_what_transitions_give(name, asked, monke
     found = [*lives(WorldEnv(RATINGS[name](), **asked))]
     monkeypatch.setattr(RatingsLanes, "begin_alone", Lanes.begin_alone)
     monkeypatch.setattr(RatingsLanes, "take_alone", Lanes.take_alone)
-    assert same(found, [*lives(WorldEnv(RATINGS[name](), **asked))])
+    assert_same(found, [*lives(WorldEnv(RATINGS[name](), **asked))])
 
 
 def test_users_of_ratings_who_follow_each_other_are_made_ahead():

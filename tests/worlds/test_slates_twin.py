@@ -18,6 +18,7 @@ from recsim_mnar.worlds.sessions.params import OF_SLATES
 from twins import sessions as single
 from twins import slates as twin
 from twins.cases import quick_first
+from twins.differences import assert_same
 from twins.policies import Uniform
 
 READING = list(itertools.product(("position", "cascade", "independent"), ("several", "one")))
@@ -424,6 +425,5 @@ def test_a_world_of_single_items_knows_nothing_of_slates(options):
     assert set(OF_SLATES) == {*reading, "slate_size", "clicks"}
     assert not set(OF_SLATES) & set(plain.provenance["world"]["params"])
     assert list(plain.columns) == [*schema.NAMES, TRUTH]
-    for name, values in plain.columns.items():
-        assert values.tobytes() == other.columns[name].tobytes()
+    assert_same(plain.columns, other.columns)
     assert set(OF_SLATES) <= set(world_of(STRONG).describe()["params"])
