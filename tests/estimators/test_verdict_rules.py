@@ -274,7 +274,7 @@ def sums_of(weight, cluster=None, missing=None):
         clusters=Clusters.of(cluster, len(weight)),
     )
     sums = PolicySums(clustered=cluster is not None)
-    sums.extend(rows, missing=missing)
+    sums.extend(replace(rows, missing=missing))
     return sums
 
 
