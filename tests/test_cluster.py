@@ -121,6 +121,7 @@ def test_without_the_extra_a_line_says_what_to_install(capsys, tmp_path, monkeyp
 @has_dask
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::DeprecationWarning")  # Dask's own, as it closes
 class TestInThisProcess:
+    @pytest.mark.slow  # ten seconds of waiting
     def test_nobody_answers(self, capsys, tmp_path, monkeypatch):
         monkeypatch.setattr(cluster, "_ANSWER_SECONDS", 0.5)
         line = error_of(capsys, "simulate", *WORLD, "--policy", "random", "--users", 9, "--scheduler",
