@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import gymnasium as gym
@@ -15,6 +15,7 @@ from recsim_mnar.campaigns.model import PlatformWorld, check_weights
 from recsim_mnar.campaigns.platform import platform_log, platform_observation
 from recsim_mnar.campaigns.world import CampaignsWorld, Platform
 from recsim_mnar.envs import made_for
+from recsim_mnar.envs.user_queue import Info
 from recsim_mnar.envs.validation import (
     Specified,
     as_numbers,
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 Observation = NDArray[np.float32]
-Step = tuple[Observation, float, bool, bool, dict[str, Any]]
+Step = tuple[Observation, float, bool, bool, Info]
 
 
 def campaigns_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> CampaignsEnv:
@@ -64,7 +65,7 @@ def campaigns_vector_env(
     return made_for(PlatformWorld, "campaigns", preset, world, options, num_envs)
 
 
-def of_platforms(world: World, lanes: int | None, asked: dict[str, Any]) -> Any:
+def of_platforms(world: World, lanes: int | None, asked: Mapping[str, Any]) -> Any:
     """Make the environment of a platform; with lanes that of several."""
     for word in ("observation", "info", "info_size"):
         if word in asked:
@@ -104,7 +105,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         self._seed = -1  # none yet
         self._next = [0]
         self._waiting = False
-        self._last: dict[str, Any] = {}
+        self._last: Info = {}
 
     @property
     def platform(self) -> Platform:
@@ -117,9 +118,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         """Log of everything that happened on the platform so far."""
         return platform_log(self.platform)
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Observation, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
         """Open the next platform and let it live until the day of its first campaign."""
         checked_options(options, ())
         seed = reset_seed(seed)
@@ -184,7 +183,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
     def _observe(self) -> Observation:
         return platform_observation(self.platform)
 
-    def _info(self, recommended: int = 0, accepted: int = 0) -> dict[str, Any]:
+    def _info(self, recommended: int = 0, accepted: int = 0) -> Info:
         platform = self.platform
         now = {"day": platform.day, "campaign": len(platform.campaigns), "users": len(platform.present())}
         self._last = {**now, "recommended": recommended, "accepted": accepted}
@@ -231,9 +230,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         """The platform of each lane, with its truth; for what judges, never for what acts."""
         return [lane.platform for lane in self._lanes]
 
-    def reset(
-        self, *, seed: int | Iterable[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | Iterable[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
         """Every lane, or those in ``options["reset_mask"]``, opens its next platform."""
         options = checked_options(options, ("reset_mask",))
         mask = reset_mask(options.get("reset_mask"), self.num_envs, whole=not self._seeded or self.closed)
@@ -250,7 +247,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         self._seeded, self.closed = True, False
         return super().reset(options={"reset_mask": mask})
 
-    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
+    def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
         """A campaign on every platform; in NEXT_STEP mode, a lane that has ended opens its next one instead."""
         weights = as_numbers(actions, "weights")
         if weights.shape != self.action_space.shape:

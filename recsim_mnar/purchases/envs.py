@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import gymnasium as gym
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 from recsim_mnar.envs import made_for
 from recsim_mnar.envs.recording import recorded
 from recsim_mnar.envs.single import WorldEnv
-from recsim_mnar.envs.user_queue import organic_rows
+from recsim_mnar.envs.user_queue import Info, organic_rows
 from recsim_mnar.envs.validation import as_array, check_ready
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.envs.wrappers import LogBuilder, events_of
@@ -52,7 +53,7 @@ def purchases_vector_env(
     return made_for(ExposureWorld, "purchases", preset, world, options, num_envs)
 
 
-def of_exposures(world: ExposureWorld, lanes: int | None, asked: dict[str, Any]) -> Any:
+def of_exposures(world: ExposureWorld, lanes: int | None, asked: Mapping[str, Any]) -> Any:
     """Make the environment of users who are shown slates; with lanes the vector one."""
     return PurchasesEnv(world, **asked) if lanes is None else PurchasesVectorEnv(world, lanes, **asked)
 
@@ -105,7 +106,7 @@ class PurchasesEnv(WorldEnv):
         super().__init__(world, **asked)
         self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """Recommend a slate; the user lives through a period."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
@@ -154,7 +155,7 @@ class PurchasesVectorEnv(WorldVectorEnv):
     def _earned(self, transition: Transition) -> NDArray[np.float64]:
         return _purchases(transition)
 
-    def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
+    def _see(self, which: NDArray[np.int64], transition: Transition, infos: Info) -> None:
         """Count the purchases of a transition and note them."""
         self._browse(which, transition, infos)
         c, rows = transition.columns, _bought_rows(transition)
@@ -198,14 +199,14 @@ class _SlateRecorder:
         self.policy, self.seed, self.builder, self._n_users = policy, seed, LogBuilder(), n_users
         self.shape = (policy.params.slate_size,)
 
-    def arrive(self, info: dict[str, Any]) -> None:
+    def arrive(self, info: Info) -> None:
         self.builder.begin(info)
         self.policy.reset(np.array([info["user"]]))
 
     def log(self) -> Log:
         return self.builder.log(self._n_users)
 
-    def decide(self, infos: list[dict[str, Any]]) -> NDArray[np.int64]:
+    def decide(self, infos: list[Info]) -> NDArray[np.int64]:
         users, periods = np.array([i["user"] for i in infos]), np.array([i["time"] for i in infos]).astype(np.int64)
         self.slates = slates = np.empty((len(users), *self.shape), np.int64)
         self.probability = np.empty(slates.shape)
@@ -214,7 +215,7 @@ class _SlateRecorder:
             slates[rows], self.probability[rows] = self.policy.slates(self.seed, users[rows], int(period))
         return slates
 
-    def answer(self, before: list[dict[str, Any]], after: list[dict[str, Any]], *_: Any) -> None:
+    def answer(self, before: list[Info], after: list[Info], *_: Any) -> None:
         slates = self.slates
         for j, (info, came) in enumerate(zip(before, after, strict=True)):
             user, bought, order = int(info["user"]), events_of(came, "bought"), np.argsort(slates[j])

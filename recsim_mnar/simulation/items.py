@@ -19,7 +19,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.kernels.memory import give_back
 from recsim_mnar.log import schema
-from recsim_mnar.log.table import Log
+from recsim_mnar.log.table import Log, Provenance
 from recsim_mnar.plugins import imported
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
@@ -123,7 +123,7 @@ def _joined(parts: list[Columns]) -> Columns:
     return columns
 
 
-def provenance(world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0) -> dict[str, Any]:
+def provenance(world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0) -> Provenance:
     """What suffices to make a log again."""
     return {
         **made_by(world),
@@ -134,13 +134,13 @@ def provenance(world: World, policy: Recommender, n_users: int, seed: int, first
     }
 
 
-def described(policy: Recommender) -> dict[str, Any]:
+def described(policy: Recommender) -> Provenance:
     """A log's description of its policy: the policy's own, and whether it cannot be replayed."""
     mark = {} if getattr(policy, "replayable", True) else {"replayable": False}
     return {**policy.describe(), **mark}
 
 
-def made_by(world: World) -> dict[str, Any]:
+def made_by(world: World) -> Provenance:
     """The head of every log's provenance: package and world."""
     from recsim_mnar._version import __version__
 
@@ -531,7 +531,7 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     return OnlineRun(log, acting, curve)
 
 
-def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> dict[str, Any]:
+def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> Provenance:
     """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
     learns = learning_of(policy.policy if isinstance(policy, RankingPolicy) else policy)
     return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.table import FORMATS, Log, check_format, record_part
+from recsim_mnar.log.table import FORMATS, Log, Provenance, check_format, record_part
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.door import check_needs
 from recsim_mnar.rng import check_seed, derive_seed
@@ -67,7 +67,7 @@ def simulate_to(
     n_users: int,
     seed: int,
     *,
-    training: dict[str, Any] | None = None,
+    training: Provenance | None = None,
     keep_truth: bool = False,
     form: str = "parquet",
     resume: bool = False,
@@ -112,7 +112,7 @@ def simulate_to(
 
 
 @contextlib.contextmanager
-def parts_of(into: RunFolder, manifest: str, settings: dict[str, Any], n_parts: int) -> Iterator[RunFolder]:
+def parts_of(into: RunFolder, manifest: str, settings: Mapping[str, Any], n_parts: int) -> Iterator[RunFolder]:
     """The folder ``log`` of a run's folder, filled within the block, and then recorded in that one.
 
     Args:
@@ -152,7 +152,7 @@ def _fill(
     parts: RunFolder,
     world: World,
     policy: Recommender,
-    config: dict[str, Any],
+    config: Mapping[str, Any],
     executor: Executor | None,
     progress: Callable[[int], None],
 ) -> Written:
@@ -185,7 +185,7 @@ def _fill(
     return Written(config["n_users"], n_rows, len(shares), len(shares) - sum(lacks_log))
 
 
-def _write_truth(into: RunFolder, world: World, config: dict[str, Any], names: list[str], wanted: bool) -> None:
+def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names: list[str], wanted: bool) -> None:
     """Put the truth of the parts together, and write the catalogue."""
     if wanted:
         with into.recording(TRUTH) as path:
@@ -272,7 +272,7 @@ def users(world: DecisionWorld, request: Request) -> Written:
     return meeting(world, request, *trained(world, request))
 
 
-def meeting(world: World, request: Request, policy: Any, training: dict[str, Any] | None) -> Written:
+def meeting(world: World, request: Request, policy: Any, training: Provenance | None) -> Written:
     """Users of a request meet a policy, which was fitted on what ``training`` says, for the provenance."""
     options = ("keep_truth", "form", "resume", "executor", "progress")
     return simulate_to(
@@ -282,7 +282,7 @@ def meeting(world: World, request: Request, policy: Any, training: dict[str, Any
     )
 
 
-def trained(world: World, request: Request) -> tuple[Any, dict[str, Any]]:
+def trained(world: World, request: Request) -> tuple[Any, Provenance]:
     """The policy that a request names, fitted on other users under the uniform policy, and who they are."""
     seed = derive_seed(request.seed, "train")
     learner = registry.learner(request.policy)
