@@ -53,6 +53,11 @@ _OF_SINGLE_ITEMS = {
     "unsupported": "--unsupported",
 }
 """What is asked of single items only, and its option."""
+_OBP_NAMES = (
+    "the columns have Open Bandit Pipeline's names, which do not say what each is of: rename pscore to slate_pscore, "
+    "pscore_item_position to position_pscore, evaluation_policy_pscore to new_slate and "
+    "evaluation_policy_pscore_item_position to new, and give --target new"
+)
 _IN_OPTIONS = {kind: said for said, kind in SAID.items()}
 _LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
 """Estimators, that which assumes least of users first."""
@@ -311,6 +316,8 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     baseline = None if question.baseline is None else todays(question.baseline, known, own)
     today = {"propensity", own, *({"today"} - {*known})}
     targets = [name for name in question.targets if name not in today]
+    if "pscore_item_position" in known and any(name.startswith("evaluation_policy_pscore") for name in targets):
+        raise UserError(f"{path}: {_OBP_NAMES}", code="unclear_propensities")
     for name in targets:
         if not endings_of([name], known):
             there = [name for name in known if name not in getattr(found.file, "added", {}).values()]

@@ -679,3 +679,27 @@ def test_at_the_top_nothing_is_above(house, tmp_path):
         wrong.to_csv(tmp_path / "log.csv", index=False)
         with pytest.raises(UserError, match=names):
             recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+
+
+def test_names_of_open_bandit_pipeline_are_refused_with_those_to_write(tmp_path):
+    """Two rankings of two items; the value of the second policy is known by hand once the columns are renamed."""
+    rng = np.random.default_rng(1)
+    order = rng.random(400) < 0.7
+    rows = []
+    for slate, first in enumerate(order):
+        for place, item in enumerate((0, 1) if first else (1, 0)):
+            logged, new = (0.7, 0.4) if first else (0.3, 0.6)
+            rows.append((slate, place, item, int(rng.random() < 0.2 + 0.3 * item), logged, logged, new, new))
+    names = "slate_id position action reward pscore pscore_item_position evaluation_policy_pscore "
+    frame = pd.DataFrame(rows, columns=[*names.split(), "evaluation_policy_pscore_item_position"])
+    frame.to_csv(tmp_path / "obp.csv", index=False)
+    for target in ("evaluation_policy_pscore", "evaluation_policy_pscore_item_position"):
+        with pytest.raises(UserError) as caught:
+            recsim_mnar.estimate_file(tmp_path / "obp.csv", target)
+        assert caught.value.code == "unclear_propensities"
+    frame.columns = [*names.split()[:4], "slate_pscore", "position_pscore", "new_slate", "new"]
+    frame.to_csv(tmp_path / "renamed.csv", index=False)
+    records = recsim_mnar.estimate_file(tmp_path / "renamed.csv", "new").records
+    (slate_ips,) = [record for record in records if record["estimator"] == "slate_ips"]
+    by_hand = (frame.new_slate / frame.slate_pscore * frame.reward).sum() / len(frame)
+    assert slate_ips["value"] == pytest.approx(by_hand)
