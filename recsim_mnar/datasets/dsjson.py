@@ -250,11 +250,10 @@ class _Reader:
         if event.get("_skipLearn") is True:
             self.counts["skipped"] += 1
             return
-        if not self._is_new(number, event):
-            return
         try:
-            self._decision(event)
-        except (KeyError, TypeError, ValueError, IndexError):
+            if self._is_new(number, event):
+                self._decision(event)
+        except (AttributeError, KeyError, TypeError, ValueError, IndexError, OverflowError):
             self.counts["broken"] += 1
 
     def _is_new(self, number: int, event: Mapping[str, Any]) -> bool:
@@ -274,39 +273,43 @@ class _Reader:
         self.counts["index"] += event.get("_labelIndex", chosen - 1) != chosen - 1
         cost = _number(event["_label_cost"])
         self.counts["apprentice"] += abs(_number(event.get("_original_label_cost", cost)) - cost) > 1e-6
-        actions = event.get("a")
-        p = event.get("p") or event.get("_p")
+        actions = [int(action) for action in event.get("a") or []]
+        p = [float(each) for each in event.get("p") or event.get("_p") or []]
         pdrop = float(event.get("pdrop", 0.0))
+        if not pdrop >= 0.0 or min(actions, default=0) < 0:
+            raise ValueError("no probability of a drop, or no number of an action")
         if pdrop >= 1.0:
             self.counts["dropped"] += 1
             return
         if actions and p:
             place = actions.index(chosen)
             self.counts["lengths"] += len(actions) != len(p)
-            known = float(p[place])
+            known = p[place]
             said = (known, known * (1.0 - pdrop))
             if not math.isnan(probability) and min(abs(probability - each) for each in said) > _OFF:
                 self.counts["label"] += 1
             else:
                 probability = known
-            self.shares.append((actions, p))
         context = event.get("c") or {}
         multi = context.get("_multi") or []
         name = _name_of(multi[chosen - 1]) if 0 < chosen <= len(multi) else None
-        self.rows.append(
-            (
-                event.get("Timestamp"),
-                event.get("EventId"),
-                name or str(chosen),
-                probability,
-                0.0 - cost,
-                chosen,
-                len(actions or multi) or math.nan,
-                pdrop,
-                (event.get("VWState") or {}).get("m"),
-                *(_field(context, name) for name in self.fields),
-            )
+        version = (event.get("VWState") or {}).get("m")
+        hash(version)  # a list is no version
+        row = (
+            event.get("Timestamp"),
+            event.get("EventId"),
+            name or str(chosen),
+            probability,
+            0.0 - cost,
+            chosen,
+            len(actions or multi) or math.nan,
+            pdrop,
+            version,
+            *(_field(context, name) for name in self.fields),
         )
+        if actions and p:
+            self.shares.append((actions, p))
+        self.rows.append(row)
 
     def finish(self) -> ToolRows:
         """Columns of all decisions, and what was left out."""
@@ -363,14 +366,15 @@ class _Reader:
         both = [pair for pair, kept in zip(self.shares, keep, strict=True) if kept]
         sizes = [len(actions) for actions, _ in both]
         row = np.repeat(np.arange(len(both)), sizes)
-        arm = np.concatenate([np.asarray(actions, np.int64) for actions, _ in both])
+        action = np.concatenate([np.asarray(actions, np.int64) for actions, _ in both])
         p = np.concatenate([np.asarray(p, float) for _, p in both])
-        names = [str(number) for number in range(int(arm.max()) + 1)]
+        there, arm = np.unique(action, return_inverse=True)
+        names = [str(number) for number in there]
         versions = [each[8] for each in rows]
         known = dict.fromkeys(versions)
         numbered = {version: i for i, version in enumerate(known)}
         groups = {} if None in known else {"version": np.array([numbered[v] for v in versions])}
-        return LoggedShares(row, arm, p, arm == index[row], names, groups)
+        return LoggedShares(row, arm, p, action == index[row], names, groups)
 
     def _lines(self, kept: int) -> list[str]:
         words = {

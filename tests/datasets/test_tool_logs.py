@@ -125,6 +125,28 @@ def test_lines_of_dsjson_that_are_no_decision_are_left_out_and_said(tmp_path, ev
 
 
 @pytest.mark.parametrize(
+    "broken",
+    [{"a": float("nan")}, {"a": [1, {"a": 1}, 3]}, {"a": "x"}, {"a": [1, -2, 3]}, {"p": [0.8, "x", 0.1]},
+     {"p": [0.8, None, 0.1]}, {"p": [0.8, {"a": 1}, 0.1]}, {"c": "x"}, {"c": {"_multi": 3}},
+     {"VWState": 2}, {"VWState": {"m": [None]}},
+     {"EventId": ["a"]}, {"pdrop": -1.0}, {"pdrop": float("nan")}, {"_label_Action": None}, {"_label_cost": "x"}],
+)  # fmt: skip
+def test_a_broken_line_of_dsjson_is_counted_and_left_out(tmp_path, broken):
+    """Each of these ended the command in a traceback, or made the columns of different lengths."""
+    events = [line(EventId=str(number)) for number in range(400)]
+    events[7] |= broken
+    tool, found = columns_of(dsjson(tmp_path, *events))
+    assert len(found["reward"]) == 399
+    assert any(said.startswith("1 lines cannot be read") for said in tool.lines)
+
+
+def test_a_large_number_of_an_action_takes_no_memory(tmp_path):
+    events = [line(EventId=str(number), a=[1, 2, 10**12]) for number in range(40)]
+    _, found = columns_of(dsjson(tmp_path, *events))
+    assert len(found["reward"]) == 40
+
+
+@pytest.mark.parametrize(
     ("event", "code"),
     [
         (line(_label_probability=0.2), "dsjson_label"),
