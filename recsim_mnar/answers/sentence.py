@@ -682,11 +682,16 @@ class _Judged:
         return (f"at least {write(low)}" if change < low else f"at most {write(high)}"), span
 
 
-def intervals_of(some: Sequence[Record], records: Sequence[Record]) -> tuple[list[tuple[float, float, float]], bool]:
-    """Values and intervals as the sentence has them, and whether all are shares of the baseline's value."""
-    judged = [_Judged(record, records) for record in some]
-    shares = [each.shares for each in judged if "baseline" in each.record]
-    relative = [share for share in shares if share is not None]
-    if len(relative) == len(some):
-        return relative, True
-    return [(each.record["value"], *each.ends) for each in judged], False
+def intervals_of(
+    selected: Sequence[Record], records: Sequence[Record]
+) -> tuple[list[tuple[float, float, float]], bool]:
+    """Return (value, low, high) of each selected record as the sentence has it, and whether these are shares.
+
+    They are shares of the baseline's value if every selected record has one.
+    """
+    judged = [_Judged(record, records) for record in selected]
+    shares = [judgement.shares for judgement in judged if "baseline" in judgement.record]
+    known_shares = [share for share in shares if share is not None]
+    if len(known_shares) == len(selected):
+        return known_shares, True
+    return [(judgement.record["value"], *judgement.ends) for judgement in judged], False

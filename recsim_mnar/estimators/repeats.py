@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -186,14 +187,19 @@ class RepeatSums:
         return (share - other) / math.sqrt(max(float(slope @ self.products[2] @ slope), 1e-12))
 
     def findings(self) -> list[Finding]:
-        """Findings ``copied_rows``, which explain the others, or ``shown_before`` and ``lasts``."""
+        """Make the findings ``copied_rows``, which explains the others, or ``shown_before`` and ``lasts``."""
         if self.copied_score > COPIED:
             return [Finding("copied_rows", CAUTION, round(self.copied_score))]
         found: list[Finding] = []
-        for which, case in enumerate(({}, {"says": "next"})):
-            if self.shown_before(which) and not found:
-                effect = float(f"{self.ratio(which)[0]:.6g}")  # sums of blocks differ by roundings
-                found.append(Finding("shown_before", CAUTION, effect, percent=100 * math.expm1(effect), **case))
+        # Showings at any distance come first; the row before alone is named where they show nothing.
+        at_any_distance: Mapping[str, Any] = {}
+        in_the_row_before = {"says": "next"}
+        for effect, text in enumerate((at_any_distance, in_the_row_before)):
+            if self.shown_before(effect):
+                log_ratio = float(f"{self.ratio(effect)[0]:.6g}")  # sums of blocks differ by roundings
+                percent = 100 * math.expm1(log_ratio)
+                found.append(Finding("shown_before", CAUTION, log_ratio, percent=percent, **text))
+                break
         if self.lasting_score > LASTING:
             score = round(self.lasting_score)
             found.append(Finding("lasts", CAUTION, score, rows=WITHIN, score=score))

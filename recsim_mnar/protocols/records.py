@@ -331,22 +331,23 @@ def judge(records: Sequence[Record], rankings: Iterable[Ranking], *, tie: float 
 
 
 def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], tie: float) -> Judgement:
+    """Hold a protocol's ranking against the truth; signs are turned so that larger is always better."""
     sign = 1.0 if ranking.target.larger else -1.0
     values = {r.agent: sign * r.value for r in ranked}
     bounds = {r.agent: sign * (r.high if ranking.target.larger else r.low) for r in ranked}
     truth = {agent: sign * record.value for agent, record in true.items()}
-    best, first, *others = _largest(truth)[0], *_largest(values)
-    picks = [first, *others]
+    best = _largest(truth)[0]
+    picks = _largest(values)
     costs = {agent: truth[best] - truth[agent] for agent in picks}
     cost = float(np.mean(list(costs.values())))
     widths = {agent: half_width(true[best], true[agent]) for agent in picks}
-    small = tie * abs(truth[best])
-    hidden = all(costs[agent] <= max(widths[agent], small) for agent in picks)
+    negligible = tie * abs(truth[best])
+    within_noise = all(costs[agent] <= max(widths[agent], negligible) for agent in picks)
     severity, reason = _abstention([r for r in ranked if r.agent in picks], ranked, ranking.target.larger)
     outcome = COSTS
     if cost == 0.0:
         outcome = BEST
-    elif hidden:
+    elif within_noise:
         outcome = INDISTINGUISHABLE
     return Judgement(
         protocol=ranking.protocol,
@@ -355,10 +356,10 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         target=ranking.target.title,
         outcome=outcome,
         kendall_tau=rank_correlation(values, truth),
-        pick=first,
-        tied_with=tuple(others),
+        pick=picks[0],
+        tied_with=tuple(picks[1:]),
         n_agents=len(ranked),
-        pick_truth=true[first].value,
+        pick_truth=true[picks[0]].value,
         best=best,
         best_truth=true[best].value,
         cost=cost,

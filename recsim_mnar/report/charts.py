@@ -138,15 +138,18 @@ class Unit(NamedTuple):
     quantity: str = ""
 
     def text(self, value: float, step: float) -> str:
-        """A number with as many decimals as ``step``, the least that matters, has."""
-        shown = value * self.factor
-        text = f"{shown:,.{max(0, -math.floor(math.log10(step * self.factor) + 1e-9))}f}"
-        text = text if float(text.replace(",", "")) else text.lstrip("-")
-        if self.bare and text.startswith(("0.", "-0.")):
-            text = text.replace("0.", ".", 1)
-        return f"{'+' if self.signed and float(text.replace(',', '')) > 0 else ''}{text}{self.ending}".replace(
-            "-", "\N{MINUS SIGN}"
-        )
+        """Write a number with as many decimals as ``step`` has, the least difference that matters."""
+        # The logarithm of a power of ten may come out just below the integer.
+        exponent = math.floor(math.log10(step * self.factor) + 1e-9)
+        decimals = max(0, -exponent)
+        number = f"{value * self.factor:,.{decimals}f}"
+        rounded = float(number.replace(",", ""))
+        if rounded == 0.0:
+            number = number.lstrip("-")
+        if self.bare and number.startswith(("0.", "-0.")):
+            number = number.replace("0.", ".", 1)
+        plus = "+" if self.signed and rounded > 0.0 else ""
+        return f"{plus}{number}{self.ending}".replace("-", "\N{MINUS SIGN}")
 
     def tick(self, value: float, axis: Axis) -> str:
         """A tick's label; of powers of ten a short one."""

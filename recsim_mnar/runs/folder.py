@@ -123,7 +123,7 @@ class RunFolder:
         made: str | None = None,
         alike: Callable[[Any, Any], tuple[Any, Any]] | None = None,
     ) -> str:
-        """Find that the folder holds no run, or this one; returns the digest of what makes it.
+        """Refuse a folder that holds another run; return the digest of the settings that make this one.
 
         Args:
             manifest: its name.
@@ -135,19 +135,23 @@ class RunFolder:
         Raises:
             UserError: the folder holds another run, or one of other versions.
         """
-        wanted, path = json.loads(json.dumps(settings)), self.path / manifest
+        path = self.path / manifest
+        wanted = json.loads(json.dumps(settings))  # as the manifest gives them back
         made = digest_of(wanted) if made is None else made
-        known, before = self.index.made == made, read_json(path)
-        # Receipts say what made the files: where they say this run, its manifest is written anew, whatever it says.
-        if not isinstance(before, dict) or (known and alike is None):
-            before = None
-        versions = self.index.made_with if known or before is None else before.get("made_with")
-        if before is not None:
-            before.pop("made_with", None)
-            before, wanted = (before, wanted) if alike is None else alike(before, wanted)
-        if before is not None:
-            refuse_differences(f"{self.path} holds a run", before, wanted)
-        elif not known and (path.exists() or self.index.receipts):
+        same_receipts = self.index.made == made
+        on_disk = read_json(path)
+        # Receipts of this run settle it, and its manifest is written anew; unless ``alike`` has to compare them.
+        comparable = isinstance(on_disk, dict) and not (same_receipts and alike is None)
+        versions = self.index.made_with
+        there = None
+        if comparable:
+            there = {key: value for key, value in on_disk.items() if key != "made_with"}
+            versions = self.index.made_with if same_receipts else on_disk.get("made_with")
+        if there is not None and alike is not None:
+            there, wanted = alike(there, wanted)
+        if there is not None:
+            refuse_differences(f"{self.path} holds a run", there, wanted)
+        elif not same_receipts and (path.exists() or self.index.receipts):
             raise UserError(f"cannot resume: {path} is missing or damaged: restore it, or name another folder")
         refuse_other_versions(f"{self.path} holds a run that was made", versions if isinstance(versions, dict) else {})
         return made

@@ -404,18 +404,30 @@ def drive(
 def _decided(
     acting: Acting | Ranking, lanes: Lanes, seed: int, waiting: NDArray[np.int64], runs: NDArray[np.int64] | None
 ) -> Transition:
-    """What comes of the policy's next decision for each lane that waits, or of a run of them."""
+    """Take the policy's next decisions in lanes that wait.
+
+    Args:
+        acting: the policy.
+        lanes: where users live.
+        seed: of the policy's draws.
+        waiting: (n,) numbers of the lanes.
+        runs: (n,) how many decisions to take in each; one where None.
+    """
     if isinstance(acting, Ranking):
         return acting(lanes, seed, waiting)
-    users, decisions = lanes.user[waiting], lanes.n_decisions[waiting]
+    users = lanes.user[waiting]
+    n_decisions = lanes.n_decisions[waiting]
     if isinstance(acting.policy, Oracle):
         acting.policy.see(users, lanes.state[waiting])
     if runs is None:
-        return lanes.take(waiting, *acting(users, policy_uniforms(seed, users, decisions)))
-    of_run = np.repeat(np.arange(len(runs)), runs)
-    place = np.arange(len(of_run)) - (np.cumsum(runs) - runs)[of_run]
-    asked = users[of_run]
-    return lanes.take_runs(waiting, runs, *acting(asked, policy_uniforms(seed, asked, decisions[of_run] + place)))
+        uniforms = policy_uniforms(seed, users, n_decisions)
+        return lanes.take(waiting, *acting(users, uniforms))
+    lane = np.repeat(np.arange(len(runs)), runs)  # of each decision, among those that wait
+    first_decision = np.cumsum(runs) - runs
+    place_in_run = np.arange(len(lane)) - first_decision[lane]
+    users_of_decisions = users[lane]
+    uniforms = policy_uniforms(seed, users_of_decisions, n_decisions[lane] + place_in_run)
+    return lanes.take_runs(waiting, runs, *acting(users_of_decisions, uniforms))
 
 
 def show(world: DecisionWorld, policy: Policy | RankingPolicy, c: Columns) -> None:

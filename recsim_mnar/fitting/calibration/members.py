@@ -221,6 +221,8 @@ class FittedWorld:
 
 Member = tuple[SessionsParams, Catalogue]
 
+_MOST_DRIFT = 4.0
+"""Of a fitted world, per event."""
 _FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
 """Used and taken from, lowest and highest, where the log has no recommendations."""
 LEVEL, LINK_SURE, OFF = 0.9, 0.95, 3.0
@@ -310,13 +312,18 @@ class Maker:
             return turned, match_popularity(turned, offsets, lives, 0.0, rounds=8), 0.0, 1.0
         shift = np.log(np.maximum(views.resemblances(weights), 1e-9))
         shift -= np.log(np.maximum(views.resemblances(np.ones(len(weights))), 1e-9))
-        move = np.linalg.lstsq(scales.slope, shift if lives.far else shift * [1.0, 0.0], rcond=1e-3)[0]
-        drift = float(np.clip(scales.drift + move[1], 0.0, 4.0)) if lives.far else 0.0
+        # Solve slope @ (log strength, drift) = shift; without far pairs of views the drift is not identified.
+        target = shift if lives.far else shift * [1.0, 0.0]
+        log_strength, drift_change = np.linalg.lstsq(scales.slope, target, rcond=1e-3)[0]
+        drift = float(np.clip(scales.drift + drift_change, 0.0, _MOST_DRIFT)) if lives.far else 0.0
+        strength = _bounded_exp(log_strength)
+        # The noise of drawn factors alone raises resemblances: it is scaled out again.
         still = replace(lives, far=())
-        apart = np.subtract(*(np.log(expected(each, offsets, still, 0.0)[0]) for each in (turned, views.factors)))
-        grown = float(np.exp(np.clip(move[0], -0.5, 0.5)))
-        factors = turned * grown * float(np.exp(np.clip(-apart / max(scales.slope[0, 0], 0.1), -0.5, 0.5)))
-        return factors, match_popularity(factors, offsets, lives, drift, rounds=8), drift, grown
+        log_drawn = np.log(expected(turned, offsets, still, 0.0)[0])
+        log_fitted = np.log(expected(views.factors, offsets, still, 0.0)[0])
+        noise = log_drawn - log_fitted
+        factors = turned * strength * _bounded_exp(-noise / max(scales.slope[0, 0], 0.1))
+        return factors, match_popularity(factors, offsets, lives, drift, rounds=8), drift, strength
 
     def _turned(self, i: int) -> Floats:
         """Factors drawn about the fit by their curvature, given the member's click factors, which go with them."""
@@ -348,6 +355,11 @@ class Maker:
         offsets = prior.level + b0 + abs(s_b) * normal[:-1, -1:]
         theta = np.concatenate([r * factors + abs(s) * normal[:-1, :k], offsets], axis=1)
         return Draw(theta, LOGISTIC, float(r), float(abs(s)))
+
+
+def _bounded_exp(logarithm: float) -> float:
+    """Return the factor of a logarithm, of which one step may take half a unit at most."""
+    return float(np.exp(np.clip(logarithm, -0.5, 0.5)))
 
 
 def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
