@@ -6,6 +6,7 @@ import codecs
 import csv
 import functools
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from recsim_mnar.tables.rows import AgainError
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
+_VALUE = re.compile(r"[0-9]+[.:/-][0-9]")
+"""What begins a number with decimals, a time or a date, and no name of a column; a column may be called 12."""
 _BLOCK_BYTES = 1 << 24
 _LOOK = 1 << 18
 _KINDS = {
@@ -81,7 +84,7 @@ class TextForm:
         """What is not commas, points and UTF-8."""
         sign = {"\t": "tabs", ";": "semicolons", "|": "bars"}.get(self.delimiter)
         said = [f"separated by {sign}"] if sign else []
-        said += ["the first line may hold values"] if any(name[:1].isdigit() for name in self.names) else []
+        said += ["the first line may hold values"] if any(map(_VALUE.match, self.names)) else []
         said += ["decimal commas"] if self.decimal.mark == "," else []
         return said + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
 

@@ -148,3 +148,12 @@ def test_hashes_of_64_bits_are_ids(tmp_path):
     digests = rows.digests(["x"])
     assert digests[0] == digests[2]
     assert len(set(digests.tolist())) == 3
+
+
+@pytest.mark.parametrize(
+    ("header", "doubted"), [("A41,B1,5.0,0", True), ("u,2026-03-01,1", True), ("segment,0,1,2", False)]
+)
+def test_a_first_line_of_values_is_doubted_and_numbered_columns_are_not(tmp_path, header, doubted):
+    path = tmp_path / "x.csv"
+    path.write_text(header + "\n" + header + "\n")
+    assert bool(TableFile.open(path).how_written()) == doubted
