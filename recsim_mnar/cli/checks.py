@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from recsim_mnar.cli.options import PROPENSITIES_OF, READ_PATH, WHOLE, column_options, columns_of, names_of, option
+from recsim_mnar.cli.options import (
+    DECIMAL,
+    PROPENSITIES_OF,
+    READ_PATH,
+    WHOLE,
+    column_options,
+    columns_of,
+    names_of,
+    option,
+)
 from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.errors import UserError, printable
 
@@ -33,6 +42,7 @@ _KINDS = {"bandit log": "what was shown, and what came of it"}
 @option("--actions", "How many actions (items) there are in all.", WHOLE)
 @column_options("user", "item", "action", "reward", "propensity", "time", "logger", "slate", "position")
 @PROPENSITIES_OF
+@DECIMAL
 @json_option("all that is found")
 def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """Say what FILE holds, what is wrong with it, and which commands fit, with the line to type.
@@ -82,7 +92,7 @@ def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[st
     targets = () if options["target"] is None else names_of(options["target"], "--target")
     columns = columns_of(options)
     asked = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"],
-                  propensities_of=options["propensities_of"])  # fmt: skip
+                  propensities_of=options["propensities_of"], decimal=options["decimal"])  # fmt: skip
     with opened(file, columns=columns, targets=targets) as tool:
         found = examine_file(file, asked) if tool is None else examine_tool_log(tool, asked)
     fits = commands_for(found) if tool is None else command_for_tool_log(found)

@@ -416,6 +416,11 @@ PROPENSITIES_OF = option(
 )
 
 
+DECIMAL = option(
+    "--decimal", "Decimal mark of a text file. Found out unless named.", click.Choice([".", ","]), hidden=True
+)
+
+
 def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
     """``--reward-column`` and its like for some roles, ``--drop-missing``, and ``--deduplicate`` (with ``copies``).
 
@@ -428,9 +433,6 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         "that is named.",
         SHARE, is_flag=False, flag_value="0.05",
     )  # fmt: skip
-    decimal = option(
-        "--decimal", "Decimal mark of a text file. Found out unless named.", click.Choice([".", ","]), hidden=True
-    )
     target_is = option(
         "--target-is",
         "What columns of --target hold: the item that the policy shows, or its probability of the one shown. Found out "
@@ -447,7 +449,7 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
         hidden=True,
     )
     return all_of(
-        column_options(*roles), missing, decimal, *([invalid, target_is, equal, separate, fold] if copies else [])
+        column_options(*roles), missing, DECIMAL, *([invalid, target_is, equal, separate, fold] if copies else [])
     )
 
 

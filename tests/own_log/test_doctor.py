@@ -437,3 +437,14 @@ def test_a_column_that_looks_like_a_target_is_named(tmp_path, separator, decimal
     assert "--target model_b" in str(found)
     named = examine_file(file, Asked({}, ["model_b"]))
     assert not any(each.code == "maybe_target" for each in named.problems)
+
+
+@pytest.mark.parametrize("mark", [".", ","])
+def test_a_decimal_mark_that_is_stated_stands_in_the_line_to_type(tmp_path, mark):
+    path = tmp_path / "log.csv"
+    path.write_text("user_id;action;propensity;reward;new\n1;a;1;1.250;1\n2;a;1;3;1\n3;a;1;2.300;1\n")
+    with pytest.raises(UserError) as caught:
+        examine_file(path)
+    assert caught.value.code == "unclear_numbers"
+    lines = [fit.line for fit in commands_for(examine_file(path, Asked(decimal=mark))) if fit.fits]
+    assert lines[0].endswith(f"--decimal {mark}")

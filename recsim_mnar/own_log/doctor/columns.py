@@ -222,6 +222,7 @@ class Asked:
         target_file: a second file with the targets, and ``on`` the column by which its rows are found.
         on: see ``target_file``.
         guessed: roles of ``columns`` that the user did not name.
+        decimal: decimal mark of a text file; None: found out.
         propensities_of: what the propensities of slates are of, as ``--propensities-of`` says.
     """
 
@@ -232,6 +233,7 @@ class Asked:
     on: str | None = None
     guessed: Collection[str] = ()
     propensities_of: str | None = None
+    decimal: str | None = None
 
 
 def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns, ShownItem]:

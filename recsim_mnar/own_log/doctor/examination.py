@@ -167,6 +167,7 @@ class Examination:
         problems: what is wrong, or worth knowing.
         guesses: by role the likeliest column, of roles that several could have, or none by its name.
         items: columns without a role that hold items, and how (:func:`recsim_mnar.own_log.shown_item.held_items`).
+        decimal: decimal mark that the user states.
     """
 
     source: str
@@ -181,6 +182,7 @@ class Examination:
     problems: list[Problem]
     guesses: dict[str, str] = field(default_factory=dict)
     items: dict[str, str] = field(default_factory=dict)
+    decimal: str | None = None
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -222,7 +224,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     """
     asked = asked or Asked()
     receipts = _receipts(path_of(path))
-    file = TableFile.open(path)
+    file = TableFile.open(path, asked.decimal)
     for name in asked.targets:
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
@@ -248,7 +250,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     contents.slates = None if slates is None else slates.facts
     contents.receipts = receipts
     contents.target_file = None if asked.target_file is None else _of_target_file(file, asked, found)
-    return found
+    return replace(found, decimal=asked.decimal)
 
 
 def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:

@@ -66,7 +66,10 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
         options = slates.options
         named += options if words[0] == "estimate" or _OF not in options else options[: options.index(_OF)]
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
-    return shlex.join(["recsim-mnar", *words, *named, *none])
+    # The commands on interactions read no numbers with decimals.
+    takes_decimal = words[0] in ("estimate", "replay") or words[:2] == ["plan", "ab"]
+    stated = ["--decimal", found.decimal] if found.decimal is not None and takes_decimal else []
+    return shlex.join(["recsim-mnar", *words, *named, *none, *stated])
 
 
 def _blocked(found: Examination, columns: Iterable[str]) -> bool:
