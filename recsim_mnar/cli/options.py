@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from recsim_mnar.errors import MachineError, UserError, not_written
+from recsim_mnar.tables.files import called
 
 if TYPE_CHECKING:
     from recsim_mnar.own_log.bandit_file import Reading
@@ -341,10 +342,8 @@ def as_a_file(path: Path) -> Iterator[Path]:
         copy = Path(folder) / "standard-input.csv"
         with copy.open("wb") as file:
             shutil.copyfileobj(sys.stdin.buffer, file)
-        try:
+        with called(copy, STANDARD_INPUT):
             yield copy
-        except UserError as error:
-            raise type(error)(str(error).replace(str(copy), STANDARD_INPUT), code=error.code) from error
 
 
 def check_there(path: Path) -> None:

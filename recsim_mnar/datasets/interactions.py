@@ -17,6 +17,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
 from recsim_mnar.tables.faults import MISSING
+from recsim_mnar.tables.files import as_file
 from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import Columns, find_columns
@@ -64,7 +65,7 @@ def events_in_words(events: Mapping[str, int]) -> str:
 
 
 def read_interactions(
-    path: str | os.PathLike[str],
+    table: Any,
     *,
     user_column: str | None = None,
     item_column: str | None = None,
@@ -75,8 +76,9 @@ def read_interactions(
     """Read interactions from a file.
 
     Args:
-        path: a text file with a header line (comma, tab, semicolon or bar between fields; RecBole's ``user_id:token``
-            headers too; compressed with gzip, bz2 or zstd where the name says so), or a Parquet file.
+        table: path of a text file with a header line (comma, tab, semicolon or bar between fields; RecBole's
+            ``user_id:token`` headers too; compressed with gzip, bz2 or zstd where the name says so), or of a Parquet
+            file; or a table in memory, of pandas, polars, duckdb or pyarrow.
         user_column: name of the column of users; recognised from common names where None.
         item_column: likewise, of items.
         time_column: likewise, of times: numbers, or dates. Without any such column the file's order counts.
@@ -90,7 +92,8 @@ def read_interactions(
         UserError: no such file, nothing in it, not readable, a column is missing or several could be meant; or with all
             faults of values, each counted.
     """
-    return open_interactions(path, user_column, item_column, time_column)(events, drop_missing)
+    with as_file(table) as path:
+        return open_interactions(path, user_column, item_column, time_column)(events, drop_missing)
 
 
 def open_interactions(

@@ -25,6 +25,7 @@ from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
 from recsim_mnar.tables.faults import in_rows
+from recsim_mnar.tables.files import IN_MEMORY, as_file, is_in_memory
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import new_policies
 from recsim_mnar.tables.text import ends_within_a_line
@@ -162,7 +163,7 @@ class FileAnswer:
 
 
 def answer_file(
-    path: str | os.PathLike[str],
+    table: Any,
     targets: str | Sequence[str] = (),
     *,
     baseline: str | None = None,
@@ -176,7 +177,8 @@ def answer_file(
     """Estimate from a log file what target policies would have earned: ``recsim-mnar estimate`` as a function.
 
     Args:
-        path: CSV, Parquet or Arrow, or a folder of such parts; the logs of tools that the command reads.
+        table: path of a CSV, Parquet or Arrow file, of a folder of such parts, or of a tool's log that the command
+            reads; or a table in memory: a data frame of pandas or polars, a relation of duckdb, a table of pyarrow.
         targets: columns, each a policy's probability of the logged action.
         baseline: such a column, or "today" for the policy that logged.
         require: "trust", "caution" or "better"; see :attr:`FileAnswer.met`.
@@ -212,10 +214,12 @@ def answer_file(
         **{name: stated[name] for name in questions if name in stated},
     )
     reading = Reading(dict(columns or {}), **{name: stated[name] for name in _READING if name in stated})
-    answer = answer_question(
-        path_of(path), question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
-    )
-    assert answer.stamp  # of the files as they were read
+    with as_file(table) as path:
+        answer = answer_question(
+            path, question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
+        )
+        answer = answer.called({str(path): IN_MEMORY} if is_in_memory(table) else {})
+        assert answer.stamp  # of the files as they were read
     return answer
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.runs.files import replacing
+from recsim_mnar.runs.files import path_of, replacing
 
 PARQUET = (".parquet", ".pq")
 """Endings of Parquet files."""
@@ -26,6 +29,10 @@ PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": 
 """Options of pyarrow's writer of Parquet, for all of ours."""
 
 
+IN_MEMORY = "the table in memory"
+"""Name of a table that was handed over in place of a path, in messages and answers."""
+
+
 def part_path(folder: Path, index: int, ending: str = PARQUET[0]) -> Path:
     """The path of part ``index`` of a log folder."""
     return folder / f"part-{index:05d}{ending}"
@@ -37,6 +44,76 @@ def write_table(table: Any, path: Path) -> None:
 
     with replacing(path) as temporary:
         pq.write_table(table, temporary, **PACKED)
+
+
+@contextlib.contextmanager
+def called(copy: Path, name: str) -> Iterator[None]:
+    """Give errors about a temporary copy the name of its original.
+
+    Raises:
+        UserError: the error about the copy, in other words.
+    """
+    try:
+        yield
+    except UserError as error:
+        raise type(error)(str(error).replace(str(copy), name), code=error.code) from error
+
+
+def is_in_memory(table: Any) -> bool:
+    """Return whether a table is an object of Arrow's stream interface, not a path."""
+    return hasattr(table, "__arrow_c_stream__")
+
+
+@contextlib.contextmanager
+def as_file(table: Any) -> Iterator[Path]:
+    """Yield the path of a table; one in memory is an Arrow file for as long as the context lasts.
+
+    Args:
+        table: a path, or an object of Arrow's stream interface: a data frame of pandas or polars, a relation of duckdb,
+            a table of pyarrow.
+
+    Raises:
+        UserError: neither a path nor such an object; or an error about the rows, naming :data:`IN_MEMORY`.
+    """
+    if not is_in_memory(table):
+        yield path_of(table)
+        return
+    with tempfile.TemporaryDirectory(prefix="recsim-mnar-") as folder:
+        copy = Path(folder) / "table.arrow"
+        _write_stream(table, copy)
+        with called(copy, IN_MEMORY):
+            yield copy
+
+
+def _write_stream(table: Any, path: Path) -> None:
+    """Write an object of Arrow's stream interface batch by batch, without the index of a pandas frame."""
+    import pyarrow as pa
+
+    batches = pa.RecordBatchReader.from_stream(table)
+    columns = [field for field in batches.schema if not field.name.startswith("__index_level_")]
+    schema = pa.schema([pa.field(field.name, _written_type(field.type)) for field in columns])
+    with pa.ipc.new_file(str(path), schema) as writer:
+        for batch in batches:
+            values = [_cast(batch.column(field.name), field.type) for field in schema]
+            writer.write(pa.record_batch(values, schema=schema))
+
+
+def _written_type(kind: Any) -> Any:
+    """Get the Arrow type in a file of several batches, each of which may have a dictionary of its own."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _written_type(kind.value_type)
+    return pa.large_string() if pa.types.is_string_view(kind) else kind
+
+
+def _cast(values: Any, kind: Any) -> Any:
+    """Cast an array, or what its dictionary has at each row."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        return values.dictionary.cast(kind).take(values.indices)
+    return values.cast(kind)
 
 
 def kind_of(path: Path) -> str:
