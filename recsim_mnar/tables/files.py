@@ -152,8 +152,8 @@ def refuse_unpacked(path: Path, unpacked: int, *, in_blocks: bool = False) -> No
 def part_files(path: Path) -> list[Path]:
     """The files of a log, in the order of their names: those of a folder, or the file itself.
 
-    A folder holds them itself or in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
-    beside it). Hidden files, whose names begin with a dot or an underscore, do not count.
+    A folder holds them itself, in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
+    beside it) or in its partitions. Hidden files, whose names begin with a dot or an underscore, do not count.
     :class:`recsim_mnar.tables.parts.Parts` checks them against their receipts, too.
 
     Raises:
@@ -174,7 +174,7 @@ def part_files(path: Path) -> list[Path]:
             raise UserError(f"{path} is empty: give a log with at least one row", code="empty")
         return [path]
     folder = path / "log" if (path / "log").is_dir() else path
-    found = listed(folder)
+    found = listed(folder) or [file for part in partitions(folder) for file in part_files(part)]
     if not found:
         raise UserError(f"{folder} holds no Parquet or CSV parts")
     other = next((file for file in found if _format_of(file) != _format_of(found[0])), None)
@@ -184,6 +184,18 @@ def part_files(path: Path) -> list[Path]:
             "or move the others away"
         )
     return found
+
+
+def partitions(folder: Path) -> list[Path]:
+    """List the folders ``column=value`` in a folder, by name: a table that Hive, Spark or pyarrow has partitioned."""
+    return sorted(path for path in folder.iterdir() if path.is_dir() and "=" in path.name and path.name[0] not in "._")
+
+
+def partition_columns(folder: Path, file: Path) -> list[str]:
+    """List the columns that are in the names of the folders between a folder and a file, not in the file."""
+    if not file.is_relative_to(folder):
+        return []
+    return [part.partition("=")[0] for part in file.relative_to(folder).parts[:-1] if "=" in part]
 
 
 def listed(folder: Path) -> list[Path]:

@@ -20,7 +20,17 @@ from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, SIDECAR, UNFINISHED, Index, Receipt, file_digest, made_with
 from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in, schema_of, unpacked_bytes
 from recsim_mnar.tables.faults import Faults
-from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path, refuse_unpacked
+from recsim_mnar.tables.files import (
+    ARROW,
+    PARQUET,
+    is_table,
+    is_text,
+    listed,
+    part_files,
+    part_path,
+    partition_columns,
+    refuse_unpacked,
+)
 from recsim_mnar.tables.numbers import Decimal
 from recsim_mnar.tables.rows import AgainError, Rows
 from recsim_mnar.tables.text import TextForm, TextPart, rows_in_text
@@ -320,8 +330,10 @@ class TableFile:
         return Decimal() if self.form is None else self.form.decimal
 
     def how_written(self) -> list[str]:
-        """What was made of a text file, where it is not commas, points and UTF-8."""
-        return [] if self.form is None else self.form.how_written()
+        """List what was made of a text file that is not commas, points and UTF-8, and columns that are not read."""
+        columns = partition_columns(self.path, self.parts.files[0])
+        lines = [f"not read: {', '.join(columns)}, in the names of folders"] if columns else []
+        return lines if self.form is None else [*self.form.how_written(), *lines]
 
     def head(self) -> dict[str, list[Any]]:
         """The first rows: the values of each column, as text where the file is."""

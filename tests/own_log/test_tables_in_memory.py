@@ -1,4 +1,4 @@
-"""A data frame in place of a path gives what the file of the same rows gives."""
+"""A data frame, or a partitioned folder, gives what the file of the same rows gives."""
 
 from __future__ import annotations
 
@@ -73,3 +73,16 @@ def test_interactions_in_memory_are_those_of_their_file(tmp_path):
     assert [*in_memory.item_ids] == [*in_file.item_ids]
     found = [compare_interactions(data, {"popularity": agent("popularity")}).records for data in (in_file, in_memory)]
     assert [r.value for r in found[0]] == [r.value for r in found[1]]
+
+
+def test_a_partitioned_folder_is_one_table(tmp_path):
+    """As Hive, Spark and pyarrow write it: year=.../month=.../part-0.parquet."""
+    rows = frame()
+    rows.to_csv(tmp_path / "log.csv", index=False)
+    for part in range(4):
+        folder = tmp_path / "hive" / "year=2026" / f"month={part}"
+        folder.mkdir(parents=True)
+        rows[part * 100 : (part + 1) * 100].to_parquet(folder / "part-0.parquet", index=False)
+    found = estimate_file(tmp_path / "hive", "new", baseline="today")
+    assert found.records == estimate_file(tmp_path / "log.csv", "new", baseline="today").records
+    assert any("year, month" in line for line in found.found.lines)
