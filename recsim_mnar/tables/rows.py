@@ -18,7 +18,7 @@ from recsim_mnar.tables.ids import Ids, as_dictionary, numbered, padded
 from recsim_mnar.tables.numbers import POINT, Decimal, as_array, percents, text_numbers
 from recsim_mnar.tables.times import in_seconds, text_times
 
-MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing"
+MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing; rename an id that is called so"
 DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
 
 _LONGEST = 1 << 12
