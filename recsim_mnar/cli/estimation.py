@@ -395,11 +395,15 @@ def _show_records(records: Sequence[Record], said: str, json_output: JsonOutput,
 
 
 def _show_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
-    """Print the table of segments, what they come to, and each finding against them once."""
+    """Print the table of segments, a summary, and each finding against them once.
+
+    Where there are differences from a baseline, the table has these alone: one line per segment and policy.
+    """
     from recsim_mnar.answers.records import segment_lines, segment_reasons
 
     if records:
-        json_output.show(records_table(records))
+        differences = [record for record in records if "baseline" in record]
+        json_output.show(records_table(differences or records))
         for line in (*segment_lines(records), *segment_reasons(records)):
             json_output.sentence(line)
 

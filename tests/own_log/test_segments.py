@@ -279,3 +279,5 @@ def test_the_command_says_and_requires_segments(tmp_path, capsys):
     records = json.loads((tmp_path / "a.json").read_text())
     assert [record.get("segment") for record in records if "by" in record] == ["CH", "LI"]
     assert "By place: 2 segments" in (tmp_path / "out" / "report.html").read_text()
+    compared = run(capsys, *asked, "--by", "place", "--baseline", "today")[1]
+    assert sum(line.startswith("│ CH") for line in compared.splitlines()) == 1
