@@ -26,6 +26,8 @@ from recsim_mnar.simulation.pools import said_here
 T = TypeVar("T")
 
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):(\d{1,5})")
+_CHECKS = 3
+"""Times that versions are checked while workers end."""
 _ANSWER_SECONDS = 8.0
 """Until a scheduler must have answered, and have a worker."""
 _DOCS = "docs/cluster.md"
@@ -163,11 +165,25 @@ def _connected(address: str) -> Any:
 
 
 def _check_workers(client: Any, versions: dict[str, str]) -> None:
-    """Raise UserError for the first worker that cannot load this package or has other versions."""
-    for worker, there in client.run(_versions, on_error="return").items():
-        if isinstance(there, Exception):
-            raise UserError(f"worker {worker} cannot load recsim-mnar: {described(there)}")
-        _refuse_other_versions(worker, there, versions)
+    """Raise UserError for the first worker that cannot load this package or has other versions.
+
+    A worker that ends meanwhile is no fault: the workers that are there afterwards are checked instead.
+    """
+    from distributed.comm import CommClosedError
+
+    for _ in range(_CHECKS):
+        answers = client.run(_versions, on_error="return")
+        lost = [worker for worker, answer in answers.items() if isinstance(answer, CommClosedError)]
+        for worker, answer in answers.items():
+            if worker in lost:
+                continue
+            if isinstance(answer, Exception):
+                raise UserError(f"worker {worker} cannot load recsim-mnar: {described(answer)}")
+            _refuse_other_versions(worker, answer, versions)
+        if not lost:
+            return
+        client.wait_for_workers(1, timeout=_ANSWER_SECONDS)
+    raise UserError(f"workers end while their versions are checked ({_CHECKS} times): see their own messages ({_DOCS})")
 
 
 def _refuse_other_versions(worker: str, there: dict[str, str], here: dict[str, str]) -> None:

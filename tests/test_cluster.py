@@ -362,3 +362,31 @@ class TestInProcessesOfTheirOwn:
         refused = pytest.raises(UserError, match=r"was lost: start it again; --resume goes on")
         with refused, cluster.cluster(faulty.address) as executor:
             list(run_in_order((functools.partial(time.sleep, 0.05) for _ in range(10_000)), executor))
+
+
+class Workers:
+    """A client whose workers give these answers, one after another, to the check of versions."""
+
+    def __init__(self, *answers):
+        self.answers = list(answers)
+
+    def run(self, function, on_error):
+        return self.answers.pop(0)
+
+    def wait_for_workers(self, n, timeout):
+        pass
+
+
+@has_dask
+def test_a_worker_that_ends_during_the_check_is_no_fault():
+    """Found by killing workers at random moments: the command ended, although another worker was there."""
+    from distributed.comm import CommClosedError
+
+    here = {"numpy": "1"}
+    restarted = Workers({"a": CommClosedError("closed"), "b": here}, {"b": here, "c": here})
+    cluster._check_workers(restarted, here)
+    assert restarted.answers == []
+    with pytest.raises(UserError, match="worker c differs"):
+        cluster._check_workers(Workers({"a": CommClosedError("closed")}, {"c": {"numpy": "2"}}), here)
+    with pytest.raises(UserError):
+        cluster._check_workers(Workers(*[{"a": CommClosedError("closed")}] * 3), here)
