@@ -57,7 +57,7 @@ BESIDE = [
     ("README.md", "clicks per user 1.193<!-- tasks: tasks > flipped-100-v1 > user-popularity-greedy > value -->"),
     ("docs/rl.md", "greedy: score 0.451<!-- tasks: tasks > flipped-100-v1 > user-popularity-greedy > mean -->;"),
     ("docs/rl.md", "item-knn: score 0.496<!-- tasks: tasks > flipped-100-v1 > item-knn > mean -->;"),
-    ("docs/purchases.md", "loses 29 %<!-- uplift_metrics: quick > cost > 0 --> of the uplift"),
+    ("docs/worlds/purchases.md", "loses 29 %<!-- uplift_metrics: quick > cost > 0 --> of the uplift"),
     ("docs/rl.md", "planner: score 0.966<!-- tasks: tasks > flipped-100-v1 > planner > mean -->;"),
 ]
 
