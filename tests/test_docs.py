@@ -35,7 +35,6 @@ WANTED = {
         "learning",
         "reproducibility",
         "speed",
-        "scale",
         "commands",
         "json",
         "coming-from",
