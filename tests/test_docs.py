@@ -45,7 +45,7 @@ WANTED = {
     "worlds": ("sessions", "slates", "ratings", "campaigns", "purchases"),
     "write": ("agent", "estimator", "protocol"),
     "studies": ("papers", "jeunen2019", "schnabel2016", "myttenaere2015", "sato2019"),
-    "notebooks": ("first-comparison", "my-bandit-log", "my-estimator", "my-agent"),
+    "notebooks": ("my-bandit-log", "my-estimator"),
     "./notebooks": ("jeunen2019", "schnabel2016", "myttenaere2015", "sato2019"),
 }
 
