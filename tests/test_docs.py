@@ -46,7 +46,6 @@ WANTED = {
     "write": ("agent", "estimator", "protocol"),
     "studies": ("papers", "jeunen2019", "schnabel2016", "myttenaere2015", "sato2019"),
     "notebooks": ("my-bandit-log", "my-estimator"),
-    "./notebooks": ("jeunen2019", "schnabel2016", "myttenaere2015", "sato2019"),
 }
 
 
