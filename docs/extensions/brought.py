@@ -1,9 +1,8 @@
 """Include files of the repository in pages of the site, with their links made to fit.
 
-``% bring: ../benchmarks/README.md`` (relative to the page) stands for that file. Its headings move one level down where
-the page has a title, or an earlier such line. A line ``[Read it here](...)`` before it is for readers of the page
-outside of the site. In every page a link to a brought file leads to its section, a link to any other file is a
-download, and a link to a folder shows the folder's name.
+A line ``[Read benchmarks/README.md](../benchmarks/README.md)`` stands for that file. Its headings move one level down where the page
+has a title, or an earlier such line. In every page a link to a brought file leads to its section, a link to any other
+file is a download, and a link to a folder shows the folder's name.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import Any
 from mdit_py_plugins.anchors.index import slugify
 from sphinx.application import Sphinx
 
-_BRING = re.compile(r"^(?:\[Read it here\]\([^)]*\)\n+)?% bring: (\S+)$", re.MULTILINE)
+_BRING = re.compile(r"^\[Read \S+\]\((\S+)\)$", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 _STUDY = re.compile(r"(?<!\[)`benchmarks/(\w+)/?`(?!\])")
