@@ -1,8 +1,8 @@
 """Include files of the repository in pages of the site, with their links made to fit.
 
-A line ``[Read benchmarks/README.md](../benchmarks/README.md)`` stands for that file. Its headings move one level down where the page
-has a title, or an earlier such line. In every page a link to a brought file leads to its section, a link to any other
-file is a download, and a link to a folder shows the folder's name.
+A line ``[Read benchmarks/README.md](../benchmarks/README.md)`` stands for that file. Its headings move one level down
+where the page has a title, or an earlier such line. In every page a link to a brought file leads to its section, a link
+to any other file is a download, and a link to a folder shows the folder's name.
 """
 
 from __future__ import annotations
