@@ -135,7 +135,6 @@ def main() -> None:
     if not options.quick:
         write_results(HERE / "results.json", results)
         into_marks(HERE / "README.md", "scores", lines)
-        into_marks(HERE.parents[1] / "docs" / "tasks.md", "scores", table.short_lines(results))
         if tuned := read(HERE / "tuning.json"):
             into_marks(HERE / "README.md", "tuned", table.tuned_lines(tuned, given["tuning"]["tasks"]))
 

@@ -201,24 +201,6 @@ def lines(found: Mapping[str, Any]) -> list[str]:
     return [*out, "", *missing] if missing else out
 
 
-def short_lines(found: Mapping[str, Any]) -> list[str]:
-    """Interquartile means alone, a dash where an agent cannot be run; and whose seeds were not all run."""
-    tasks = found["tasks"]
-    rows = [[agent, *(cell(one[agent]).replace("none", "-") for one in tasks.values())] for agent in found["agents"]]
-    return [*_rows(["agent", *_head(found)], rows), *_short_of_seeds(found)]
-
-
-def _short_of_seeds(found: Mapping[str, Any]) -> list[str]:
-    """A line that names agents with fewer training seeds than they should have."""
-    short = []
-    for agent in found["agents"]:
-        there = [one[agent] for one in found["tasks"].values() if one[agent]["seeds"]]
-        fewest = min(there, key=lambda one: one["seeds"], default=None)
-        if fewest and fewest["seeds"] < fewest["wanted"]:
-            short.append(f"`{agent}` {fewest['seeds']} of {fewest['wanted']}")
-    return ["", f"Not all training seeds were run: {', '.join(short)}."] if short else []
-
-
 def tuned_lines(chosen: Mapping[str, Any], tasks: Sequence[str]) -> list[str]:
     """The settings that were chosen, and what each scored where it was."""
     rows = []

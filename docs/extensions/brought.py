@@ -1,8 +1,8 @@
-"""Files of the repository that are pages of the site: included as they are, with their links made to fit.
+"""Include files of the repository in pages of the site, with their links made to fit.
 
-Where a page says ``% bring: ../benchmarks/README.md`` (relative to the page) that file stands, without its title if the
-page has one; a line ``[Read it here](...)`` before it is for who reads the page outside of the site. In every page a
-link to a brought file becomes a link to its page, a link to any other file a download, and one to a folder its name.
+A line ``[Read benchmarks/README.md](../benchmarks/README.md)`` stands for that file. Its headings move one level down
+where the page has a title, or an earlier such line. In every page a link to a brought file leads to its section, a link
+to any other file is a download, and a link to a folder shows the folder's name.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import re
 from pathlib import Path
 from typing import Any
 
+from mdit_py_plugins.anchors.index import slugify
 from sphinx.application import Sphinx
 
-_BRING = re.compile(r"^(?:\[Read it here\]\([^)]*\)\n+)?% bring: (\S+)$", re.MULTILINE)
+_BRING = re.compile(r"^\[Read \S+\]\((\S+)\)$", re.MULTILINE)
 _LINK = re.compile(r"(!?)\[([^\]\n]*)\]\((?!https?:|mailto:|#)([^)\s#]+)(#[^)\s]*)?\)")
 
 _STUDY = re.compile(r"(?<!\[)`benchmarks/(\w+)/?`(?!\])")
@@ -40,18 +41,24 @@ def _read(app: Sphinx, docname: str, content: list[str]) -> None:
     page = Path(app.env.doc2path(docname))
     if page.suffix != ".md":
         return
-    text = content[0]
-    marker = _BRING.search(text)
-    if marker:
-        origin = (page.parent / marker.group(1)).resolve()
+    titled = content[0].startswith(("# ", "---"))
+
+    def included(match: re.Match[str]) -> str:
+        origin = (page.parent / match.group(1)).resolve()
         app.env.note_dependency(str(origin))
-        brought = _outside_code(origin.read_text(), lambda part: _links(app, part, origin.parent, page))
-        if text.startswith("# "):  # the page has a title of its own
-            brought = re.sub(r"\A# .*\n", "", brought)
-        text = text[: marker.start()] + brought + text[marker.end() :]
-    else:
-        text = _outside_code(text, lambda part: _links(app, part, page.parent, page))
-    content[0] = text
+        lowered = titled or match.start() > 0
+        return _outside_code(origin.read_text(), lambda part: _section(app, part, origin.parent, page, lowered))
+
+    pieces = _BRING.split(content[0])  # the page's own text, and between two pieces of it the name of a file
+    own = [_outside_code(piece, lambda part: _links(app, part, page.parent, page)) for piece in pieces[::2]]
+    brought = [included(match) for match in _BRING.finditer(content[0])]
+    content[0] = "".join(own[:1] + [text for pair in zip(brought, own[1:], strict=True) for text in pair])
+
+
+def _section(app: Sphinx, text: str, beside: Path, page: Path, lowered: bool) -> str:
+    """Fit a brought file's links, and move its headings down where they are not the page's."""
+    fitted = _links(app, text, beside, page)
+    return re.sub(r"^#{1,5} ", r"#\g<0>", fitted, flags=re.MULTILINE) if lowered else fitted
 
 
 def _outside_code(text: str, change: Any) -> str:
@@ -69,13 +76,22 @@ def _links(app: Sphinx, text: str, beside: Path, page: Path) -> str:
         known = app.brought.get(path)  # type: ignore[attr-defined]
         if path.is_dir() or (path.suffix == ".md" and known is None and not path.is_relative_to(app.srcdir)):
             return words if words.startswith("`") else f"{words} (`{path.relative_to(Path(app.srcdir).parent)}`)"
-        return f"{image}[{words}]({os.path.relpath(known or path, page.parent)}{anchor or ''})"
+        place = anchor or (known and _anchor(path)) or ""
+        return f"{image}[{words}]({os.path.relpath(known or path, page.parent)}{place})"
 
     return _STUDY.sub(lambda match: _study(app, match, page), _LINK.sub(fitted, text))
+
+
+def _anchor(brought: Path) -> str:
+    """Return the anchor of a brought file's title, empty if it has none."""
+    first = brought.read_text().partition("\n")[0]
+    return f"#{slugify(first.removeprefix('# '))}" if first.startswith("# ") else ""
 
 
 def _study(app: Sphinx, match: re.Match[str], page: Path) -> str:
     """A study that is named as code, as a link to its page."""
     readme = Path(app.srcdir).parent / "benchmarks" / match[1] / "README.md"
     known = app.brought.get(readme)  # type: ignore[attr-defined]
-    return match[0] if known in (None, page) else f"[{match[0]}]({os.path.relpath(known, page.parent)})"
+    if known in (None, page):
+        return match[0]
+    return f"[{match[0]}]({os.path.relpath(known, page.parent)}{_anchor(readme)})"

@@ -1,7 +1,7 @@
 """Tables that are read from the package: a world's parameters and presets, and what there is by name.
 
 ``{parameters} sessions``, ``{presets} sessions``, ``{named} agents`` (estimators, slates, protocols,
-worlds), ``{findings} rows few`` (groups of findings.toml).
+worlds), ``{findings} rows few`` (groups of findings.toml), ``{gallery} compare`` (a page of the package in four views).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import inspect
 import re
 from typing import Any
 
-from docutils.nodes import Node
+from docutils.nodes import Node, raw
 from docutils.statemachine import StringList
 from sphinx.application import Sphinx
 from sphinx.util.docutils import SphinxDirective
@@ -25,6 +25,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.add_directive("presets", _Presets)
     app.add_directive("named", _Named)
     app.add_directive("findings", _Findings)
+    app.add_directive("gallery", _Gallery)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
@@ -96,6 +97,28 @@ class _Findings(_Table):
             for code, of_it in texts()[group].items():
                 rows.append([f"`{code}`", of_it["means"], of_it.get("rule", ""), of_it["page"]])
         return self.shown(["code", "what it measures, or means", "rule", "do"], rows)
+
+
+class _Gallery(SphinxDirective):
+    """A page that gallery.py writes: light, dark, on a phone and printed."""
+
+    required_arguments = 1
+    views = (
+        ("light.", "light", ""),
+        ("dark.", "dark", ""),
+        ("", "on a phone", ' class="phone"'),
+        ("print.", "printed", ""),
+    )
+
+    def run(self) -> list[Node]:
+        page = self.arguments[0]
+        figures = [
+            f'<figure{kind}><iframe loading="lazy" src="gallery/{page}.{view}html" title="{page}, {caption}"></iframe>'
+            f"<figcaption>{caption}</figcaption></figure>"
+            for view, caption, kind in self.views
+        ]
+        whole = f'<p><a href="gallery/{page}.html">The page itself</a></p>'
+        return [raw("", f'<div class="gallery">{"".join(figures)}</div>{whole}', format="html")]
 
 
 def attributes_of(kind: type) -> dict[str, str]:

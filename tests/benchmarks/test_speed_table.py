@@ -9,10 +9,9 @@ from study_modules import BENCHMARKS, bring
 HERE = BENCHMARKS / "speed"
 
 
-def test_the_documentation_shows_the_table_as_it_was_measured():
+def test_the_documentation_brings_the_table():
     page = (HERE.parents[1] / "docs" / "speed.md").read_text()
-    shown = page.split("<!-- speed -->\n")[1].split("<!-- /speed -->")[0]
-    assert shown == (HERE / "results.md").read_text()
+    assert "\n[Read benchmarks/speed/results.md](../benchmarks/speed/results.md)\n" in page
 
 
 def test_the_documentation_shows_the_steps_as_they_were_measured():

@@ -53,7 +53,7 @@ def test_a_recurrent_policy_remembers_what_it_showed():
     assert remembering > 0.5
     source = path.read_text()
     shown = source[source.index("class Recurrent(") : source.index("task = recsim_mnar.task(TASK)")].strip()
-    assert shown in (EXAMPLES.parent / "docs" / "rl.md").read_text()
+    assert "{literalinclude} ../examples/task_recurrent.py" in (EXAMPLES.parent / "docs" / "rl.md").read_text()
     made: dict[str, Any] = {"Policy": Policy, "np": np, "ITEMS": 6}
     exec(shown, made)
     weights = np.random.default_rng(0).normal(size=(6, 6))
