@@ -32,18 +32,10 @@ def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, ca
     assert (tmp_path / "figure2.png").stat().st_size > 10_000
 
 
-def test_the_predictions_are_the_papers(study):
+def test_skewed_predictions_are_the_papers(study):
+    """The true errors of the others are held against the printed ones below."""
     truth = np.random.default_rng(0).choice([1.0, 2, 3, 4, 5], (80, 60), p=[0.5, 0.25, 0.15, 0.06, 0.04])
     found = study["semi_synthetic"].prediction_matrices(truth, 3)
-    fives = int((truth == 5).sum())
-    for name, star in (("REC_ONES", 1), ("REC_FOURS", 4)):
-        changed = found[name] != truth
-        assert changed.sum() == fives
-        assert set(truth[changed]) == {star}
-        assert set(found[name][changed]) == {5}
-    assert np.array_equal(found["ROTATE"][truth == 1], np.full((truth == 1).sum(), 5))
-    assert np.array_equal(found["ROTATE"][truth > 1], truth[truth > 1] - 1)
-    assert set(found["COARSENED"].ravel()) == {3, 4}
     scaled = ((found["SKEWED"] - truth) / ((6 - truth) / 2))[truth == 3]  # 3 is two standard deviations from each clip
     assert abs(scaled.mean()) < 5 / np.sqrt(len(scaled))
     assert found["SKEWED"].min() >= 0

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -18,7 +17,6 @@ from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut, fold_ranks, gains
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import user_mean_interval
-from recsim_mnar.report.page import write_page
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.registry import make_world
@@ -85,28 +83,6 @@ def naive_ranks(log, learner, n_items, folds, seed, unseen, train=None, ties="dr
 
 
 @pytest.mark.parametrize("candidates", ["all", "unseen"])
-@pytest.mark.parametrize("name", AGENTS)
-def test_against_plain_loops(name, candidates):
-    log = make_log()
-    learner = registry.learner(name)
-    records = leave_one_out(
-        log, {name: learner}, n_items=15, folds=3, seed=11, ks=(1, 5), candidates=candidates, world="w"
-    )
-    ranks = naive_ranks(log, learner, 15, 3, 11, candidates == "unseen")
-    expected = {
-        "hr@1": np.mean(ranks <= 1),
-        "mrr@1": np.mean(ranks <= 1),
-        "hr@5": np.mean(ranks <= 5),
-        "mrr@5": np.mean((ranks <= 5) / ranks),
-    }
-    assert {r.metric: pytest.approx(r.value, abs=1e-12) for r in records} == expected
-    for record in records:
-        assert (record.world, record.protocol, record.agent, record.n) == ("w", "loocv", name, ranks.shape[1])
-        assert record.low <= record.value <= record.high
-        assert record.details["users_left_out"] == 39 - ranks.shape[1]
-
-
-@pytest.mark.parametrize("candidates", ["all", "unseen"])
 @pytest.mark.parametrize("name", DOWNDATED)
 def test_ranks_without_each_view_equal_refitting(name, candidates):
     log, unseen = make_log(n_users=15, longest=6), candidates == "unseen"
@@ -131,20 +107,20 @@ def test_ranks_without_each_view_equal_refitting(name, candidates):
 def of_list(what, rank, k):
     """A metric of one list, by its definition for any number of wanted items: here one, at this rank."""
     found = [1 if place == rank else 0 for place in range(1, k + 1)]
-    if what in ("hr", "recall"):
-        return float(any(found)) if what == "hr" else sum(found) / 1
+    if what == "hr":
+        return float(any(found))
     if what == "mrr":
         return next((1 / place for place, hit in enumerate(found, 1) if hit), 0.0)
     return sum(hit / math.log2(place + 1) for place, hit in enumerate(found, 1)) / (1 / math.log2(2))
 
 
 @pytest.mark.parametrize("candidates", ["all", "unseen"])
-@pytest.mark.parametrize("name", ["random", "user-popularity", "item-knn"])
-def test_metrics_of_lists_against_their_definitions(name, candidates):
-    log, ks, learner = make_log(), (1, 3, 15), registry.learner(name)
+@pytest.mark.parametrize("name", AGENTS)
+def test_against_plain_loops(name, candidates):
+    log, ks, learner = make_log(), (1, 5, 15), registry.learner(name)
     whats = ("ndcg", "hr", "mrr")
     records = leave_one_out(
-        log, {name: learner}, n_items=15, folds=3, seed=11, ks=ks, metrics=whats, candidates=candidates
+        log, {name: learner}, n_items=15, folds=3, seed=11, ks=ks, metrics=whats, candidates=candidates, world="w"
     )
     ranks = naive_ranks(log, learner, 15, 3, 11, candidates == "unseen").astype(int)
     assert [r.metric for r in records] == [f"{what}@{k}" for k in ks for what in whats]
@@ -152,8 +128,8 @@ def test_metrics_of_lists_against_their_definitions(name, candidates):
         what, k = record.metric.split("@")
         by_user = [np.mean([of_list(what, rank, int(k)) for rank in one]) for one in ranks.T]
         assert (record.value, record.low, record.high) == pytest.approx(user_mean_interval(by_user, 0.95), abs=1e-12)
-        if what == "hr":  # recall is the hit rate
-            assert record.value == pytest.approx(np.mean([of_list("recall", rank, int(k)) for rank in ranks.ravel()]))
+        assert (record.world, record.protocol, record.agent, record.n) == ("w", "loocv", name, ranks.shape[1])
+        assert record.details["users_left_out"] == 39 - ranks.shape[1]
 
 
 def three_by_three(users, n_items):
@@ -214,9 +190,11 @@ def other_users():
     return make_log(seed=8, n_users=25)
 
 
-@pytest.mark.parametrize("candidates", ["all", "unseen"])
-@pytest.mark.parametrize("ties", quick_first(["lowest", "drawn"]))
-@pytest.mark.parametrize("one_view", ["omit", "miss"])
+@pytest.mark.parametrize(
+    ("one_view", "ties", "candidates"),
+    quick_first([("omit", "lowest", "all"), ("miss", "lowest", "unseen"), ("omit", "drawn", "unseen"),
+                 ("miss", "drawn", "all")], 2),
+)  # fmt: skip
 @pytest.mark.parametrize("name", AGENTS)
 def test_fitted_on_other_users_against_plain_loops(name, one_view, ties, candidates):
     log, train, learner = make_log(), other_users(), registry.learner(name)
@@ -316,7 +294,7 @@ def compared(slate_size, protocols):
     return compare(world, {n: registry.learner(n) for n in AGENTS[:3]}, protocols=protocols, settings=settings, seed=4)
 
 
-def test_where_users_are_shown_lists_these_are_judged(tmp_path):
+def test_where_users_are_shown_lists_these_are_judged():
     lists, single = compared(LISTS, ["loocv"]), compared(ONE, ["loocv", "loocv+ties=lowest+k=3"])
     metrics = ["hr@3", "mrr@3", "ndcg@3"]
     assert list(dict.fromkeys(r.metric for r in lists.records if r.protocol == "loocv")) == metrics
@@ -330,9 +308,6 @@ def test_where_users_are_shown_lists_these_are_judged(tmp_path):
         ("hr@1", "leave-one-out (HR@1)"),
         *((metric, f"leave-one-out ({metric.upper()}, ties=lowest)") for metric in metrics),
     ]
-    write_page(tmp_path / "page.html", lists, {})
-    said = re.sub("<[^>]+>", "", (tmp_path / "page.html").read_text())
-    assert all(f"leave-one-out ({metric.upper()})" in said for metric in metrics)
 
 
 @pytest.mark.slow
@@ -352,13 +327,10 @@ def test_of_one_item_all_metrics_are_the_hit_rate():
     ("spec", "message"),
     [
         ("loocv+k=0", "k must be a whole number of at least 1, got 0"),
-        ("loocv+k=ten", "k must be a whole number of at least 1, got 'ten'"),
         ("loocv+fit_on=test", "fit_on must be one of rest, train"),
         ("loocv+logging=nobody", "nobody"),
         ("loocv+train=yes", "not parameter=value"),
-        ("loocv+folds=x", "folds must be a whole number of at least 1, got 'x'"),
-        ("loocv+folds=0", "folds must be a whole number of at least 1, got 0"),
-        ("loocv+folds=inf", "folds must be a whole number"),
+        ("loocv+folds=inf", "folds must be a whole number of at least 1"),
         ("loocv+fit_on=train+fit_on=rest", "fit_on is given twice. Give it once"),
         ("loocv+fit_on", "fit_on has no value. Write fit_on=VALUE"),
         ("loocv+logging=", "logging has no value"),
@@ -530,11 +502,6 @@ def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
         })  # fmt: skip
 
     assert leave_one_out(drawn(), RANDOM, n_items=15, train=drawn())
-
-
-def test_a_fit_refuses_rows_out_of_order():
-    with pytest.raises(UserError, match="out of order"):
-        registry.learner("user-knn").fit(make_log().select(slice(None, None, -1)), n_items=15)
 
 
 @pytest.mark.parametrize(("values", "value"), [([0.0] * 50, 0.0), ([1.0] * 50, 1.0), ([0.5] * 50, 0.5), ([1.0], 1.0)])
