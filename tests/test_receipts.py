@@ -5,11 +5,8 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 
 import numpy as np
 import pyarrow as pa
@@ -386,19 +383,6 @@ def test_columns_of_tables_are_a_line(tmp_path):
         for read in READERS if name != "user" else READERS[:1]:
             with pytest.raises(UserError, match=name):
                 read(tmp_path / "a.parquet")
-
-
-def test_paths_that_are_no_utf8_are_a_line(tmp_path):
-    bad = os.fsencode(tmp_path) + b"/caf\xe9.parquet"
-    with open(bad, "wb") as file:
-        file.write(b"x")
-    for command in (["verify"], ["estimate", "--target", "a"], ["replay", "--policy", "random", "--out", "r.parquet"]):
-        done = subprocess.run(
-            [sys.executable, "-m", "recsim_mnar", *command, bad], cwd=tmp_path, capture_output=True, check=False
-        )
-        assert done.returncode == 2
-        assert done.stderr.count(b"\n") == 1
-        assert b"the path is not UTF-8" in done.stderr
 
 
 def test_a_folder_that_was_not_finished_is_no_whole_one(log, tmp_path):

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import recsim_mnar
-from recsim_mnar import cli, datasets, export
+from recsim_mnar import datasets, export
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import checks
 from recsim_mnar.log.table import Log
@@ -28,6 +28,7 @@ from recsim_mnar.tables import arrow
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams
 from twins.cases import quick_first
+from twins.commands import run, status_of
 
 GOOD = "propensity,reward,t\n" + ".5,1,.5\n.5,0,.5\n" * 20
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
@@ -55,10 +56,8 @@ def place(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wrong")
     for name, seed, world in (("sim", 5, "sessions"), ("train", 7, "sessions"), ("rated", 7, "ratings")):
         own = [] if world == "ratings" else SMALL[2:]
-        with pytest.raises(SystemExit) as ended:
-            cli.main(["simulate", "--world", world, *own, "--policy", "random", "--users", "20", "--seed", str(seed),
-                      "--out", str(folder / name), "--quiet"])  # fmt: skip
-        assert ended.value.code == 0
+        drawn = ("--policy", "random", "--users", 20, "--seed", seed, "--quiet")
+        assert status_of("simulate", "--world", world, *own, *drawn, "--out", folder / name) == 0
     (folder / "two").mkdir()
     for name in ("sim", "train"):
         shutil.copy(folder / name / "log" / "part-00000.parquet", folder / "two" / f"{name}.parquet")
@@ -198,6 +197,11 @@ CALLS = [
     ((*USERS, "--out", os.fsdecode(b"\xff\xfe")), "is not UTF-8"),
     ((*USERS, "--out", ""), "--out: the path is empty"),
     ((*USERS, "--out", "empty/../g.csv"), "is a file: name a folder"),
+    ((*USERS, "--out", "two"), "not empty"),
+    ((*USERS, "--out", "g.csv/x"), "cannot be made"),
+    ((*COMPARE, "--out", "g.csv/x"), "cannot be made"),
+    (on("g.csv", "--json", "g.csv/x.json"), "--json g.csv/x.json"),
+    (on(os.fsdecode(b"caf\xe9.parquet")), "the path is not UTF-8"),
     # One column for two things.
     (on("g.csv", "--reward-column", "t"), "'t' is named as a policy's probability and as reward"),
     (on("g.csv", "--q-logged", "reward"), "'reward' is named as reward and as q_logged"),
@@ -264,11 +268,9 @@ def test_a_wrong_call_is_one_line_and_nothing_is_written(capsys, monkeypatch, pl
         arguments += ["--out", "out"]
     if arguments[0] == "replay":
         arguments += ["--out", "out.parquet"]
-    with pytest.raises(SystemExit) as ended:
-        cli.main(arguments)
-    out, err = capsys.readouterr()
+    status, out, err = run(capsys, *arguments)
     lines = err.splitlines()
-    assert ended.value.code == 2, err
+    assert status == 2, err
     assert out == ""
     assert [line for line in lines if line.startswith("error: ")] == lines[-1:]
     assert words in lines[-1]
@@ -347,9 +349,7 @@ def test_a_wrong_call_from_python_is_one_line(name):
 def test_a_seed_that_is_none_in_a_log_is_said(place, tmp_path, capsys):
     log = Log.read(place / "sim")
     Log(dict(log.columns), {**log.provenance, "seed": "x"}).write(tmp_path / "log")
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["replay", str(tmp_path / "log"), "--policy", "random", "--out", str(tmp_path / "out.parquet")])
-    assert ended.value.code == 0
+    assert status_of("replay", tmp_path / "log", "--policy", "random", "--out", tmp_path / "out.parquet") == 0
     said = capsys.readouterr().err
     assert f"{tmp_path / 'log'}: its metadata give the seed 'x', which is none (0 to 2**64 - 1)" in said
 

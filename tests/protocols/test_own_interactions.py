@@ -17,7 +17,6 @@ from recsim_mnar.protocols.base import Protocol, RawResults
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.holdout import split_log
 from recsim_mnar.protocols.interactions import (
-    Leaders,
     compare_interactions,
     conclusion,
     facts_of,
@@ -70,22 +69,6 @@ def lists_one_by_one(policy, split, k):
     return lists
 
 
-def test_the_split_by_time_against_loops(data):
-    log = data.log
-    (split,) = split_log(log, "time", share=0.3, unseen=True)
-    before = log["time"] < np.sort(log["time"])[len(split.train)]
-    assert abs(1 - before.mean() - 0.3) < 1 / len(log) + 1e-12
-    wanted = {}
-    for user, item, held in zip(log["user"], log["item"], ~before, strict=True):
-        if held and user in set(log["user"][before]):
-            wanted.setdefault(int(user), set()).add(int(item))
-    found: dict[int, set[int]] = {}
-    for owner, item in zip(split.owners, split.items, strict=True):
-        found.setdefault(int(split.views.users[owner]), set()).add(int(item))
-    assert found == wanted
-    assert len(split.train) == before.sum()
-
-
 def test_the_split_by_time_against_loops_over_users(data):
     """By the agent's own scores, one user after another; this agent has no ties."""
     (split,) = split_log(data.log, "time", share=0.3, unseen=True)
@@ -136,34 +119,11 @@ class Indifferent(Policy, Learner):
         return np.full((len(users), self.n_items), 1 / self.n_items)
 
 
-def test_ties_are_drawn_user_by_user(data):
-    """An agent without a preference lists each item as often as any other, within the sampling error."""
-    policy = Indifferent().fit(data.log, n_items=data.n_items)
-    views = Views.of(data.log)
-    owners = np.arange(len(views.users))
-    counts = np.zeros(data.n_items)
-    for seed in range(40):
-        lists = top_items("x", policy, views, owners, k=10, unseen=False, seed=seed)
-        assert all(len(set(row)) == 10 for row in lists.tolist())
-        counts += np.bincount(lists.ravel(), minlength=data.n_items)
-    draws = 40 * len(owners)
-    share = 10 / data.n_items
-    z = (counts - draws * share) / math.sqrt(draws * share * (1 - share))
-    assert np.abs(z).max() < 4.5
-
-
 def test_what_lists_are_made_of():
     views = Views(np.array([0, 1, 2]), np.array([0, 2, 3, 4]), np.array([0, 1, 0, 0], np.int32), np.arange(4))
     coverage, shares = recommended(np.array([[0, 3], [1, NONE]]), views, n_items=5)
     assert coverage == 1.0  # items 0 and 1 are known, and both are listed
     assert shares.tolist() == [0.5, pytest.approx(1 / 3)]
-
-
-def test_gains_of_ranks():
-    ranks = np.array([1, 2, 10, 11])
-    assert gains("hr@10", ranks).tolist() == [1, 1, 1, 0]
-    assert gains("mrr@10", ranks).tolist() == [1, 0.5, 0.1, 0]
-    assert gains("ndcg@10", ranks) == pytest.approx([1, 1 / math.log2(3), 1 / math.log2(11), 0])
 
 
 def alike(rng):
@@ -318,16 +278,6 @@ def test_candidates_follow_repeats(tmp_path):
     assert any("candidates=unseen" in note for note in auto.notes)
     unseen = compare_interactions(data, learners, folds=1, candidates="unseen")
     assert unseen.details["candidates"] == "unseen"
-
-
-def test_each_protocol_says_who_may_be_best():
-    ranked = [
-        Leaders(names, 500, protocol, "ndcg@10") for protocol, names in (("loocv", ("a",)), ("by_time", ("b", "a")))
-    ]
-    found = conclusion(ranked, 0.95, 3)
-    assert len(found) == 3
-    assert "puts a first" in found[0]
-    assert "puts b first; a may be" in found[1]
 
 
 def test_the_page_keeps_the_warning_open(tmp_path):
