@@ -1,7 +1,5 @@
 """The oracle: it shows what earns most in each user's hidden state, wherever states are known."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Schemes of the study of campaigns: additions that these caused, against a plain twin and what platforms know."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The benchmark of damage, a slice of each step; all of them are run by its own command."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """The benchmark of Jeunen et al. 2019: the authors' stream of draws, their interval, their agents, and the page."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

@@ -1,7 +1,5 @@
 """CUBN and CIBN against their definition, DLCE's weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from study_modules import study_module

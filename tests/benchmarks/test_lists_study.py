@@ -1,7 +1,5 @@
 """The study of lists: its README and its page say what its results hold, and name the command that makes them."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path

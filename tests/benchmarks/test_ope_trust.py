@@ -1,7 +1,5 @@
 """OPE-trust: the frozen version, exact values and the scorer."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -28,6 +26,7 @@ def test_the_families_are_as_they_were_frozen(study):
     assert set(halves.settings()["families"]) == set(study["families"].FAMILIES)
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_values_are_what_the_target_earns_when_it_acts(study):
     """Monte Carlo of every family: the target in the logger's place, errors by the groups that respond together."""

@@ -1,14 +1,11 @@
 """The benchmark of Sato et al. 2019: what is chosen, judged and kept, on tiny synthetic worlds."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.purchases.training import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.policies import DeployedPolicy
@@ -77,18 +74,6 @@ def test_a_window_judges_as_the_package_does(sato, log, drawn_scores):
     assert shares == pytest.approx([(z & y).mean(), (z & ~y).mean(), (~z & y).mean(), (~z & ~y).mean()])
 
 
-def test_propensities_are_of_the_training_periods(sato, log):
-    x = log.exposures
-    data, window = sato["logs"].phase(log, "test")
-    kept = x.time < window.periods[0]
-    cut = Exposures(
-        x.user[kept], x.item[kept], x.time[kept], x.recommended[kept], x.purchased[kept], N_USERS, N_ITEMS, x.n_periods
-    )
-    again, _ = sato["logs"].phase(replace(log, exposures=cut), "test")
-    np.testing.assert_array_equal(data.exposures.propensities, again.exposures.propensities)
-    np.testing.assert_array_equal(data.popularity(), again.popularity())
-
-
 def test_nothing_of_the_test_periods_enters_the_choice(sato, log, settings, tmp_path):
     x = log.exposures
     other = Exposures(
@@ -101,18 +86,6 @@ def test_nothing_of_the_test_periods_enters_the_choice(sato, log, settings, tmp_
     ]
     assert picks[0] == picks[1]
     assert (tmp_path / "0" / "tafeng.chosen.json").exists()
-
-
-def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(sato, log):
-    data, _ = sato["logs"].phase(log, "validation")
-    whole, part = data.observed, data.purchases
-    np.testing.assert_array_equal(whole.user, part.user)
-    for mask in (P, NP, ANY):
-        np.testing.assert_array_equal(whole.sizes(mask), part.sizes(mask))
-    bought = whole.of_place()[2] != R_NP
-    np.testing.assert_array_equal(whole.items[bought], part.items)
-    weights = [sato["learn"].DLCE().loss(o, x).signed for o, x in ((whole, data.exposures), (part, data.bought))]
-    np.testing.assert_array_equal(weights[0][bought], weights[1])
 
 
 def test_the_committed_tables_are_those_of_the_committed_summary(sato, tmp_path):

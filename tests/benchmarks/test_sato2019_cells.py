@@ -1,7 +1,5 @@
 """The benchmark of Sato et al. 2019: density, cells and their intervals, equations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """The benchmark of Schnabel et al. 2016 runs, and judges what it should."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ def study(modules_of):
     return modules_of("schnabel2016", *names.split())
 
 
+@pytest.mark.slow
 def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, capsys):
     assert study["run"].main(["figure2", "--quick", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
@@ -76,22 +75,6 @@ def test_the_marginals_are_what_the_paper_prints(study):
     p = alpha_propensities(truth, 0.25)
     shares = [p[truth == r].sum() / p.sum() for r in range(1, 6)]
     assert np.round(shares, 2).tolist() == reported["revealed_shares"]
-
-
-def test_figure6_ends_its_fits_near_their_minimum(study, tmp_path):
-    """The study's tolerance against one a million times smaller, where the objective's value is a hundredth."""
-    semi, fits = study["semi_synthetic"], study["fits"]
-    settings = {"seed": 3, "shape": [80, 60], "density": 0.1}
-    s = semi.Setting(semi.ratings_of(None, settings), settings)
-    p, observed = s.draw(0.25, 0)
-    form = semi.FactorizationConfig(rank=4, penalty=1e-4)
-    fit = semi.factorise(observed, 1.0 / observed.at(p), form, **fits.FINAL)
-    end = semi.factorise(
-        observed, 1.0 / observed.at(p), form, start=fit.factors, max_iterations=50_000, value_tolerance=1e-12
-    )
-    assert fit.converged
-    assert end.value < 0.1
-    assert fit.value / end.value - 1 < 0.01
 
 
 @pytest.fixture

@@ -1,7 +1,5 @@
 """compare in the ratings and campaigns worlds, in a world of one's own, and protocols that others write."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -9,7 +7,6 @@ from recsim_mnar.campaigns.comparison import accepted_shares
 from recsim_mnar.campaigns.platform import platform_log, run_campaigns, true_quality
 from recsim_mnar.campaigns.weighing import weighted_leave_one_out
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
 from recsim_mnar.protocols.comparison import Comparison, chosen_protocols, compare, experiment_of
@@ -105,8 +102,7 @@ def test_naive_bayes_finds_the_propensities():
 
 def test_predictions_do_not_depend_on_the_batch(monkeypatch):
     world = make_world("ratings", "quick", ["n_items=20", "density=0.14"])
-    uniform = registry.learner("random").fit(Log({}), n_items=20, seed=0)
-    train = simulate(world, uniform, 100, 5)
+    train = simulate(world, registry.uniform_policy(20), 100, 5)
     policy = registry.learner("mf-ips-ratings+penalty=0.01").fit(train, n_items=20, seed=0)
     whole = ranks.scores_of_everyone("mf", policy.fresh(), train, 100)
     monkeypatch.setattr(ranks, "_SCORES_AT_A_TIME", 20 * 7)
@@ -179,12 +175,12 @@ class MostClicks(Protocol):
     def judge(self, study):
         log = study.log()
         clicks = np.bincount(log["action"][log.is_bandit], log["reward"][log.is_bandit], minlength=study.n_items)
+        about = {"level": study.level, "n": len(log), "seconds": 0.0}
         return [
-            Record(world=study.world.name, protocol="whatever", agent=name, metric="clicks",
-                   value=float(clicks @ policy.fresh().probabilities(np.array([0]))[0]), low=0.0, high=1e9,
-                   level=study.level, n=len(log), seconds=0.0)
+            Record.of(study.world.name, "whatever", name, "clicks", (float(clicks @ probabilities), 0.0, 1e9), **about)
             for name, policy in study.policies.items()
-        ]  # fmt: skip
+            for probabilities in policy.fresh().probabilities(np.array([0]))
+        ]
 
 
 class Minutes(FeatureWorld):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -10,7 +8,7 @@ from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import Setup, compare, experiment_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
@@ -20,7 +18,9 @@ from recsim_mnar.protocols.records import user_mean_interval
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.registry import make_world
+from toys import Stub
 from twins.cases import quick_first
+from twins.logs import log_of
 
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")
 DOWNDATED = (
@@ -40,13 +40,11 @@ def make_log(seed=3, n_users=40, n_items=15, longest=9, bandit=True, distinct=Fa
         step = 0
         for item in viewed:
             if bandit and step % 3 == 2:
-                rows.append((10 * user, step, 1, -1, int(generator.integers(n_items)), 1 / n_items, 0.0))
+                rows.append((10 * user, -1, int(generator.integers(n_items)), 1 / n_items, 0.0))
                 step += 1
-            rows.append((10 * user, step, 0, int(item), -1, math.nan, math.nan))
+            rows.append((10 * user, item, -1, math.nan, math.nan))
             step += 1
-    names = ("user", "step", "event", "item", "action", "propensity", "reward")
-    columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
-    return Log({**columns, "time": columns["step"].astype(float)})
+    return log_of(*np.transpose(rows))
 
 
 def views_of(log):
@@ -132,9 +130,9 @@ def test_against_plain_loops(name, candidates):
         assert record.details["users_left_out"] == 39 - ranks.shape[1]
 
 
-def three_by_three(users, n_items):
+def three_by_three(user, n_items):
     """Of nine items three are level with each other."""
-    return np.tile((np.arange(n_items) % 3) / 9.0, (len(users), 1))
+    return (np.arange(n_items) % 3) / 9.0
 
 
 @pytest.mark.parametrize("metric", ["hr@2", "hr@5", "mrr@5", "ndcg@5", "ndcg@8"])
@@ -151,7 +149,7 @@ def test_drawn_ties_give_the_mean_over_all_orders(metric):
     error = math.sqrt(orders.var(axis=1).sum())
     far = {}
     for ties in ("drawn", "lowest"):
-        found = fold_ranks(log, {"x": _Saver(three_by_three)}, n_items=9, folds=folds, seed=seed, ties=ties)
+        found = fold_ranks(log, {"x": Stub(three_by_three)}, n_items=9, folds=folds, seed=seed, ties=ties)
         far[ties] = (gains(metric, found.ranks["x"]).sum() - orders.mean(axis=1).sum()) / error
     assert abs(far["drawn"]) < 4 < 6 < abs(far["lowest"])
 
@@ -364,37 +362,11 @@ def test_candidates_are_unseen_items_where_nobody_views_twice():
     assert again[0].details["candidates"] == "all"
 
 
-class _Saver(Learner):
-    """Keeps the logs that it is fitted on, and scores by what it observed."""
-
-    name = "saver"
-
-    def __init__(self, score):
-        self.logs = []
-        self.score = score
-
-    def fit(self, log, *, n_items, seed=0):
-        self.logs.append(log)
-        return _Scored(n_items, self.score)
-
-
-class _Scored(Policy):
-    def __init__(self, n_items, score):
-        self.n_items = n_items
-        self.score = score
-
-    def act(self, users, uniforms):
-        raise NotImplementedError
-
-    def probabilities(self, users):
-        return self.score(users, self.n_items)
-
-
 def test_bandit_rows_stay_in_the_training_data():
     log = make_log()
-    saver = _Saver(lambda users, n: np.zeros((len(users), n)))
+    saver = Stub(lambda user, n: np.zeros(n))
     records = leave_one_out(log, {"saver": saver}, n_items=15, folds=2)
-    for train in saver.logs:
+    for train, _ in saver.fits:
         assert train.is_bandit.sum() == log.is_bandit.sum() > 0
         assert len(log) - len(train) == records[0].n
         train.validate(15)
@@ -403,14 +375,14 @@ def test_bandit_rows_stay_in_the_training_data():
 @pytest.mark.parametrize(
     ("score", "message"),
     [
-        (lambda users, n: np.full((len(users), n), np.nan), "NaN"),
-        (lambda users, n: np.zeros((len(users), n + 1)), r"must return numbers of shape"),
-        (lambda users, n: np.full((len(users), n), "a"), r"must return numbers of shape"),
+        (lambda user, n: np.full(n, np.nan), "NaN"),
+        (lambda user, n: np.zeros(n + 1), r"must return numbers of shape"),
+        (lambda user, n: ["a"] * n, r"must return numbers of shape"),
     ],
 )
 def test_bad_scores_are_refused(score, message):
     with pytest.raises(UserError, match=message):
-        leave_one_out(make_log(), {"mine": _Saver(score)}, n_items=15)
+        leave_one_out(make_log(), {"mine": Stub(score)}, n_items=15)
 
 
 @pytest.mark.parametrize(
@@ -494,12 +466,7 @@ def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
     g = np.random.default_rng(1)
 
     def drawn(n=400):
-        user, item = np.repeat(np.arange(n), 2), np.where(g.random(2 * n) < 0.5, 0, g.integers(1, 15, 2 * n))
-        nothing = np.full(2 * n, np.nan)
-        return Log({
-            "user": user, "step": np.tile([0, 1], n), "time": np.tile([0.0, 1.0], n), "event": np.zeros(2 * n, int),
-            "item": item, "action": np.full(2 * n, -1), "propensity": nothing, "reward": nothing,
-        })  # fmt: skip
+        return log_of(np.repeat(np.arange(n), 2), np.where(g.random(2 * n) < 0.5, 0, g.integers(1, 15, 2 * n)))
 
     assert leave_one_out(drawn(), RANDOM, n_items=15, train=drawn())
 

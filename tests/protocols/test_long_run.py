@@ -1,14 +1,11 @@
 """The long-run rate from lives that halt at occasions, compared with lives that are lived in full."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 from recsim_mnar.kernels import _vectors_kernel
-from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols import decisions as module
 from recsim_mnar.protocols.ab_test import run_arm
@@ -25,8 +22,7 @@ SMALL = SessionsParams(n_items=40, n_flips=20, sigma_mu_organic=0.1, sigma_omega
 
 
 def fitted(world, *names):
-    uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
-    log = simulate(world, uniform, 300, 77)
+    log = simulate(world, registry.uniform_policy(world.n_items), 300, 77)
     return {name: registry.learner(name).fit(log, n_items=world.n_items, seed=0) for name in names}
 
 

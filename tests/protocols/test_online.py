@@ -1,7 +1,5 @@
 """A/B test, off-policy protocol and compare, against worlds whose truth is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

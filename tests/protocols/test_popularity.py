@@ -1,7 +1,5 @@
 """Popularity of what is recommended: shares by groups of items, and the same from a comparison."""
 
-from __future__ import annotations
-
 import itertools
 import json
 

@@ -1,7 +1,5 @@
 """The scoreboard: 80 columns, one row per agent, one line per protocol, words computed from the numbers."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The weighted leave-one-out and its rivals: by definition on small data, the paper's claims, bad input."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
