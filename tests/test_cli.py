@@ -43,13 +43,14 @@ def simulated(tmp_path_factory):
     return out
 
 
-def test_compare_writes_what_it_promises(capsys, tmp_path):
+def test_compare_writes_what_it_promises_and_the_same_for_any_workers(capsys, tmp_path):
+    asked = ("compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,item-knn,svd+rank=4", "--seed", 3)
+    assert run(capsys, *asked, "--workers", 3, "--out", tmp_path / "three")[0] == 0
     out = tmp_path / "run"
-    status, text, err = run(
-        capsys, "compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,user-popularity,svd+rank=4",
-        "--seed", 3, "--out", out
-    )  # fmt: skip
+    status, text, err = run(capsys, *asked, "--workers", 1, "--out", out)
     assert status == 0
+    for name in ("results.json", "summary.json", "report.html"):
+        assert (out / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
     results = json.loads((out / "results.json").read_text())
     assert set(results) == {"schema", "package", "records"}
     records = results["records"]
@@ -71,16 +72,6 @@ def test_compare_writes_what_it_promises(capsys, tmp_path):
     assert str(out) in text
     assert "leave-one-out (HR@1)" in text
     assert "truth, 100 users" in err
-
-
-def test_compare_is_the_same_for_any_workers(capsys, tmp_path):
-    results = []
-    for workers in (1, 3):
-        out = tmp_path / str(workers)
-        assert run(capsys, "compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,item-knn",
-                   "--workers", workers, "--out", out)[0] == 0  # fmt: skip
-        results.append([(out / name).read_bytes() for name in ("results.json", "summary.json", "report.html")])
-    assert results[0] == results[1]
 
 
 def test_simulate_writes_log_truth_and_catalogue(simulated):

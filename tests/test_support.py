@@ -48,7 +48,7 @@ NONE = ("user-popularity", "user-popularity-greedy")
 """Which show what their user has seen, and no more: all that the logging policy may show."""
 
 
-@pytest.mark.parametrize("target", [*NONE, "random", "svd+epsilon=0.3", "item-knn+temperature=1"])
+@pytest.mark.parametrize("target", [*NONE, "random", "item-knn", "svd+epsilon=0.3", "item-knn+temperature=1"])
 def test_missing_mass_agrees_with_its_twin(made, target):
     train, logging, log = made
     policy = registry.learner(target).fit(train, n_items=20, seed=1)

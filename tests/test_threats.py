@@ -198,7 +198,7 @@ def test_one_function_opens_what_we_write():
     found = {}
     for path in root.rglob("*.py"):
         text = path.read_text()
-        if "recsim_mnar/agents/" not in path.as_posix() and re.search(r"open\(|write_|touch", text):
+        if "recsim_mnar/agents/" not in path.as_posix() and re.search(r"open\(|write_text|write_bytes|touch\(", text):
             for call in (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Call)):
                 said = _writes(call)
                 if (said and "temporary" not in said) or said == "os.open(temporary)":
