@@ -199,6 +199,7 @@ def test_a_ranking_where_one_item_is_shown_is_refused_in_a_line():
         (lambda n: (np.zeros(n, int), np.ones((n, 1))), r"two arrays of shape \(\d+,\)"),
         (lambda n: (np.zeros(n), np.ones(n)), r"integer actions, got float64"),
         (lambda n: (np.full(n, N_ITEMS), np.ones(n)), r"action 8 is out of range"),
+        (lambda n: (np.zeros(n, int), np.zeros(n)), r"propensity 0.0 is outside"),
         (lambda n: (np.zeros(n, int), np.full(n, np.nan)), r"propensity nan is outside"),
     ],
 )

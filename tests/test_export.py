@@ -99,6 +99,7 @@ def test_decisions_are_the_bandit_rows(log, made):
 def test_distributions_are_what_replay_says_of_any_policy(log, made):
     reader = OrderReader(P)
     whole = distributions(log, reader)
+    np.testing.assert_allclose(whole.sum(axis=1), 1.0, atol=1e-12)
     np.testing.assert_array_equal(whole[np.arange(len(made)), made.action], replay(log, reader)[log.is_bandit])
 
 

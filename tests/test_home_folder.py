@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from recsim_mnar import Log
-from recsim_mnar.cli import cli
 from recsim_mnar.cli.options import NewPath, ReadPath
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import table
@@ -20,7 +19,7 @@ from recsim_mnar.runs.receipts import Index
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.parts import verify, write_file
 from recsim_mnar.worlds import make_world
-from twins.commands import status_of
+from twins.commands import all_commands, status_of
 
 
 @pytest.fixture
@@ -49,18 +48,10 @@ def test_a_path_is_expanded_or_literal_in_one_place(home, kind):
     assert path_of(path_of("./~/b")) == work / "~" / "b"
 
 
-def commands(group=cli, before=()):
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from commands(command, (*before, name))
-        else:
-            yield (*before, name), command
-
-
 def test_every_path_of_every_command_knows_the_home_folder(home):
     """No option and no argument has click's own type of paths, which knows of no home."""
     checked = 0
-    for _, command in commands():
+    for _, command in all_commands():
         for param in command.params:
             if isinstance(param.type, click.Path):
                 assert isinstance(param.type, NewPath | ReadPath), (command.name, param.name)

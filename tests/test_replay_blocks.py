@@ -192,6 +192,14 @@ def test_the_command_line(tmp_path, capsys):
     assert rows_in(file) == sum(map(rows_in, (parts / "log").glob("*.parquet")))
 
 
+def test_a_filed_log_checks_its_rows(tmp_path, log):
+    columns = {name: values.copy() for name, values in log.columns.items()}
+    columns["step"][5] = columns["step"][4]
+    write_part(tmp_path / "bad.parquet", [columns], log.provenance)
+    with pytest.raises(UserError, match="row 6"):
+        registry.learner("popularity").fit(FiledLog.or_whole(tmp_path / "bad.parquet"), n_items=N_ITEMS, seed=0)
+
+
 def test_where_parts_cannot_be_written_is_said_in_a_line(tmp_path, capsys, log):
     path, out = in_parts(tmp_path / "log", log, 1), tmp_path / "x"
     for command, words in (

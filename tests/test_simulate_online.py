@@ -145,9 +145,10 @@ def test_the_single_environment_records_the_run_of_one_lane(world, kind):
     assert not untrained.calls
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lanes", [2, 32, 700])
-@pytest.mark.parametrize("kind", [Greedy, InOrder])
+LANES = [(32, InOrder), *itertools.product([2, 700], [Greedy, InOrder])]
+
+
+@pytest.mark.parametrize(("lanes", "kind"), quick_first(LANES))
 def test_the_vector_environment_records_a_learner_that_replays_on_every_row(world, kind, lanes):
     untrained = kind()
     untrained.strict = True

@@ -349,6 +349,7 @@ def test_a_study_goes_into_a_paper(study, tmp_path):
     assert "\\toprule" in text
     study.plot(tmp_path / "cost.svg", by="logging")
     assert (tmp_path / "cost.svg").read_bytes().startswith(b"<?xml")
+    study.plot(tmp_path / "tau.svg", of="tau")
     with pytest.raises(UserError, match="no factor"):
         study.plot(tmp_path / "x.svg", by="n_items")
 

@@ -17,7 +17,7 @@ from recsim_mnar.cli import cli as group
 from recsim_mnar.cli import output
 from recsim_mnar.errors import printable
 from twins.cases import quick_first
-from twins.commands import run, status_of
+from twins.commands import all_commands, run, status_of
 
 SMALL = ("--preset", "quick", "--set", "n_items=20", "--set", "n_flips=5")
 _SIZES = ("train_users = 40", "test_users = 40", "arm_users = 40", "truth_users = 40", "folds = 2")
@@ -144,15 +144,11 @@ def test_hostile_names_are_text(capsys, monkeypatch, place, tmp_path, width):
         assert "n" * 300 in page
 
 
-def commands(found=group, path=()):
-    for name, command in found.commands.items():
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-        elif name != "advise":  # withdrawn: it only says what to type
-            yield " ".join((*path, name)), command
+COMMANDS_NOW = [(name, command) for name, command in all_commands() if name != "advise"]
+"""Without what is withdrawn: it only says what to type."""
 
 
-@pytest.mark.parametrize(("name", "command"), list(commands()), ids=lambda v: v if isinstance(v, str) else "")
+@pytest.mark.parametrize(("name", "command"), COMMANDS_NOW, ids=lambda v: v if isinstance(v, str) else "")
 def test_every_command_is_quiet_and_speaks_json(name, command):
     flags = {flag for parameter in command.params for flag in parameter.opts}
     assert {"--quiet", "--json"} <= flags

@@ -478,6 +478,7 @@ def _log_with(path, **story):
 @pytest.mark.parametrize(
     "story",
     [
+        {"policy": {"name": "evil:Agent"}},
         {"policy": {"name": "evil:Agent+epsilon=0.5"}},
         {"training": {"policy": "evil:Agent", "n_users": 5, "seed": 2}},
         {"world": {"name": "evil:World", "params": {}}},

@@ -74,6 +74,18 @@ def test_a_window_judges_as_the_package_does(sato, log, drawn_scores):
     assert shares == pytest.approx([(z & y).mean(), (z & ~y).mean(), (~z & y).mean(), (~z & ~y).mean()])
 
 
+def test_propensities_are_of_the_training_periods(sato, log):
+    x = log.exposures
+    data, window = sato["logs"].phase(log, "test")
+    kept = x.time < window.periods[0]
+    cut = Exposures(
+        x.user[kept], x.item[kept], x.time[kept], x.recommended[kept], x.purchased[kept], N_USERS, N_ITEMS, x.n_periods
+    )
+    again, _ = sato["logs"].phase(replace(log, exposures=cut), "test")
+    np.testing.assert_array_equal(data.exposures.propensities, again.exposures.propensities)
+    np.testing.assert_array_equal(data.popularity(), again.popularity())
+
+
 def test_nothing_of_the_test_periods_enters_the_choice(sato, log, settings, tmp_path):
     x = log.exposures
     other = Exposures(

@@ -32,6 +32,8 @@ def test_logs_click_as_the_means_say_and_values_have_their_exact_means(worlds, u
     means = log["clicks"].mean((1,))
     error = means.std(0) / np.sqrt(len(means))
     assert np.all(np.abs(means.mean(0) - expected) < 4.5 * error)
+    if users in ("cascade", "bottom"):
+        assert np.argmax(expected) == (0 if users == "cascade" else 2)
     values = [world.values(each) for each in world.logs(range(200), 100, 3, seed=2)]
     for name in world.weights:
         sample = np.array([each[name] for each in values])

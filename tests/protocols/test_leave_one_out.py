@@ -328,6 +328,7 @@ def test_of_one_item_all_metrics_are_the_hit_rate():
         ("loocv+fit_on=test", "fit_on must be one of rest, train"),
         ("loocv+logging=nobody", "nobody"),
         ("loocv+train=yes", "not parameter=value"),
+        ("loocv+folds=0", "folds must be a whole number of at least 1, got 0"),
         ("loocv+folds=inf", "folds must be a whole number of at least 1"),
         ("loocv+fit_on=train+fit_on=rest", "fit_on is given twice. Give it once"),
         ("loocv+fit_on", "fit_on has no value. Write fit_on=VALUE"),
@@ -469,6 +470,11 @@ def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
         return log_of(np.repeat(np.arange(n), 2), np.where(g.random(2 * n) < 0.5, 0, g.integers(1, 15, 2 * n)))
 
     assert leave_one_out(drawn(), RANDOM, n_items=15, train=drawn())
+
+
+def test_a_fit_refuses_rows_out_of_order():
+    with pytest.raises(UserError, match="out of order"):
+        registry.learner("user-knn").fit(make_log().select(slice(None, None, -1)), n_items=15)
 
 
 @pytest.mark.parametrize(("values", "value"), [([0.0] * 50, 0.0), ([1.0] * 50, 1.0), ([0.5] * 50, 0.5), ([1.0], 1.0)])

@@ -114,12 +114,13 @@ def test_rankings_that_agree_share_a_line_where_there_are_many():
 RUNS = {
     "ratings": ["--set", "n_items=30", "--option", "users=100"],
     "campaigns": ["--set", "n_users=300"],
+    "purchases": ["--option", "users=150", "--agents", "random,popularity"],
 }
 
 
 @pytest.mark.parametrize("world", RUNS)
 def test_the_board_of_every_world_fits(capsys, tmp_path, world):
-    """Of sessions, interactions and purchases see the tests of their commands."""
+    """Of sessions and interactions see the tests of the terminal."""
     status, text, _ = run(
         capsys, "compare", "--world", world, "--preset", "quick", *RUNS[world], "--out", tmp_path / "out"
     )

@@ -206,6 +206,8 @@ def test_factor_models_are_trained_as_the_settings_say_unless_their_names_do():
 
 BAD = [
     (["--option", "length=60"], "lists of N = 60 items cannot be made of 20 items: choose N in 1..20"),
+    (["--option", "length=0"], "lists of N = 0 items"),
+    (["--option", "test_periods=0"], "test_periods must be a whole number of at least 1"),
     (["--option", "metrics=uplift_snisp"], "metrics must be one of"),
     (["--protocols", "loocv"], "protocol 'loocv' needs test_log"),
     (["--agents", "mf-ips-ratings"], "revealed ratings"),

@@ -131,6 +131,20 @@ def test_the_exhaustive_interval_treats_users_as_the_sample(profiles):
     assert high - low == pytest.approx(2 * 1.96 * shares.std() / np.sqrt(now.n_users), rel=0.1)
 
 
+def test_several_reference_times_and_records(log):
+    agents = {"naive": registry.learner("naive-cf"), "cosine": registry.learner("cosine-cf")}
+    records = weighted_leave_one_out(
+        log, agents, n_items=N, reference_times=[200, 300], times=[345, 500],
+        schemes=["unweighted", "weights+p=10"],
+    )  # fmt: skip
+    assert len(records) == 2 * 2 * 2 * 2
+    assert {r.details["reference_time"] for r in records} == {200.0, 300.0}
+    assert all(r.low <= r.value <= r.high and r.n > 100 and r.metric == "hr@5" for r in records)
+    assert all("users_with_one_item" in r.details for r in records)
+    unweighted = {r.value for r in records if r.details["scheme"] == "unweighted" and r.agent == "naive"}
+    assert len(unweighted) == 2  # the same for both references
+
+
 def test_the_closed_form_gives_the_ranks_of_a_policy_that_ignores_own_views(monkeypatch):
     profiles = Profiles.of(random_log(4, 40, 9, 6), 99, 9)
     learner = registry.learner("cosine-cf")
