@@ -1,7 +1,5 @@
 """Arrow files: the same log and the same estimates as from Parquet, and nothing hidden under a null is believed."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -1,7 +1,5 @@
 """``recsim-mnar check`` and the contracts of worlds, vector environments, protocols and estimators."""
 
-from __future__ import annotations
-
 import dataclasses
 import sys
 

@@ -1,7 +1,5 @@
 """The page of claims: its commands are there, and its figures are in the files that it links to."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

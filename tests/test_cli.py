@@ -14,11 +14,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar import cli
 from recsim_mnar.cli import _goes_on
 from recsim_mnar.log import Log
 from twins.cases import quick_first
-from twins.commands import run
+from twins.commands import run, status_of
 
 SMALL = ["--set", "n_items=20", "--set", "n_flips=5"]
 _SIZES = ("train_users=60", "test_users=60", "arm_users=60", "truth_users=100", "folds=2")
@@ -39,36 +38,31 @@ def fails(capsys, *arguments):
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory):
     out = tmp_path_factory.mktemp("cli") / "sim"
-    with pytest.raises(SystemExit) as ended:
-        cli.main(["simulate", "--world", "sessions", *SMALL, "--policy", "user-popularity+epsilon=0.3", "--users",
-        "120",
-                  "--seed", "5", "--truth", "--out", str(out)])  # fmt: skip
-    assert ended.value.code == 0
+    logger = ("--policy", "user-popularity+epsilon=0.3", "--users", 120, "--seed", 5, "--truth")
+    assert status_of("simulate", "--world", "sessions", *SMALL, *logger, "--out", out) == 0
     return out
 
 
-def test_compare_writes_what_it_promises(capsys, tmp_path):
+def test_compare_writes_what_it_promises_and_the_same_for_any_workers(capsys, tmp_path):
+    asked = ("compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,item-knn,svd+rank=4", "--seed", 3)
+    assert run(capsys, *asked, "--workers", 3, "--out", tmp_path / "three")[0] == 0
     out = tmp_path / "run"
-    status, text, err = run(
-        capsys, "compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,user-popularity,svd+rank=4",
-        "--seed", 3, "--out", out
-    )  # fmt: skip
+    status, text, err = run(capsys, *asked, "--workers", 1, "--out", out)
     assert status == 0
+    for name in ("results.json", "summary.json", "report.html"):
+        assert (out / name).read_bytes() == (tmp_path / "three" / name).read_bytes()
     results = json.loads((out / "results.json").read_text())
     assert set(results) == {"schema", "package", "records"}
     records = results["records"]
-    fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "details"}
     timings = json.loads((out / "timings.json").read_text())
     assert len(timings["records"]) == len(records)
     # An agent's seconds are added up over folds that may run side by side, so none is bounded by the whole's.
     assert timings["seconds"] > 0
     assert all(r["seconds"] >= 0 for r in timings["records"])
-    assert all(fields <= set(record) for record in records)
     assert {r["protocol"] for r in records} == {"loocv", "off_policy", "ab_test", "truth"}
     assert {("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")} <= {
         (r["protocol"], r["metric"]) for r in records
     }
-    assert all(r["low"] <= r["value"] <= r["high"] for r in records)
     page = (out / "report.html").read_text()
     assert page.count('role="img"') == 3
     assert "http://" not in page.replace("http://www.w3.org", "").replace("http://purl.org", "").replace(
@@ -78,16 +72,6 @@ def test_compare_writes_what_it_promises(capsys, tmp_path):
     assert str(out) in text
     assert "leave-one-out (HR@1)" in text
     assert "truth, 100 users" in err
-
-
-def test_compare_is_the_same_for_any_workers(capsys, tmp_path):
-    results = []
-    for workers in (1, 3):
-        out = tmp_path / str(workers)
-        assert run(capsys, "compare", "--preset", "quick", *SMALL, *SIZES, "--agents", "random,item-knn",
-                   "--workers", workers, "--out", out)[0] == 0  # fmt: skip
-        results.append([(out / name).read_bytes() for name in ("results.json", "summary.json", "report.html")])
-    assert results[0] == results[1]
 
 
 def test_simulate_writes_log_truth_and_catalogue(simulated):
@@ -205,18 +189,6 @@ def test_replay_then_estimate(capsys, simulated, tmp_path):
     )
 
 
-def test_a_file_that_cannot_be_written_is_refused_before_any_work(capsys, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    file = tmp_path / "file" / "x.csv"
-    for command, flag in (
-        (["replay", "none", "--policy", "random"], "--out"),
-        (["estimate", "none", "--target", "t"], "--json"),
-    ):
-        assert f"{flag} {file}" in fails(capsys, *command, flag, file)
-    line = fails(capsys, "estimate", "none", "--target", "t", "--json", tmp_path)
-    assert line == f"error: --json {tmp_path} is a folder: name a file"
-
-
 def test_own_interactions(capsys, tmp_path):
     rng = np.random.default_rng(0)
     lines = ["user_id:token\titem_id:token\trating:float\ttimestamp:float"]
@@ -263,21 +235,6 @@ def test_the_bare_names_are_the_lists(capsys):
     assert not any(f"\n  {kind} " in shown for kind in kinds)
 
 
-def test_an_occupied_folder_is_left_alone(capsys, tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
-    for command in (["compare"], ["simulate", "--world", "sessions", "--policy", "random", "--users", "5"]):
-        assert "not empty" in fails(capsys, *command, "--out", tmp_path)
-    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
-
-
-@pytest.mark.parametrize("command", [["compare"], ["simulate", "--world", "sessions", "--policy", "svd", "--users", 5]])
-def test_a_folder_that_cannot_be_made_is_refused_before_any_work(capsys, tmp_path, command):
-    (tmp_path / "file").write_text("mine")
-    line = fails(capsys, *command, "--out", tmp_path / "file" / "x")
-    assert "--out" in line
-    assert "cannot be made" in line
-
-
 def test_help_is_quick_and_imports_little():
     code = (
         "import recsim_mnar.cli, sys; print([m for m in ('numba', 'scipy', 'pandas', 'pyarrow') if m in sys.modules])"
@@ -306,9 +263,6 @@ def test_the_ratings_world_from_the_command_line(capsys, tmp_path):
     file = tmp_path / "replayed.csv"
     assert run(capsys, "replay", out, "--policy", "mf-naive-ratings,random", "--train", train, "--out", file)[0] == 0
     assert run(capsys, "estimate", file, "--target", "mf-naive-ratings", "--baseline", "random")[0] == 0
-    assert "people reveal ratings" in run(capsys, "worlds")[1]
-    assert "ratings schnabel2016" in run(capsys, "presets")[1]
-    assert "mf-ips-ratings" in run(capsys, "agents")[1]
     again = ["--world", "ratings", "--set", f"ratings_file={out / 'catalogue.npz'}", "--set", "density=0.1"]
     assert run(capsys, "simulate", *again, "--policy", "random", "--users", 5, "--out", tmp_path / "again")[0] == 0
     assert Log.read(tmp_path / "again").provenance["world"]["matrix"]["users"] == 60

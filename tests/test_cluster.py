@@ -1,7 +1,5 @@
 """Workers of a cluster: what is asked of them, whose bytes they run, and that they do what this process would do."""
 
-from __future__ import annotations
-
 import functools
 import importlib
 import os

@@ -23,7 +23,7 @@ from twins.logs import random_log
 
 N_ITEMS = 8
 WORLD = make_world("sessions", "recogym-v1", [f"n_items={N_ITEMS}", "n_flips=4", "sigma_mu_organic=1"])
-LOG = simulate(WORLD, registry.learner("random").fit(Log({}), n_items=N_ITEMS), 12, 3)
+LOG = simulate(WORLD, registry.uniform_policy(N_ITEMS), 12, 3)
 SHRINKAGE = 1.5
 
 

@@ -1,7 +1,5 @@
 """The examples that write data: --help writes nothing, and users and seed are heard."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Jobs on executors: what they carry, how many are under way, and that results do not depend on any of it."""
 
-from __future__ import annotations
-
 import functools
 import pickle
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor

@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log import Log
 from recsim_mnar.purchases.exposures import Exposures
+from twins.logs import log_of
 from twins.purchases_log import propensity_matrix
 
 
@@ -79,12 +79,9 @@ def test_a_file_of_ones_own_needs_five_columns(tmp_path):
 
 
 def test_a_log_tells_its_exposures():
-    columns = {
-        "user": [0, 0, 0, 1], "step": [0, 1, 2, 0], "time": [0.0, 0.0, 1.0, 1.0], "event": [0, 1, 1, 0],
-        "item": [3, -1, -1, 2], "action": [-1, 1, 3, -1], "propensity": [np.nan, 0.5, 0.5, np.nan],
-        "reward": [np.nan, 1.0, 0.0, np.nan],
-    }  # fmt: skip
-    exposures = Exposures.from_log(Log(columns), n_items=5)
+    reward, time = [np.nan, 1.0, 0.0, np.nan], [0.0, 0.0, 1.0, 1.0]
+    log = log_of([0, 0, 0, 1], [3, -1, -1, 2], [-1, 1, 3, -1], 0.5, reward, time)
+    exposures = Exposures.from_log(log, n_items=5)
     assert exposures.time.tolist() == [0, 0, 1, 1]
     assert exposures.item.tolist() == [1, 3, 3, 2]
     assert exposures.recommended.tolist() == [True, False, True, False]

@@ -1,7 +1,5 @@
 """FeaturePolicy: what one writes is scores(x) or distribution(x); the rest keeps the contract of every policy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -10,7 +8,7 @@ from recsim_mnar.export import decisions, distributions
 from recsim_mnar.policies import EpsilonMixture, FeaturePolicy, SoftmaxPolicy, registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
-from recsim_mnar.testing import PolicyContract
+from recsim_mnar.testing import check_policy
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 
 P = 12
@@ -39,34 +37,20 @@ def linear(x):
     return x @ np.random.default_rng(5).normal(size=(x.shape[1], P))
 
 
-class TestHalf(PolicyContract):
-    def make_policy(self):
-        return Half(n_items=P)
+POLICIES = {
+    "distribution": lambda: Half(n_items=P),
+    "scores": lambda: Newest(n_items=P),
+    "a function": lambda: FeaturePolicy(P, "decayed=0.8", scores=linear, rows=4),
+    "of what was shown": lambda: FeaturePolicy(P, "shown=0.8", scores=linear, rows=4),
+    "of what was shown, softened": lambda: SoftmaxPolicy(FeaturePolicy(P, "shown", scores=linear, rows=8), 0.7),
+    "softened": lambda: SoftmaxPolicy(FeaturePolicy(P, scores=linear, rows=8), 0.7),
+    "explored": lambda: EpsilonMixture(FeaturePolicy(P, "shown", scores=linear, rows=8), 0.3),
+}
 
 
-class TestNewest(PolicyContract):
-    def make_policy(self):
-        return Newest(n_items=P)
-
-
-class TestScoresOfAFunction(PolicyContract):
-    def make_policy(self):
-        return FeaturePolicy(P, "decayed=0.8", scores=linear, rows=4)
-
-
-class TestOfWhatWasShown(PolicyContract):
-    def make_policy(self):
-        return FeaturePolicy(P, "shown=0.8", scores=linear, rows=4)
-
-
-class TestSoftenedOfWhatWasShown(PolicyContract):
-    def make_policy(self):
-        return SoftmaxPolicy(FeaturePolicy(P, "shown", scores=linear, rows=8), 0.7)
-
-
-class TestSoftened(PolicyContract):
-    def make_policy(self):
-        return SoftmaxPolicy(FeaturePolicy(P, scores=linear, rows=8), 0.7)
+@pytest.mark.parametrize("make", POLICIES.values(), ids=POLICIES)
+def test_the_contract_of_policies(make):
+    assert check_policy(make) == []
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +61,7 @@ def world():
 @pytest.mark.parametrize("observation", ["counts", "decayed=0.8", "last=4", "shown=0.8"])
 def test_it_sees_what_is_exported(world, observation):
     """The matrix that a model is trained on is the one that it is shown when it acts, by the environments' string."""
-    log = simulate(world, registry.learner("random").fit(None, n_items=P, seed=0), n_users=80, seed=1)
+    log = simulate(world, registry.uniform_policy(P), n_users=80, seed=1)
     made = decisions(log, P, context=observation)
     seen = {}
 

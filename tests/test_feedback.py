@@ -1,17 +1,18 @@
 """Campaigns by recommenders, and the example of a feedback loop."""
 
-from __future__ import annotations
-
 import runpy
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.campaigns.platform import lists_of, run_campaign, run_campaigns, true_quality
 from recsim_mnar.errors import UserError
+from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.worlds import make_world
+from twins.commands import status_of
 
 EXAMPLE = runpy.run_path(str(Path(__file__).parents[1] / "examples" / "feedback_loop.py"))
 feedback_loop, gini = EXAMPLE["feedback_loop"], EXAMPLE["gini"]
@@ -76,17 +77,11 @@ def test_yesterdays_recommender_grades_itself_ever_better():
 
 
 def test_a_platform_from_the_command_line(tmp_path, capsys):
-    import pyarrow.parquet as pq
-
-    from recsim_mnar.cli import main
-    from recsim_mnar.log import Log
-
     for policy in ("deployed", "naive-cf"):
         out = tmp_path / policy
-        arguments = f"simulate --world campaigns --preset quick --users 200 --policy {policy} --truth --out {out}"
-        with pytest.raises(SystemExit) as over:
-            main(arguments.split())
-        assert over.value.code == 0
+        simulated = f"simulate --world campaigns --preset quick --users 200 --policy {policy} --truth --out {out}"
+        arguments = simulated.split()
+        assert status_of(*arguments) == 0
         log = Log.read(out).validate(60)
         truth = pq.read_table(out / "truth.parquet")
         assert truth.num_rows == log.is_bandit.sum() == 2000
@@ -95,9 +90,7 @@ def test_a_platform_from_the_command_line(tmp_path, capsys):
         assert log.provenance["recommender"] == policy
         assert "200 users" in capsys.readouterr().out
     for extra, says in (("", "not empty"), ("--resume", "--resume"), ("--users 0", "--users must be")):
-        with pytest.raises(SystemExit) as over:
-            main([*arguments.split(), *extra.split()])
-        assert over.value.code == 2
+        assert status_of(*arguments, *extra.split()) == 2
         assert says in capsys.readouterr().err
 
 

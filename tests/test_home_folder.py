@@ -1,7 +1,5 @@
 """``~`` in paths: the home folder where it stands first, a name like any other elsewhere, in every way in and out."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -10,7 +8,6 @@ import numpy as np
 import pytest
 
 from recsim_mnar import Log
-from recsim_mnar.cli import cli, main
 from recsim_mnar.cli.options import NewPath, ReadPath
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import table
@@ -22,6 +19,7 @@ from recsim_mnar.runs.receipts import Index
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables.parts import verify, write_file
 from recsim_mnar.worlds import make_world
+from twins.commands import all_commands, status_of
 
 
 @pytest.fixture
@@ -36,8 +34,7 @@ def home(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def log():
-    policy = registry.learner("random").fit(Log({}), n_items=10, seed=0)
-    return simulate(make_world("sessions", None, ["n_items=10"]), policy, 12, seed=1)
+    return simulate(make_world("sessions", None, ["n_items=10"]), registry.uniform_policy(10), 12, seed=1)
 
 
 @pytest.mark.parametrize("kind", [str, Path])
@@ -51,18 +48,10 @@ def test_a_path_is_expanded_or_literal_in_one_place(home, kind):
     assert path_of(path_of("./~/b")) == work / "~" / "b"
 
 
-def commands(group=cli, before=()):
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from commands(command, (*before, name))
-        else:
-            yield (*before, name), command
-
-
 def test_every_path_of_every_command_knows_the_home_folder(home):
     """No option and no argument has click's own type of paths, which knows of no home."""
     checked = 0
-    for _, command in commands():
+    for _, command in all_commands():
         for param in command.params:
             if isinstance(param.type, click.Path):
                 assert isinstance(param.type, NewPath | ReadPath), (command.name, param.name)
@@ -72,14 +61,12 @@ def test_every_path_of_every_command_knows_the_home_folder(home):
 
 
 @pytest.mark.parametrize("name", ["~/out.parquet", "~/out.arrow", "~/out.csv", "~/folder/", "./~/out.parquet"])
-def test_rows_go_where_the_path_says(home, log, name, capsys):
+def test_rows_go_where_the_path_says(home, log, name):
     """Nothing is left in the home folder, under a hidden name or elsewhere, but what was asked for."""
     log.write("~/log")
     assert Log.read(home / "log").digest() == log.digest()
     (home.parent / "work" / "~").mkdir()
-    with pytest.raises(SystemExit) as left:
-        main(["replay", str(home / "log"), "--policy", "random", f"--out={name}"])
-    assert left.value.code == 0, capsys.readouterr().err
+    assert status_of("replay", home / "log", "--policy", "random", f"--out={name}") == 0
     wanted = home.parent / "work" / name if name.startswith("./") else home / name.removeprefix("~/")
     assert len(Log.read(wanted)) == len(log)
     found = {path.name for folder in (home, home.parent / "work" / "~") for path in folder.iterdir()}

@@ -1,7 +1,5 @@
 """How kernels are compiled: flags that no caller changes, and Python as it was before."""
 
-from __future__ import annotations
-
 import gc
 
 import numba

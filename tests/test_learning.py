@@ -1,7 +1,5 @@
 """From whose outcomes a policy learns: what is declared, what counts without a declaration, and who refuses whom."""
 
-from __future__ import annotations
-
 import copy
 import pickle
 

@@ -1,7 +1,5 @@
 """The least propensity that a logging policy is known to have: in comparisons, and in the provenance of replays."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
@@ -23,8 +21,7 @@ SMALL = ("n_items=20", "n_flips=5")
 @pytest.fixture(scope="module")
 def made():
     world = make_world("sessions", "quick", SMALL)
-    uniform = registry.learner("random").fit(Log({}), n_items=20, seed=0)
-    train = simulate(world, uniform, 50, 1)
+    train = simulate(world, registry.uniform_policy(20), 50, 1)
     return world, train, {name: registry.learner(name).fit(train, n_items=20, seed=1) for name in
                           ("random", "popularity", "user-popularity", "item-knn")}  # fmt: skip
 
@@ -156,7 +153,6 @@ def test_replay_writes_it_and_estimate_takes_it(capsys, tmp_path):
     plain = estimated(tmp_path / "open.parquet")[1]
     # In blocks and from folders, whole (a bootstrap), and read as a file of one's own: the same fact, the same numbers.
     for file, more in (
-        (tmp_path / "open.parquet", []),
         (folder, []),
         (tmp_path / "open.parquet", ["--estimators", "ips,beta_ips"]),
         (tmp_path / "open.parquet", ["--user-column", "user"]),

@@ -1,7 +1,5 @@
 """Mixtures of policies: what they do, what they say of it, and the weights that they refuse."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -48,7 +46,7 @@ def test_it_keeps_the_contract_of_policies():
 
 def test_a_log_under_it_is_replayed_with_the_same_propensities():
     world = make_world("sessions", "quick", [])
-    training = simulate(world, registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0), 50, 1)
+    training = simulate(world, registry.uniform_policy(world.n_items), 50, 1)
     parts = [registry.learner(name).fit(training, n_items=world.n_items, seed=0) for name in PARTS]
     mixed = MixturePolicy(parts, list(PARTS.values()))
     log = simulate(world, mixed, 30, 2)

@@ -1,7 +1,5 @@
 """Odd policies are refused where the log is made, with both numbers in one line; legitimate ones are not."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

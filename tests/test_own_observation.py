@@ -14,12 +14,12 @@ from recsim_mnar.envs import world_env, world_vector_env
 from recsim_mnar.errors import UserError
 from recsim_mnar.export import decisions
 from recsim_mnar.log.contexts import ContextRule
-from recsim_mnar.policies import Policy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.testing import check_vector, check_world
 from recsim_mnar.worlds import DecisionWorld, Observation, PlainLanes, make_world
 from recsim_mnar.worlds.features import FeatureWorld
+from twins.policies import Uniform
 
 N, FEATURES = 5, 3
 
@@ -197,20 +197,10 @@ def test_broken_rules_are_named(observation, words):
 
 def test_a_log_of_one_row_per_step_is_that_of_the_kernel():
     """The general walk over a log gives what the compiled one does."""
-    log = simulate(make_world("sessions", n_items=10), Ten(), 30, 2)
+    log = simulate(make_world("sessions", n_items=10), Uniform(10), 30, 2)
     for rule in (ContextRule("counts"), ContextRule("decayed", 0.7), ContextRule("last", last=4), ContextRule("shown")):
         for ours, general in zip(rule.of(log, 10), Observation.of(rule, log, 10), strict=True):
             np.testing.assert_array_equal(ours, general)
-
-
-class Ten(Policy):
-    n_items = 10
-
-    def act(self, users, uniforms):
-        return (uniforms * 10).astype(int), np.full(len(users), 0.1)
-
-    def probabilities(self, users):
-        return np.full((len(users), 10), 0.1)
 
 
 def test_what_cannot_be_observed_is_said():

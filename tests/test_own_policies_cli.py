@@ -1,7 +1,5 @@
 """Policies of a user's own on the command line: what breaks the rules, or raises, is named in one line."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 
@@ -9,34 +7,6 @@ import pytest
 from test_cli import SIZES, SMALL, fails, run
 
 from recsim_mnar.log import Log
-
-FOREIGN = """
-import numpy as np
-from recsim_mnar.policies.base import Policy
-
-class OutOfRange(Policy):
-    def __init__(self, n_items):
-        self.n_items = n_items
-    def act(self, users, uniforms):
-        return np.full(len(users), self.n_items), np.ones(len(users))
-    def probabilities(self, users):
-        return np.full((len(users), self.n_items), 1 / self.n_items)
-"""
-
-
-def test_a_policy_that_breaks_the_rules_is_named(capsys, tmp_path, monkeypatch):
-    """One of the rules that ``test_as_policy.py`` breaks, each in turn."""
-    (tmp_path / "mine_wide.py").write_text(FOREIGN)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    spec = "mine_wide:OutOfRange"
-    line = fails(
-        capsys, "simulate", "--world", "sessions", "--policy", spec, "--users", "30", "--out", tmp_path / "out"
-    )
-    assert "out of range" in line
-    assert spec in line
-    assert not (tmp_path / "out").exists()  # mended, the same command runs
-
 
 RAISING = """
 import numpy as np

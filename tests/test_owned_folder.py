@@ -1,8 +1,5 @@
 """Who may write into a folder: one process at a time, whatever killed ones left; and the names of written files."""
 
-from __future__ import annotations
-
-import os
 import signal
 import subprocess
 import sys
@@ -132,9 +129,3 @@ def test_errors_name_the_file_that_was_asked_for(tmp_path):
         (tmp_path / "other").read_text()
     assert caught.value.filename == str(tmp_path / "other")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_paths_that_are_no_utf8_are_a_line(tmp_path):
-    bad = os.fsdecode(os.fsencode(tmp_path) + b"/\xff.parquet")
-    with pytest.raises(UserError, match=r"xff.parquet: the path is not UTF-8"), replacing(bad):
-        pytest.fail("no such name")

@@ -1,7 +1,5 @@
 """Files of a log: what is written is read as it was, by pyarrow alone too, and what was damaged is named in a line."""
 
-from __future__ import annotations
-
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 

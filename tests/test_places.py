@@ -1,37 +1,24 @@
 """Where the blocks of a log are: what a worker reads by path is what one process reads on its way."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-from recsim_mnar.log import schema
 from recsim_mnar.log.blocks import LogBlocks, read_place
-from recsim_mnar.log.table import Log, write_part
+from recsim_mnar.log.table import write_part
 from recsim_mnar.tables.files import write_table
+from twins.logs import log_of
 
 
-def log_of(first, n_users):
-    n = 3 * n_users
-    return Log(
-        {
-            "user": np.repeat(np.arange(first, first + n_users), 3),
-            "step": np.tile(np.arange(3, dtype=np.int32), n_users),
-            "time": np.tile(np.arange(3.0), n_users),
-            "event": np.full(n, schema.BANDIT, np.int8),
-            "item": np.full(n, -1, np.int32),
-            "action": (np.arange(n) % 5).astype(np.int32),
-            "propensity": np.full(n, 0.2),
-            "reward": (np.arange(n) % 2).astype(np.float64),
-        }
-    )
+def rows_of(first, n_users):
+    row = np.arange(3 * n_users)
+    return log_of(first + row // 3, action=row % 5, propensity=0.2, reward=row % 2)
 
 
 def parts_of(folder, ending, users=(0, 20, 40), size=10):
     """Parts of 20 users, in row groups of ``size``."""
     folder.mkdir()
     for i, first in enumerate(users):
-        rows = [log_of(k, size).columns for k in range(first, first + 20, size)]
+        rows = [rows_of(k, size).columns for k in range(first, first + 20, size)]
         write_part(folder / f"p{i}.{ending}", rows, {})
     return LogBlocks.open(folder)
 
@@ -53,7 +40,7 @@ def test_a_block_is_read_where_it_lies(tmp_path, ending, size):
 
 def test_blocks_that_lie_in_two_parts_or_among_many_rows_are_read_on_the_way(tmp_path):
     assert parts_of(tmp_path / "in-two", "parquet").places(15) is None
-    write_table(log_of(0, 100).to_arrow(), tmp_path / "one-group.parquet")
+    write_table(rows_of(0, 100).to_arrow(), tmp_path / "one-group.parquet")
     assert LogBlocks.open(tmp_path / "one-group.parquet").places(10) is None
 
 

@@ -1,7 +1,5 @@
 """Workers of this machine: threads or processes, what they say, how far they have come, and what a run took."""
 
-from __future__ import annotations
-
 import functools
 import json
 import threading

@@ -1,7 +1,5 @@
 """Nothing in the package needs one system: what differs between them is asked for in one module, with fallbacks."""
 
-from __future__ import annotations
-
 import ast
 import os
 import subprocess

@@ -51,7 +51,6 @@ def test_an_agent_writes_its_own_propensities_and_a_run_can_be_taken_up(tmp_path
     [
         (("--set", "slate_size=60"), "slate_size = 60 is larger than the number of items, n_items = 50"),
         (("--set", "deployment=best"), "deployment must be one of"),
-        (("--preset", "quik"), "did you mean 'quick'?"),
         (("--policy", "popularity+epsilon=0.1"), "softening would change nothing"),
     ],
 )

@@ -24,6 +24,7 @@ from recsim_mnar.worlds import make_world
 from twins.cases import quick_first
 from twins.commands import run
 from twins.differences import assert_same
+from twins.logs import log_of
 
 N_ITEMS = 10
 
@@ -35,8 +36,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def policies(world):
-    random = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
-    train = simulate(world, random, 40, 7)
+    train = simulate(world, registry.uniform_policy(N_ITEMS), 40, 7)
     names = ("user-popularity", "item-knn", "random")
     return {name: registry.learner(name).fit(train, n_items=N_ITEMS, seed=0) for name in names}
 
@@ -93,15 +93,11 @@ def test_one_file_has_the_bytes_of_all_rows_at_once(tmp_path, small, log, polici
     for n in (1, 2):
         with pool(n) as executor:
             run = run_on(path, policies, logging, executor)
-            run.to_file(tmp_path / f"{n}.parquet", "parquet")
-            run.to_file(tmp_path / f"{n}.csv", "csv")
-            run.to_file(tmp_path / f"{n}.arrow", "arrow")
+            for form in ("parquet", "csv", "arrow"):
+                run.to_file(tmp_path / f"{n}.{form}", form)
         assert (tmp_path / f"{n}.parquet").read_bytes() == (tmp_path / "expected.parquet").read_bytes()
         assert (tmp_path / f"{n}.csv").read_bytes() == (tmp_path / "expected.csv").read_bytes()
-    found = Log.read(tmp_path / "2.arrow")
-    assert found.columns.keys() == expected.columns.keys()
-    for name, values in expected.columns.items():
-        np.testing.assert_array_equal(found[name], values)
+    assert_same(Log.read(tmp_path / "2.arrow").columns, expected.columns)
     assert (tmp_path / "1.arrow").read_bytes() == (tmp_path / "2.arrow").read_bytes()
 
 
@@ -141,19 +137,9 @@ def test_a_stream_has_the_bytes_of_its_rows_at_once(tmp_path):
     rng = np.random.default_rng(0)
     user = np.sort(rng.integers(0, 1000, n))
     bandit = rng.random(n) < 0.5
-    log = Log(
-        {
-            "user": user,
-            "step": np.arange(n),
-            "time": np.arange(n) * 1.0,
-            "event": bandit.astype(np.int8),
-            "item": np.where(bandit, -1, 3),
-            "action": np.where(bandit, 4, -1),
-            "propensity": np.where(bandit, 0.5, np.nan),
-            "reward": np.where(bandit, 1.0, np.nan),
-            "svd": rng.random(n),
-        }
-    )
+    item, action = np.where(bandit, -1, 3), np.where(bandit, 4, -1)
+    log = log_of(user, item, action, np.where(bandit, 0.5, np.nan), np.where(bandit, 1.0, np.nan))
+    log = log.with_column("svd", rng.random(n))
     write_part(tmp_path / "whole.parquet", [log.columns], {"seed": 1})
     edges = [0, 1, 50_000, log_table.GROUP_ROWS, log_table.GROUP_ROWS + 5, n - 3, n]
     pieces = [log.select(np.arange(a, b)).columns for a, b in itertools.pairwise(edges)]
@@ -206,6 +192,14 @@ def test_the_command_line(tmp_path, capsys):
     assert rows_in(file) == sum(map(rows_in, (parts / "log").glob("*.parquet")))
 
 
+def test_a_filed_log_checks_its_rows(tmp_path, log):
+    columns = {name: values.copy() for name, values in log.columns.items()}
+    columns["step"][5] = columns["step"][4]
+    write_part(tmp_path / "bad.parquet", [columns], log.provenance)
+    with pytest.raises(UserError, match="row 6"):
+        registry.learner("popularity").fit(FiledLog.or_whole(tmp_path / "bad.parquet"), n_items=N_ITEMS, seed=0)
+
+
 def test_where_parts_cannot_be_written_is_said_in_a_line(tmp_path, capsys, log):
     path, out = in_parts(tmp_path / "log", log, 1), tmp_path / "x"
     for command, words in (
@@ -222,9 +216,8 @@ def test_where_parts_cannot_be_written_is_said_in_a_line(tmp_path, capsys, log):
 @pytest.mark.parametrize("damaged", ["log", "train"])
 @pytest.mark.parametrize("form", ["parquet", "csv"])  # by blocks, and all rows at once
 def test_an_item_beyond_those_of_the_logs_own_world_is_damage(tmp_path, capsys, world, form, damaged):
-    random = registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
     for seed, name in enumerate(("log", "train")):
-        log = simulate(world, random, 30, seed)
+        log = simulate(world, registry.uniform_policy(N_ITEMS), 30, seed)
         action = log["action"].copy()
         action[np.flatnonzero(log.is_bandit)[5]] += (name == damaged) << 24  # one bit
         Log({**log.columns, "action": action}, log.provenance).write(tmp_path / f"{name}.{form}")
@@ -251,11 +244,3 @@ def test_what_is_made_of_counts_is_fitted_block_by_block(tmp_path, log, monkeypa
         assert ("columns" in vars(filed)) == (name == "item-knn")
     with pytest.raises(UserError, match="must be in"):
         registry.learner("popularity").fit(filed, n_items=2, seed=0)
-
-
-def test_a_filed_log_checks_its_rows(tmp_path, log):
-    columns = {name: values.copy() for name, values in log.columns.items()}
-    columns["step"][5] = columns["step"][4]
-    write_part(tmp_path / "bad.parquet", [columns], log.provenance)
-    with pytest.raises(UserError, match="row 6"):
-        registry.learner("popularity").fit(FiledLog.or_whole(tmp_path / "bad.parquet"), n_items=N_ITEMS, seed=0)

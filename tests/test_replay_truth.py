@@ -1,7 +1,5 @@
 """Replay agrees with acting, and truth with brute force."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What stands in a report: charts and tables of few and of many agents, the finding, data to take along."""
 
-from __future__ import annotations
-
 import base64
 import csv
 import dataclasses
@@ -17,7 +15,7 @@ from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.comparison import Comparison, Setup
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
 from recsim_mnar.protocols.off_policy import OffPolicy
-from recsim_mnar.protocols.records import Ranking, Record, Target, judge, plain
+from recsim_mnar.protocols.records import Ranking, Target, judge, plain
 from recsim_mnar.protocols.scoreboard import scoreboard
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
 from recsim_mnar.report.finding import of_comparison
@@ -27,6 +25,7 @@ from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
 from recsim_mnar.report.template import MOST_BYTES, anchor, downloads_of, explained, grid, together, unbroken, words
 from recsim_mnar.studies.result import Study
+from toys import judgement_of_run, record
 
 ROOT = Path(__file__).resolve().parents[1]
 RATES = [("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")]
@@ -34,11 +33,10 @@ RATES = [("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")]
 
 def comparison_of(keys, n_agents, **details):
     records = [
-        Record(world="a world", protocol=key[0], agent=f"agent-{i:02}", metric=key[1], value=0.1 + 0.01 * i, low=0.09,
-               high=0.13 + 0.01 * i, level=0.95, n=100, seconds=1.0, details=details)
-        for key in keys
+        record(protocol, f"agent-{i:02}", 0.1 + 0.01 * i, metric, 0.03, **details)
+        for protocol, metric in keys
         for i in range(n_agents)
-    ]  # fmt: skip
+    ]
     loo = LeaveOneOut()
     headings = {key: loo.heading(key[1]) for key in keys if key[0] == "loocv"}
     return Comparison(records, columns=list(keys), headings=headings)
@@ -102,14 +100,9 @@ def test_every_metric_has_a_heading_and_none_is_shown_twice():
 CTR = Target("ctr", "CTR")
 
 
-def record(protocol, agent, metric, value, half=0.001, **details):
-    return Record(world="sessions", protocol=protocol, agent=agent, metric=metric, value=value, low=value - half,
-                  high=value + half, level=0.95, n=100, seconds=0.5, details=details)  # fmt: skip
-
-
 def comparison(estimates, truth, half=0.001, **details):
-    records = [record("ab_test", a, "ctr", v, users=100, **details) for a, v in estimates.items()]
-    records += [record("truth", a, "ctr", v, half) for a, v in truth.items()]
+    records = [record("ab_test", a, v, half=0.001, users=100, **details) for a, v in estimates.items()]
+    records += [record("truth", a, v, half=half) for a, v in truth.items()]
     judgements = judge(records, [Ranking("ab_test", "ctr", "A/B test", CTR)])
     keys = [("ab_test", "ctr"), ("truth", "ctr")]
     return Comparison(records, judgements, columns=keys, truth_estimates=frozenset(keys[:1]))
@@ -146,19 +139,12 @@ def test_the_finding_of_a_comparison_is_its_headline_and_there_is_none_without_a
     assert of_comparison(comparison(TRUTH, {})) is None
 
 
-def judgement_of_run(outcome, cost, unusable=()):
-    return {"protocol": "ab_test", "metric": "ctr", "target": "CTR", "title": "A/B test", "outcome": outcome,
-            "abstains": bool(unusable), "reason": "", "best_truth": 0.1, "target_metric": "ctr", "tied_with": [],
-            "unusable": list(unusable), "cost_share": cost, "kendall_tau": 1.0, "pick_by_upper_bound": "a", "best": "a",
-            "tau_by_upper_bound": 1.0, "pick": "a"}  # fmt: skip
-
-
 SHARES = ("decides", "picks the best", "tied", "picks a worse one")
 
 
 def test_a_study_has_one_meaning_of_best_and_tie_on_the_terminal_and_on_the_page(tmp_path):
     runs = [("best", 0.0), ("indistinguishable", 0.001), ("costs", 0.02, "a"), ("costs", 0.01), ("costs", 0.01)]
-    own = record("ab_test", "a", "ctr", 0.1, users=500).to_dict()
+    own = record("ab_test", "a", 0.1, half=0.001, users=500).to_dict()
     config = {"world": {"name": "sessions"}, "preset": "quick"}
     study = Study({}, [{"cell": "w", "levels": {}, "catalogue": i, "seed": i, "judgements": [judgement_of_run(*run)],
                         "records": [own], "run_config": config} for i, run in enumerate(runs)])  # fmt: skip
@@ -299,6 +285,7 @@ def test_what_judges_lists_has_headings_of_its_own():
     assert {off.heading("dcg"), ab.heading("dcg")} == {"clipped IPS, DCG", "A/B DCG"}
 
 
+@pytest.mark.slow
 def test_a_comparison_of_lists_says_what_its_numbers_are_of(tmp_path):
     sizes = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 60, "clip": 7.0}
     setup = Setup(preset="quick", params={"n_items": 12, "n_flips": 0, "slate_size": 3}, options=sizes,

@@ -21,12 +21,13 @@ from recsim_mnar.own_log.bandit_file import WeighedLog
 from recsim_mnar.own_log.in_numbers import LogNumbers
 from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.protocols.comparison import Comparison
-from recsim_mnar.protocols.records import Ranking, Record, Target, judge
+from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.report.charts import OWN_COLOURS
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
 from recsim_mnar.report.fitting_pages import write_validation
 from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
+from toys import record
 
 LOOK = Path(__file__).parent / "browser" / "look.cjs"
 DOCS = Path(__file__).resolve().parents[1] / "docs"
@@ -50,42 +51,19 @@ def browser() -> str:
 
 def comparison(agents: list[str]) -> Comparison:
     keys = [("loocv", "hr@1"), ("off_policy", "clipped_ips"), ("ab_test", "ctr"), ("truth", "ctr")]
-    details = {"users": 50, "verdict": "trust", "ess": 5.0, "share_supported": 1.0, "value_on_log": 0.1}
+    wide = [(f"own-{i}", f"metric-{i}") for i in range(12)]
+    about = {"users": 50, "verdict": "trust", "ess": 5.0, "share_supported": 1.0, "value_on_log": 0.1}
     records = [
-        Record(
-            world="sessions",
-            protocol=protocol,
-            agent=agent,
-            metric=metric,
-            value=0.1 + 0.01 * ((i * (k + 1)) % 5),
-            low=0.09,
-            high=0.16,
-            level=0.95,
-            n=100,
-            seconds=1.0,
-            details=details,
-        )
-        for k, (protocol, metric) in enumerate(keys)
+        record(protocol, agent, 0.1 + 0.01 * ((i * (k + 1)) % 5), metric, 0.03, **about)
+        for k, (protocol, metric) in enumerate([*keys, *wide])
         for i, agent in enumerate(agents)
     ]
     target = Target("ctr", "CTR")
     rankings = [Ranking(*key, title, target) for key, title in zip(keys[:3], TITLES, strict=True)]
-    wide = [(f"own-{i}", f"metric-{i}") for i in range(12)]
-    records += [
-        Record(
-            world="sessions", protocol=p, agent=a, metric=m, value=1.0, low=0.9, high=1.1, level=0.95, n=9, seconds=0.0
-        )
-        for p, m in wide
-        for a in agents
-    ]
     rng = np.random.default_rng(0)
     weights = [weight_distribution(a, np.exp(rng.normal(size=500)) * (rng.random(500) < 0.5), 3.0) for a in agents]
-    shown = {agent: rng.integers(0, 50, 40) for agent in agents}
-    details = {
-        "clip": 3.0,
-        "weights": [each.to_dict() for each in weights],
-        "popularity": popularity(np.arange(40), shown),
-    }
+    shown = popularity(np.arange(40), {agent: rng.integers(0, 50, 40) for agent in agents})
+    details = {"clip": 3.0, "weights": [each.to_dict() for each in weights], "popularity": shown}
     again = "recsim-mnar compare --catalogues 20"
     return Comparison(records, judge(records, rankings), columns=keys, again=again, details=details)
 

@@ -1,7 +1,5 @@
 """The generator against its published vectors, and what is built on it against scipy and numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import special, stats

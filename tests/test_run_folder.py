@@ -1,7 +1,5 @@
 """Folders that simulate fills: one writer, what is missing made again and no more, what was made otherwise refused."""
 
-from __future__ import annotations
-
 import resource
 import shutil
 import signal
@@ -41,7 +39,7 @@ def world():
 
 
 def uniform():
-    return registry.learner("random").fit(Log({}), n_items=20, seed=0)
+    return registry.uniform_policy(20)
 
 
 def simulated(folder, world, policy=None, **more):

@@ -1,7 +1,5 @@
 """One seed, one log: for any workers, shards and lanes, and through simulate, the single and the vector environment."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -73,7 +71,7 @@ def test_few_lanes_are_refilled_with_the_same_result(world, train, monkeypatch):
 
 
 def test_policies_run_inside_the_kernel_as_outside(world):
-    inside = registry.learner("random").fit(simulate.Log({}), n_items=N_ITEMS, seed=0)
+    inside = registry.uniform_policy(N_ITEMS)
     assert inside.is_uniform
     assert (
         simulate.simulate(world, inside, N_USERS, SEED).digest()
@@ -99,7 +97,7 @@ def test_the_sampler_of_large_catalogues_too():
     """Rejection sampling keeps earlier weights a lane: refilled lanes and single users must not see each other's."""
     world = SessionsWorld(SessionsParams(n_items=700, sigma_omega=0.4))
     expected = simulate.simulate(world, Uniform(700), 30, SEED)
-    inside = registry.learner("random").fit(simulate.Log({}), n_items=700, seed=0)
+    inside = registry.uniform_policy(700)
     assert simulate.simulate(world, inside, 30, SEED).digest() == expected.digest()
     assert record_vector(WorldVectorEnv(world, 4), Uniform(700), 30, SEED).digest() == expected.digest()
     assert simulate.simulate(world, Uniform(700), 1, SEED, first_user=9).digest() == (

@@ -1,7 +1,5 @@
 """Agents that can only draw: propensities exact for what acts, and draws that a replay makes again, or a mark."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

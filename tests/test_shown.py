@@ -1,26 +1,20 @@
 """Contexts of what was shown: the same numbers in logs, environments and policies, and what they are worth."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
-import recsim_mnar
 from recsim_mnar.envs import world_env, world_vector_env
-from recsim_mnar.envs.recording import record, record_vector
 from recsim_mnar.errors import UserError
-from recsim_mnar.export import decisions, distributions
-from recsim_mnar.log import Log
+from recsim_mnar.export import decisions
 from recsim_mnar.log.contexts import ContextRule
-from recsim_mnar.policies import EpsilonMixture, FeaturePolicy, SoftmaxPolicy
+from recsim_mnar.policies import FeaturePolicy
 from recsim_mnar.policies.door import learning_of
-from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
-from recsim_mnar.tasks import evaluating as definition
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import histories
 from twins.cases import quick_first
+from twins.logs import log_of
 from twins.policies import Uniform
 
 P = 7
@@ -30,19 +24,6 @@ SEED = 3
 def scores(x):
     """Of views, showings and clicks, so that every third of the row matters."""
     return x @ np.random.default_rng(5).normal(size=(3 * P, P))
-
-
-def distribution(x):
-    weight = np.exp(scores(x) - scores(x).max(axis=1, keepdims=True))
-    return weight / weight.sum(axis=1, keepdims=True)
-
-
-POLICIES = {
-    "scores": lambda: FeaturePolicy(P, "shown=0.8", scores=scores, rows=8),
-    "distribution": lambda: FeaturePolicy(P, "shown=0.8", distribution=distribution, rows=8),
-    "softmax": lambda: SoftmaxPolicy(FeaturePolicy(P, "shown=0.8", scores=scores, rows=8), 0.5),
-    "epsilon": lambda: EpsilonMixture(FeaturePolicy(P, "shown", scores=scores, rows=8), 0.3),
-}
 
 
 @pytest.fixture(scope="module")
@@ -57,21 +38,11 @@ def log(world):
 
 def by_hand():
     """Three users: clicks, rewards that are no clicks, and one who leaves without a decision."""
-    item = [2, 2, -1, -1, 0, -1, 1, 1, -1, -1, -1]
-    shown = np.array(item) < 0
-    n = len(item)
-    return Log(
-        {
-            "user": np.array([4, 4, 4, 4, 4, 4, 6, 6, 9, 9, 9]),
-            "step": np.array([0, 1, 2, 3, 4, 5, 0, 1, 0, 1, 2]),
-            "time": np.arange(n, dtype=float),
-            "event": shown.astype(np.int8),
-            "item": np.array(item),
-            "action": np.where(shown, [0, 0, 1, 1, 0, 2, 0, 0, 2, 2, 0], -1),
-            "reward": np.where(shown, [0, 0, 1.0, 0.0, 0, 1.0, 0, 0, 0.1, -2.5, 1e3], np.nan),
-            "propensity": np.where(shown, 0.5, np.nan),
-        }
-    )
+    user = np.array([4, 4, 4, 4, 4, 4, 6, 6, 9, 9, 9])
+    item = np.array([2, 2, -1, -1, 0, -1, 1, 1, -1, -1, -1])
+    action = np.array([-1, -1, 1, 1, -1, 2, -1, -1, 2, 2, 0])
+    reward = np.where(action < 0, np.nan, [0, 0, 1.0, 0.0, 0, 1.0, 0, 0, 0.1, -2.5, 1e3])
+    return log_of(user, item, action, np.where(action < 0, np.nan, 0.5), reward)
 
 
 @pytest.mark.parametrize("decay", quick_first([0.0, 0.3, 0.9, 1.0], 2))
@@ -84,37 +55,14 @@ def test_a_log_against_a_plain_twin(log, decay):
         np.testing.assert_array_equal(finals, np.array(list(ends.values())))
 
 
-def test_the_definition_in_numbers():
-    given, finals = ContextRule("shown", 0.5).of(by_hand(), 3)
-    assert given[:3].tolist() == [
-        [0, 0, 1.5, 0, 0, 0, 0, 0, 0],  # views of item 2, one event after the other
-        [0, 0, 0.75, 0, 1, 0, 0, 1, 0],  # item 1 was shown and clicked
-        [1, 0, 0.1875, 0, 0.75, 0, 0, 0.25, 0],  # shown again without a click, then item 0 was viewed
-    ]
-    assert finals[1].tolist() == [0, 1.5, 0, 0, 0, 0, 0, 0, 0]
-
-
-@pytest.mark.parametrize("lanes", quick_first([None, 1, 5]))
-def test_environments_observe_the_contexts_of_the_log(world, log, lanes):
-    """At every decision and at the end of every user, in lanes too, where most steps come to nothing."""
+@pytest.mark.parametrize("lanes", quick_first([5, 1]))
+def test_lanes_observe_the_contexts_of_the_log(world, log, lanes):
+    """At every decision and at the end of every user, where most steps come to nothing."""
     made = decisions(log, P, context="shown=0.8")
     rows = {int(made.user[part.start]): part for part in made.episodes()}
     finals = {user: made.final[number] for number, user in enumerate(rows)}
-    asked = {"observation": "shown=0.8"}
     compared = 0
-    if lanes is None:
-        env = world_env(world, **asked)
-        observed, info = env.reset(seed=SEED)
-        while (user := info["user"]) in rows:
-            for row in range(rows[user].start, rows[user].stop):
-                np.testing.assert_array_equal(observed, made.context[row])
-                observed, *_ = env.step(made.action[row])
-                compared += 1
-            np.testing.assert_array_equal(observed, finals[user])
-            observed, info = env.reset()
-        assert compared == len(made)
-        return
-    env = world_vector_env(lanes, world=world, **asked)
+    env = world_vector_env(lanes, world=world, observation="shown=0.8")
     observed, infos = env.reset(seed=SEED)
     place, ended = np.zeros(lanes, int), np.zeros(lanes, bool)
     while compared < len(made):
@@ -131,39 +79,6 @@ def test_environments_observe_the_contexts_of_the_log(world, log, lanes):
         observed, _rewards, ended, _cut, infos = env.step(actions)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", POLICIES)
-def test_a_policy_is_its_log_and_its_replay(world, name):
-    made = POLICIES[name]()
-    log = simulate(world, made, 60, SEED)
-    shown = log.is_bandit
-    np.testing.assert_array_equal(replay(log, POLICIES[name]())[shown], log["propensity"][shown])
-    whole = distributions(log, POLICIES[name]())
-    np.testing.assert_array_equal(whole[np.arange(len(whole)), log["action"][shown]], log["propensity"][shown])
-    assert record(world_env(world), made, 60, SEED).digest() == log.digest()
-    for lanes in (1, 6):
-        assert record_vector(world_vector_env(lanes, world=world), made, 60, SEED).digest() == log.digest()
-    assert learning_of(made) == "own user"
-    assert not made.batches_decisions
-
-
-def test_the_features_are_those_of_the_log(world):
-    """What the policy was asked at each decision, from its own log."""
-    asked = []
-
-    def uniform(x):
-        asked.extend(row.tobytes() for row in x)
-        return np.full((len(x), P), 1.0 / P)
-
-    log = simulate(world, FeaturePolicy(P, "shown=0.8", distribution=uniform), 40, SEED)
-    rows = [row.tobytes() for row in decisions(log, P, context="shown=0.8").context]
-    assert set(rows) <= set(asked)
-    first = decisions(log, P, context="shown=0.8")
-    expected = distribution(first.context)[np.arange(len(first)), first.action]
-    other = replay(log, FeaturePolicy(P, "shown=0.8", distribution=distribution))
-    np.testing.assert_allclose(other[log.is_bandit], expected, rtol=1e-6)
-
-
 def test_only_the_rule_that_needs_it_learns():
     class Learner(FeaturePolicy):
         def learn(self, users, actions, rewards, propensities):
@@ -173,6 +88,8 @@ def test_only_the_rule_that_needs_it_learns():
         policy = FeaturePolicy(P, features, scores=lambda x: np.zeros((len(x), P)))
         assert learning_of(policy) == "nothing"
         assert policy.batches_decisions
+    shown = FeaturePolicy(P, "shown", scores=scores)
+    assert (learning_of(shown), shown.batches_decisions) == ("own user", False)
     known = FeaturePolicy(P, "shown", scores=lambda x: x, user_features=lambda users: np.ones((len(users), P)))
     assert learning_of(known) == "nothing"
     assert learning_of(Learner(P, scores=lambda x: x)) == "all users"
@@ -236,28 +153,3 @@ def test_it_holds_what_the_sessions_world_calls_recency():
         steps += 1
     np.testing.assert_allclose(rested, np.tile(rested[0], (steps, 1)), rtol=1e-5)
     assert steps > 20
-
-
-@pytest.mark.slow
-def test_users_who_tire_are_served_better_by_who_knows_what_was_shown():
-    """Log click rate of an item, less a penalty for showing it again: with the penalty and without it."""
-    task = "fatigue-50-v1"
-    world = definition.task(task).make_world()
-    n_items = world.n_items
-    log = simulate(world, Uniform(n_items), 3_000, 77)
-    shown = log.is_bandit
-    clicks = np.bincount(log["action"][shown], log["reward"][shown], n_items)
-    rate = (clicks + 1) / (np.bincount(log["action"][shown], minlength=n_items) + 100)
-
-    def agent(penalty):
-        return FeaturePolicy(
-            n_items,
-            "shown=0.9",
-            scores=lambda x: np.log(rate) - penalty * x[:, n_items : 2 * n_items],
-            name=f"penalty-{penalty:g}",
-        )
-
-    tiring, plain = (recsim_mnar.evaluate(agent(penalty), task, n_users=500) for penalty in (0.45, 0.0))
-    lead = tiring.ahead_of(plain)
-    assert lead.low > 0
-    assert tiring.score_low > 0  # and better than chance, which repeats little

@@ -1,7 +1,5 @@
 """One object that learns from all users: all its rows, the same bytes twice, a replay equal on every row or refused."""
 
-from __future__ import annotations
-
 import copy
 import itertools
 
@@ -147,9 +145,10 @@ def test_the_single_environment_records_the_run_of_one_lane(world, kind):
     assert not untrained.calls
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lanes", [2, 32, 700])
-@pytest.mark.parametrize("kind", [Greedy, InOrder])
+LANES = [(32, InOrder), *itertools.product([2, 700], [Greedy, InOrder])]
+
+
+@pytest.mark.parametrize(("lanes", "kind"), quick_first(LANES))
 def test_the_vector_environment_records_a_learner_that_replays_on_every_row(world, kind, lanes):
     untrained = kind()
     untrained.strict = True
@@ -164,38 +163,12 @@ def test_the_vector_environment_records_a_learner_that_replays_on_every_row(worl
     assert again.digest() == log.digest()
 
 
-def test_recorders_call_a_learner_in_the_order_of_a_run(world):
-    seen = []
-
-    class Watched(Greedy):
-        def fresh(self):
-            seen.append(Watched())
-            return seen[-1]
-
-    def without_questions(policy):
-        """The calls; before the first decision one user is asked often."""
-        return [
-            call for call, then in itertools.pairwise([*policy.calls, ("end",)]) if call[0] != "act" or then[0] != "act"
-        ]
-
-    record(WorldEnv(world), Watched(), 40, 3)
-    expected = simulate_online(world, Greedy(), 40, 3, lanes=1).policy
-    assert without_questions(seen[0]) == without_questions(expected)
-    record_vector(WorldVectorEnv(world, 8), Watched(), 40, 3)
-    calls = without_questions(seen[1])
-    assert all(users == sorted(users) for _, users in calls)
-    for kind in ("reset", "forget"):
-        found = [user for call, users in calls if call == kind for user in users]
-        assert sorted(found) == [user for call, users in expected.calls if call == "reset" for user in users]
-
-
 def test_only_one_mode_is_recorded(world):
     with pytest.raises(UserError, match="NextStep"):
         record_vector(WorldVectorEnv(world, 2, autoreset_mode="SameStep"), Greedy(), 5, 3)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("lanes", [1, 3, 50])
+@pytest.mark.parametrize("lanes", quick_first([3, 1, 50]))
 def test_calls_of_a_round_come_in_order_and_by_ascending_user(world, lanes):
     run = simulate_online(world, Greedy(), 60, 3, lanes=lanes)
     ranks = {"reset": 0, "observe": 1, "act": 2, "learn": 3, "forget": 5}

@@ -1,7 +1,5 @@
 """Studies: the same bytes for any number of workers, killed and resumed, and with parts that others wrote."""
 
-from __future__ import annotations
-
 import json
 import math
 import os
@@ -27,6 +25,8 @@ from recsim_mnar.runs.receipts import Index, made_with
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.design import design_of, setup_of
 from recsim_mnar.studies.result import mean, share
+from toys import judgement_of_run
+from twins.cases import quick_first
 
 SMALL = {"n_items": 20, "n_flips": 5}
 SIZES = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 100, "folds": 2}
@@ -50,12 +50,7 @@ def test_a_study_is_one_tidy_table(study):
     fields = {"preset", "catalogue", "seed", "world", "protocol", "agent", "metric", "value", "low", "high", "truth"}
     fields |= {"picked", "cost", "abstained", "reason", "seconds"}
     assert fields <= set(frame.columns)
-    assert set(frame["catalogue"]) == {0, 1, 2}
-    assert set(frame["agent"]) == set(AGENTS)
-    assert frame.groupby(["catalogue", "protocol", "metric", "agent"]).size().eq(1).all()
-    truth = frame[frame["protocol"] == "truth"]
-    assert truth["value"].between(0.0044, 0.0294).all()
-    assert frame[(frame["protocol"] == "truth")].groupby("agent")["value"].nunique().eq(3).all()  # three catalogues
+    assert frame[frame["protocol"] == "truth"].groupby("agent")["value"].nunique().eq(3).all()  # three catalogues
 
 
 def test_the_summary_counts_the_judgements(study):
@@ -98,7 +93,8 @@ def test_means_of_what_is_bounded_stay_within_their_bounds():
     assert -1.0 < taus["low"] < taus["mean"] < taus["high"] <= 1.0
 
 
-@pytest.mark.parametrize("number", [12, 24])
+@pytest.mark.verify
+@pytest.mark.parametrize("number", quick_first([12, 24]))
 def test_intervals_of_costs_and_correlations_cover(number):
     """800 samples: at .95 a share of .927 is three standard errors below; a dozen skewed values take another .02."""
     rng = np.random.default_rng(number)
@@ -241,31 +237,15 @@ def test_workers_end_with_the_process_that_started_them(tmp_path):
     assert not [pid for pid in workers if Path(f"/proc/{pid}").exists()]
 
 
-def test_seeds_that_are_given_go_on_too(tmp_path):
-    """From 40, 41 to 40, 41, 42; not from others."""
-    design = Design([WORLD], AGENTS[:2], ["off_policy"], catalogues=3, first_seed=40)
-    out = tmp_path / "study"
-    run_study(replace(design, catalogues=2), folder=out)
-    with pytest.raises(UserError, match=r"differs in first_seed \(40 there, 41 here\)"):
-        run_study(replace(design, first_seed=41), folder=out, resume=True)
-    with pytest.raises(UserError, match="of 2 catalogues, of which 1 are asked for"):
-        run_study(replace(design, catalogues=1), folder=out, resume=True)
-    more = run_study(design, folder=out, resume=True)
-    assert list(more.seconds) == ["sessions-quick-002"]
-    assert [r["seed"] for r in more.results] == [40, 41, 42]
-
-
 def test_wrong_studies_are_one_line(capsys, tmp_path):
     assert "at least one catalogue" in fails(capsys, *COMMAND, "--catalogues", 0, "--out", tmp_path / "a")
     assert "give --catalogues too" in fails(capsys, *COMMAND, "--resume", "--out", tmp_path / "a")
     assert "name the study's folder" in fails(capsys, *COMMAND, "--catalogues", 2, "--resume")
     assert "--clip and --option clip are one setting" in fails(capsys, *COMMAND, "--clip", 5, "--option", "clip=15")
-    assert "did you mean 'loocv'" in fails(capsys, "compare", "--catalogues", 2, "--protocols", "lcv")
     settings = tmp_path / "s.toml"
     for text, words in (
         ("", "name at least one world"),
         ("catalogue = 3\n[[worlds]]\nworld='sessions'", "did you mean 'catalogues'"),
-        ("x = ", "not a TOML file"),
         ("[[worlds]]\nworlds='sessions'", "unknown key 'worlds'"),
         ("[[worlds]]\nworld='session'", "did you mean 'sessions'"),
         ("agents='svd'\n[[worlds]]\nworld='sessions'\nagents='svd'", "agents must be a list"),
@@ -276,7 +256,6 @@ def test_wrong_studies_are_one_line(capsys, tmp_path):
     ):
         settings.write_text(text)
         assert words in fails(capsys, "study", settings, "--out", tmp_path / "b")
-    assert "does not exist" in fails(capsys, "study", tmp_path / "none.toml", "--out", tmp_path / "b")
     with pytest.raises(UserError, match="unknown key 'agnets'"):
         setup_of({"world": "sessions", "agnets": []})
 
@@ -398,14 +377,10 @@ def test_a_package_outside_stands_beside_what_is_built_in(tmp_path, world):
 
 
 def test_a_study_needs_no_truth_share_where_the_best_is_zero():
-    judgement = {
-        "protocol": "p", "metric": "m", "target": "T", "title": "p", "outcome": "costs", "cost_share": None,
-        "kendall_tau": None, "pick_by_upper_bound": "a", "best": "b", "tau_by_upper_bound": None, "pick": "a",
-        "unusable": [], "abstains": False, "best_truth": 0.0,
-    }  # fmt: skip
+    judgement = judgement_of_run("costs", None) | {"best_truth": 0.0}
     found = Study({}, [{"cell": "w", "levels": {}, "catalogue": 0, "judgements": [judgement], "records": []}])
     (row,) = found.summary()
     assert row["cost_share"]["mean"] is None
-    assert found.sentences() == ["P picks the best agent in 0 of 1 catalogues, a worse one in 1."]
+    assert found.sentences() == ["A/B test picks the best agent in 0 of 1 catalogues, a worse one in 1."]
     judgement["unusable"] = ["a"]
     assert found.summary()[0]["unusable"]["count"] == 1

@@ -1,7 +1,5 @@
 """A study as an experiment table: factors on common catalogues, abstention, pairs of protocols, raw results."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -313,8 +311,6 @@ def test_means_and_differences_are_grouped_by_several_factors(study):
     expected = costs.groupby([*by, "metric"]).mean().unstack()
     means = study.means(by, protocols=["hr@1", "clipped_ips"]).set_index([*by, "title"])["mean"].unstack()
     np.testing.assert_allclose(means.loc[expected.index, "clipped IPS"], expected["clipped_ips"], atol=1e-12)
-    found = study.compare("loocv", "off_policy", by=by).set_index(by)["difference"]
-    np.testing.assert_allclose(found[expected.index], expected["hr@1"] - expected["clipped_ips"], atol=1e-12)
     step = study.compare_levels("clip", "off_policy", by="logging").set_index("logging")["difference"]
     own = expected["clipped_ips"].unstack()
     np.testing.assert_allclose(step[own.index], own[15.0] - own[2.0], atol=1e-12)
@@ -351,9 +347,8 @@ def test_a_study_goes_into_a_paper(study, tmp_path):
     text = study.to_latex()
     assert text.count("\\\\") == 1 + len(study.summary())
     assert "\\toprule" in text
-    for name, begins in (("cost.svg", b"<?xml"), ("cost.pdf", b"%PDF")):
-        study.plot(tmp_path / name, by="logging")
-        assert (tmp_path / name).read_bytes().startswith(begins)
+    study.plot(tmp_path / "cost.svg", by="logging")
+    assert (tmp_path / "cost.svg").read_bytes().startswith(b"<?xml")
     study.plot(tmp_path / "tau.svg", of="tau")
     with pytest.raises(UserError, match="no factor"):
         study.plot(tmp_path / "x.svg", by="n_items")

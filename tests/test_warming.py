@@ -1,7 +1,5 @@
 """Kernels compiled ahead: what is said of it, and that what was compiled is not compiled again."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

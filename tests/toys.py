@@ -1,11 +1,9 @@
 """Toy policies, logs and records that several modules of tests need."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from recsim_mnar.campaigns.platform import platform_log
-from recsim_mnar.policies import Policy
+from recsim_mnar.policies import Learner, Policy
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.worlds import make_world
 
@@ -50,6 +48,41 @@ class Greedy(Drawing):
         np.add.at(self.earned, actions, rewards)
 
 
+class Stub(Learner):
+    """Scores by a function of user and number of items, and of the user's views so far where it is asked for."""
+
+    name = "stub"
+
+    def __init__(self, score, views=False):
+        self.score, self.views, self.fits = score, views, []
+
+    def fit(self, log, *, n_items, seed=0):
+        self.fits.append((log, seed))
+        return Stubbed(self, n_items)
+
+
+class Stubbed(Policy):
+    def __init__(self, learner, n_items):
+        self.learner, self.n_items, self.seen = learner, n_items, {}
+
+    def reset(self, users):
+        self.seen |= {user: [] for user in users.tolist()}
+
+    def observe(self, users, items):
+        for user, item in zip(users.tolist(), items.tolist(), strict=True):
+            self.seen[user].append(item)
+
+    def act(self, users, uniforms):
+        raise NotImplementedError
+
+    def probabilities(self, users):
+        raise NotImplementedError
+
+    def scores(self, users):
+        each = ((user, self.n_items, self.seen[user]) if self.learner.views else (user, self.n_items) for user in users)
+        return np.array([self.learner.score(*one) for one in each])
+
+
 def campaigns_log():
     """A platform with two campaigns that follow popularity, and a third that does not."""
     world = make_world("campaigns", "quick")
@@ -66,6 +99,14 @@ def record(protocol, agent, value, metric="ctr", half=0.0, **details):
     """A record of ten users."""
     numbers = {"value": value, "low": value - half, "high": value + half, "level": 0.95, "n": 10, "seconds": 0.0}
     return Record(world="w", protocol=protocol, agent=agent, metric=metric, details=details, **numbers)
+
+
+def judgement_of_run(outcome, cost, unusable=()):
+    """A judgement of one catalogue, as a study stores it."""
+    return {"protocol": "ab_test", "metric": "ctr", "target": "CTR", "title": "A/B test", "outcome": outcome,
+            "abstains": bool(unusable), "reason": "", "best_truth": 0.1, "target_metric": "ctr", "tied_with": [],
+            "unusable": list(unusable), "cost_share": cost, "kendall_tau": 1.0, "pick_by_upper_bound": "a", "best": "a",
+            "tau_by_upper_bound": 1.0, "pick": "a"}  # fmt: skip
 
 
 def bytes_of(folder):

@@ -1,7 +1,5 @@
 """What tests of benchmarks share: their modules; of Sato et al. 2019 a tiny log and few settings."""
 
-from __future__ import annotations
-
 from contextlib import ExitStack
 
 import numpy as np

@@ -1,20 +1,16 @@
 """The benchmark of Jeunen et al. 2019: the authors' stream of draws, their interval, their agents, and the page."""
 
-from __future__ import annotations
-
 import importlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from scipy import sparse, stats
+from scipy import stats
 
-from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.off_policy import off_policy
 
@@ -83,23 +79,6 @@ def test_what_july_logs_of_a_user(study, sessions, clicks, states, rows):
     assert log["step"].tolist() == list(range(len(rows)))
 
 
-def test_partners_are_a_walk_down_all_inner_products(study):
-    """The plain walk over sorted pairs, an item with itself among them at 0."""
-    factors = np.random.default_rng(1).normal(size=(13, 2))
-    partner = study["july"].flipped(factors)
-    pairs = sorted(
-        ((0.0 if i == j else factors[i] @ factors[j], i, j) for i in range(13) for j in range(i + 1)), reverse=True
-    )
-    expected, left = list(range(13)), 6
-    used: set[int] = set()
-    for _, i, j in pairs:
-        if left and not used & {i, j}:
-            expected[i], expected[j] = j, i
-            used |= {i, j}
-            left -= 1
-    assert partner.tolist() == expected
-
-
 @pytest.fixture
 def logs(study):
     """Training and test logs of the authors' environment with 40 items."""
@@ -134,56 +113,6 @@ def test_the_papers_interval_takes_the_unclipped_weights(study, logs):
     capped = reward * np.minimum(weight, 3.0)
     half = stats.t.ppf(1 - 0.00125, n - 1) * capped.std() / np.sqrt(n)
     assert (low, high) == pytest.approx((capped.mean() - half, capped.mean() + half), rel=1e-9)
-
-
-def plain_user_scores(counts, views, k):
-    """The nearest users by cosine distance, ties by index, each times its distance."""
-    own = np.bincount(views, minlength=counts.shape[1])
-    lengths = np.linalg.norm(counts, axis=1) * np.linalg.norm(own)
-    distance = 1.0 - counts @ own / lengths
-    nearest = sorted(range(len(counts)), key=lambda u: (round(distance[u], 12), u))[:k]
-    return sum(distance[u] * counts[u] for u in nearest)
-
-
-def test_the_notebooks_neighbours_by_their_definition(study):
-    generator = np.random.default_rng(5)
-    counts = (generator.random((12, 9)) < 0.3) * generator.integers(1, 4, (12, 9))
-    counts[:, 8] += counts.sum(axis=1) == 0
-    views = [1, 4, 1, 7]
-    matrix = sparse.csr_array(counts)
-    by_user = study["authors"].user_scores(matrix, 4, order=np.arange(12))(views)
-    assert by_user == pytest.approx(plain_user_scores(counts, views, 4))
-    lengths = np.maximum(np.linalg.norm(counts, axis=0), 1e-300)
-    cosine = counts.T @ counts / lengths / lengths[:, None]
-    expected = np.zeros(9)
-    for item in views:
-        for other in np.argsort(-cosine[item])[:5]:
-            expected[other] += cosine[item, other]
-    assert study["authors"].item_scores(matrix, 5)(views) == pytest.approx(expected)
-
-
-def test_expected_hit_rate_is_cell_five_by_hand(study, logs):
-    """An agent acts on what is left of a user's views, if it is nothing; the last user is never judged."""
-    train, log = logs
-    july = study["july"]
-    short = july.lived(Scripted([([i], 1) for i in (0, 3, 0)], [False] * 3, [2] * 3), 3, lambda views, draws: (0, 1.0))
-    short = short.with_column("user", short["user"] + 100)
-    log = Log.concat([log, short])  # three users of one view, two of item 0, which ties go to; the last is not judged
-    policy = registry.learner("user-popularity").fit(train, n_items=40)
-    expected = []
-    for user in log.users()[:-1]:
-        views = log["item"][(log["user"] == user) & ~log.is_bandit]
-        hits = []
-        for held in range(len(views)):
-            rest = np.bincount(np.delete(views, held), minlength=40)
-            hits.append(np.argmax(rest) == views[held])
-        expected.append(np.mean(hits))
-    found = study["authors"].hit_rate(log, policy)
-    rate = np.mean(expected)
-    half = 1.96 * np.sqrt(rate * (1 - rate) / (10 * len(expected)))
-    assert found["hr@1"] == pytest.approx([rate, rate - half, rate + half], abs=1e-12)
-    assert found["trials"] == 10 * len(expected)
-    assert found["hr@1_one_view_missed"] < found["hr@1"][0]
 
 
 SCALAR = """
@@ -258,25 +187,3 @@ def test_an_estimate_that_ranks_no_better_is_not_called_better(study):
     rows = [results["catalogues"]["observations"][name] for name in (tables.TRAINED, tables.NOTEBOOK, tables.DESCRIBED)]
     assert [round(row["tau clipped IPS"]["mean"], 2) for row in rows] == [0.80, 0.74, 0.51]
     assert [round(row["tau leave-one-out"]["mean"], 2) for row in rows] == [0.78, 0.74, 0.67]
-
-
-def test_clipped_ips_with_each_largest_weight_is_that_of_an_estimate_of_its_own(study, logs, monkeypatch):
-    """Of one replay, what each M says is the estimate with that M; none is IPS."""
-    claims, (train, log) = study["claims"], logs
-    monkeypatch.setattr(claims, "policies_on_log", lambda *_: None)
-    policies = {"svd": registry.learner("svd").fit(train, n_items=40)}
-    asked = SimpleNamespace(
-        log=lambda: log, world=None, policies=policies, logging_policy=None, test_seed=0,
-        settings=SimpleNamespace(clip=15.0),
-    )  # fmt: skip
-    judged = claims.EveryClip()
-    (own,) = judged.judge(asked)
-    assert own.value == judged.found["15"]["svd"][0]
-    for clip in claims.CLIPS:
-        (alone,) = off_policy(log, policies, estimators=("clipped_ips",), clip=clip)
-        assert judged.found[f"{clip:g}"]["svd"][0] == alone.value
-    (ips,) = off_policy(log, policies, estimators=("ips",))
-    assert judged.found[claims.NO_CLIP]["svd"][0] == ips.value
-    values = [judged.found[f"{clip:g}"]["svd"][0] for clip in claims.CLIPS]
-    assert values == sorted(values)
-    assert values[0] < values[-1] <= ips.value

@@ -1,12 +1,9 @@
 """CUBN and CIBN against their definition, DLCE's weights."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from study_modules import study_module
 
-from recsim_mnar.errors import UserError
 from twins.purchases_log import small_exposures
 from twins.training import neighbour_uplift
 
@@ -53,16 +50,6 @@ def test_scores_are_the_definition(kind, similar_by, neighbours):
             assert scores[u, i] == pytest.approx(neighbour_uplift(*args, (0.7, 2.0)), abs=1e-6)
 
 
-def test_strangers_see_all_items_alike():
-    policy = CUBN().fit_exposures(small_exposures())
-    users = np.array([0, 5000, -3])
-    policy.reset(users)
-    scores = policy.scores(users)
-    assert scores[0].any()
-    assert not scores[1:].any()
-    np.testing.assert_allclose(policy.probabilities(users[1:]), 1 / policy.n_items)
-
-
 def test_dlce_weights_by_clipped_propensities():
     trainer = DLCE(chi=0.25).trainer(CERTAIN)
     _, _, part = trainer.plan.observed.of_place()
@@ -70,10 +57,3 @@ def test_dlce_weights_by_clipped_propensities():
     assert np.abs(weights).mean() == pytest.approx(1.0, rel=1e-6)
     assert np.unique(np.round(weights / weights.max(), 6)).size == 2
     assert np.abs(weights).max() / np.abs(weights).min() == pytest.approx(4.0, rel=1e-6)
-
-
-def test_dlce_needs_propensities_that_can_be_inverted():
-    with pytest.raises(UserError, match=r"dlce: the exposures have no propensities"):
-        DLCE().trainer(CERTAIN.with_propensities(None))
-    with pytest.raises(UserError, match=r"dlce: user \d+, item \d+, period \d+ has propensity 1, whose inverse"):
-        DLCE(chi=0.0).trainer(CERTAIN)

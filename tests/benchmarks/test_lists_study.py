@@ -1,14 +1,11 @@
 """The study of lists: its README and its page say what its results hold, and name the command that makes them."""
 
-from __future__ import annotations
-
 import json
 import tomllib
 from pathlib import Path
 
 import numpy as np
 import pytest
-from scipy import stats
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks" / "slates" / "study"
@@ -46,19 +43,3 @@ def test_results_are_of_all_catalogues_and_follow_from_the_true_rates(name):
             costs = [1.0 - arm["truth"][pick][c] / top[c] for pick in picks.split(" = ")]
             assert own["cost"][c] == pytest.approx(np.mean(costs), abs=2e-5)
             assert (own["outcome"][c] == "best") == (max(costs) == 0.0)
-
-
-def test_intervals_are_wilsons_and_those_of_pairs_exact(study):
-    found, arm = study["analysis"].summary(FOUND["lists"]), FOUND["lists"]
-    for title, own in found.items():
-        hits = arm["rankings"][title]["outcome"].count("best")
-        expected = stats.binomtest(hits, arm["catalogues"]).proportion_ci(method="wilson")
-        assert (own["best"]["low"], own["best"]["high"]) == (pytest.approx(expected.low), pytest.approx(expected.high))
-    for line in study["analysis"].pairs(arm)[2:]:
-        one, other, alone, wins, interval, better = line.strip("| ").split(" | ")
-        hits = [np.array(arm["rankings"][title]["outcome"]) == "best" for title in (one, other)]
-        assert (int(alone), int(wins)) == ((hits[0] != hits[1]).sum(), (hits[0] & ~hits[1]).sum())
-        if int(alone):
-            limits = stats.binomtest(int(wins), int(alone)).proportion_ci()
-            assert interval == f"{100 * limits.low:.0f} to {100 * limits.high:.0f} %"
-            assert (better == "not settled") == (limits.low <= 0.5 <= limits.high)

@@ -1,7 +1,5 @@
 """The checks of the campaigns study, where campaigns change something and where they do not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """HL-MAR and HL-MNAR: kernels, bound, and recovery of what they model."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy.stats import norm

@@ -1,7 +1,5 @@
 """The generator of the plan study: what it says of a setting is what it simulates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from study_modules import bring

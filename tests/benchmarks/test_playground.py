@@ -1,7 +1,5 @@
 """The playground: its page holds what its study found, and the commands that it names make that anew."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import re

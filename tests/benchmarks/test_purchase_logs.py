@@ -74,15 +74,6 @@ def test_dunnhumby_keeps_what_the_paper_keeps(journey):
     assert statistics["recommendations a user-period"] == recommended.sum() / history.present.sum()
 
 
-def test_dunnhumby_for_semi_synthetic_worlds_needs_purchases_on_both_sides(journey):
-    history = load_dunnhumby(journey, level="subcategory", filters="sato2020", min_weeks=1)
-    assert "SOUP::FRESH" not in history.items.tolist()  # bought with a recommendation only
-    assert history.items.tolist() == ["TEA::BLACK"]
-    dense = np.stack([matrix.toarray() for matrix in history.cells], axis=2)
-    assert ((dense == 2).any(axis=(0, 2)) & (dense == 3).any(axis=(0, 2))).all()
-    assert load_dunnhumby(journey, level="product", min_weeks=1).items.tolist() == [12, 13, 14]
-
-
 def test_tafeng_recommends_what_is_cheap(tmp_path):
     days = [f"11/{d}/2000" for d in range(1, 11)]
     rows = ["TRANSACTION_DT,CUSTOMER_ID,AGE_GROUP,PIN_CODE,PRODUCT_SUBCLASS,PRODUCT_ID,AMOUNT,ASSET,SALES_PRICE"]
@@ -105,7 +96,3 @@ def test_tafeng_recommends_what_is_cheap(tmp_path):
         assert np.flatnonzero(dense[1, 0] & 1).tolist() == [2]  # user 2 shops on even days only
         assert (dense[0, 0] & 2).all()
         assert not (dense[1, 0] & 2).any()
-
-
-def parquet(folder, name, **columns):
-    pq.write_table(pa.table(columns), folder / f"{name}.parquet")

@@ -36,15 +36,6 @@ def test_the_tail_bound_holds_and_has_the_papers_form():
     assert bounds.tail_bound(np.ones_like(P), P) > bounds.tail_bound(np.ones_like(P), np.full_like(P, P.mean()))
 
 
-def test_erm_bounds():
-    known = bounds.erm_bound(4.0, P, 10, eta=0.1)
-    assert known == pytest.approx(4 / P.size * math.sqrt(math.log(200) / 2) * math.sqrt((1 / P**2).sum()))
-    assert bounds.erm_bound_inaccurate(4.0, P, P, 10, eta=0.1) == pytest.approx(known)
-    wrong = P * 0.8
-    expected = 4 * np.abs(1 - P / wrong).mean() + bounds.erm_bound(4.0, wrong, 10, eta=0.1)
-    assert bounds.erm_bound_inaccurate(4.0, P, wrong, 10, eta=0.1) == pytest.approx(expected)
-
-
 def erm_gaps(estimated, hypotheses, draws=300):
     """R(Y_ERM) - R_IPS(Y_ERM | estimated) over draws of O, the ERM chosen among a finite set by the same estimate."""
     deltas = np.array([r.loss("mse", h).everywhere(TRUTH) for h in hypotheses])
@@ -99,10 +90,3 @@ def test_lemma_3_is_truth_minus_expected_estimate():
     expected_estimate = (P / wrong * d).mean()
     assert bounds.bias_inaccurate(d, P, wrong) == pytest.approx(d.mean() - expected_estimate)
     assert bounds.bias_inaccurate(d, P, wrong) > 0  # propensities too high: the estimate is too low
-
-
-def test_theorem_4_under_a_stated_ratio_is_that_of_the_worst_propensities():
-    ratio = 1.7
-    bound = bounds.erm_bound_inaccurate(4.0, None, P / 2, 10, 0.1, largest_ratio=ratio)
-    assert bound == pytest.approx(bounds.erm_bound_inaccurate(4.0, ratio * P / 2, P / 2, 10, 0.1))
-    assert bound > bounds.erm_bound_inaccurate(4.0, P / 2 / ratio, P / 2, 10, 0.1)

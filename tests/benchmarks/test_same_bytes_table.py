@@ -1,7 +1,5 @@
 """The table of digests before and after: what counts as a difference."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from study_modules import bring

@@ -1,22 +1,18 @@
 """The benchmark of Sato et al. 2019: what is chosen, judged and kept, on tiny synthetic worlds."""
 
-from __future__ import annotations
-
 import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.purchases.learners import ULBPR
-from recsim_mnar.agents.purchases.training import ANY, NP, R_NP, P
 from recsim_mnar.errors import UserError
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.policies import DeployedPolicy
 from recsim_mnar.purchases.uplift import evaluate_lists, top_items
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
-from twins.purchases_log import propensity_matrix, small_exposures
+from twins.purchases_log import propensity_matrix
 
 N_USERS, N_ITEMS = 30, 20
 
@@ -104,18 +100,6 @@ def test_nothing_of_the_test_periods_enters_the_choice(sato, log, settings, tmp_
     assert (tmp_path / "0" / "tafeng.chosen.json").exists()
 
 
-def test_purchases_alone_hold_what_accuracy_and_dlce_draw_from(sato, log):
-    data, _ = sato["logs"].phase(log, "validation")
-    whole, part = data.observed, data.purchases
-    np.testing.assert_array_equal(whole.user, part.user)
-    for mask in (P, NP, ANY):
-        np.testing.assert_array_equal(whole.sizes(mask), part.sizes(mask))
-    bought = whole.of_place()[2] != R_NP
-    np.testing.assert_array_equal(whole.items[bought], part.items)
-    weights = [sato["learn"].DLCE().loss(o, x).signed for o, x in ((whole, data.exposures), (part, data.bought))]
-    np.testing.assert_array_equal(weights[0][bought], weights[1])
-
-
 def test_the_committed_tables_are_those_of_the_committed_summary(sato, tmp_path):
     run = sato["run"]
     shutil.copy(run.HERE / "results.json", tmp_path / "results.json")
@@ -137,21 +121,3 @@ def test_a_quick_log_writes_its_files(sato, capsys, tmp_path):
     assert "## category\n\nnot run" in result
     assert "checks pass" in result
     assert "# Table 4" in (tmp_path / "results.md").read_text()
-
-
-def same(a, b):
-    return a.users.tobytes() == b.users.tobytes() and a.items.tobytes() == b.items.tobytes()
-
-
-def test_the_best_model_is_kept_and_training_stops(sato):
-    metrics, seen = iter([0.1, 0.5, 0.4, 0.3, 0.9]), []
-
-    def validate(model):
-        seen.append(model.copy())
-        return next(metrics)
-
-    trainer = ULBPR(factors=4, batch=50, rate=0.01).trainer(small_exposures())
-    training = sato["learn"].train(trainer, 10_000, 500, validate=validate, patience=2)
-    assert training.curve == [(500, 0.1), (1000, 0.5), (1500, 0.4), (2000, 0.3)]
-    assert (training.stopped, training.updates) == ("no better", 1000)
-    assert same(training.model, seen[1])

@@ -1,7 +1,5 @@
 """The benchmark of Sato et al. 2019: density, cells and their intervals, equations."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -20,36 +18,6 @@ def test_what_is_judged_without_all_cells_is_what_a_window_judges(sato, log, dra
         for metric in ("uplift", "uplift_snips", "precision"):
             np.testing.assert_allclose(ours[metric], result[metric], rtol=1e-5)
         assert (ours["left_out"], ours["periods_without"]) == (result["left_out"], result["periods_without"])
-    empty = np.zeros_like(log.present)
-    empty[0, :] = True
-    shown = np.flatnonzero(window.exposures.flags(0, np.arange(N_ITEMS), window.periods[0])[0])
-    alone = sato["logs"].judged(data.exposures, np.tile(shown[:1], (N_USERS, 1)), window.periods[:1], empty)
-    assert np.isnan(alone["uplift"][0])
-    assert (alone["left_out"], alone["periods_without"]) == (1.0, 1)
-
-
-def test_cells_are_what_the_window_says_of_each_training(sato, log, settings, tmp_path, monkeypatch):
-    """Six cells under three countings: the means are the window's, the differences those of the means."""
-    real = sato["real"]
-    picks = {m: {"settings": {"rate": 0.01}, "updates": 2_000} for m in sato["learn"].OF_THE_PAPER}
-    found = real.test(log, settings, tmp_path, picks, 2)
-    lengths = settings["real"]["lengths"]
-    assert len(found["cells"]) == 3 * 2 * len(lengths)
-    for empty in ("leave_out", "zero", "half"):
-        for n in map(str, lengths):
-            for metric in ("uplift", "uplift_snips"):
-                cell = found["cells"][f"{metric}/{empty}/{n}"]
-                own = found["rows"]["ulbpr"]["estimates"][n]
-                result = own[metric][0] if empty == "leave_out" else own[f"{metric}_{empty}"]
-                assert cell["means"]["ulbpr"] == pytest.approx(result, abs=1e-6)
-                assert cell["other"] not in ("ulrmf", "ulbpr")
-                value, low, high = cell["ulbpr"]
-                assert value == pytest.approx(cell["means"]["ulbpr"] - cell["means"][cell["other"]])
-                assert low < value < high
-    assert real.trainings("dlce", settings) == 1
-    text = sato["tables"].items({"dunnhumby": found, "category": found})
-    assert text.count("| UpliftSNIPS@5 |") == 2
-    assert "| categories |" in text
 
 
 def test_intervals_of_paired_differences_cover(sato):

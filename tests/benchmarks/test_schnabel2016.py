@@ -1,7 +1,5 @@
 """The benchmark of Schnabel et al. 2016 runs, and judges what it should."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,6 +18,7 @@ def study(modules_of):
     return modules_of("schnabel2016", *names.split())
 
 
+@pytest.mark.slow
 def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, capsys):
     assert study["run"].main(["figure2", "--quick", "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
@@ -32,22 +31,13 @@ def test_a_quick_part_prints_its_checks_and_writes_its_files(study, tmp_path, ca
     assert (tmp_path / "figure2.png").stat().st_size > 10_000
 
 
-def test_the_predictions_are_the_papers(study):
+def test_skewed_predictions_are_the_papers(study):
+    """The true errors of the others are held against the printed ones below."""
     truth = np.random.default_rng(0).choice([1.0, 2, 3, 4, 5], (80, 60), p=[0.5, 0.25, 0.15, 0.06, 0.04])
     found = study["semi_synthetic"].prediction_matrices(truth, 3)
-    fives = int((truth == 5).sum())
-    for name, star in (("REC_ONES", 1), ("REC_FOURS", 4)):
-        changed = found[name] != truth
-        assert changed.sum() == fives
-        assert set(truth[changed]) == {star}
-        assert set(found[name][changed]) == {5}
-    assert np.array_equal(found["ROTATE"][truth == 1], np.full((truth == 1).sum(), 5))
-    assert np.array_equal(found["ROTATE"][truth > 1], truth[truth > 1] - 1)
-    assert set(found["COARSENED"].ravel()) == {3, 4}
     scaled = ((found["SKEWED"] - truth) / ((6 - truth) / 2))[truth == 3]  # 3 is two standard deviations from each clip
     assert abs(scaled.mean()) < 5 / np.sqrt(len(scaled))
-    assert found["SKEWED"].min() >= 0
-    assert found["SKEWED"].max() <= 6
+    assert (found["SKEWED"].min(), found["SKEWED"].max()) == (0, 6)
 
 
 def test_the_band_of_a_ratio_uses_that_the_draws_are_the_same(study):
@@ -84,22 +74,6 @@ def test_the_marginals_are_what_the_paper_prints(study):
     p = alpha_propensities(truth, 0.25)
     shares = [p[truth == r].sum() / p.sum() for r in range(1, 6)]
     assert np.round(shares, 2).tolist() == reported["revealed_shares"]
-
-
-def test_figure6_ends_its_fits_near_their_minimum(study, tmp_path):
-    """The study's tolerance against one a million times smaller, where the objective's value is a hundredth."""
-    semi, fits = study["semi_synthetic"], study["fits"]
-    settings = {"seed": 3, "shape": [80, 60], "density": 0.1}
-    s = semi.Setting(semi.ratings_of(None, settings), settings)
-    p, observed = s.draw(0.25, 0)
-    form = semi.FactorizationConfig(rank=4, penalty=1e-4)
-    fit = semi.factorise(observed, 1.0 / observed.at(p), form, **fits.FINAL)
-    end = semi.factorise(
-        observed, 1.0 / observed.at(p), form, start=fit.factors, max_iterations=50_000, value_tolerance=1e-12
-    )
-    assert fit.converged
-    assert end.value < 0.1
-    assert fit.value / end.value - 1 < 0.01
 
 
 @pytest.fixture

@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from study_modules import study_module
 
-from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.rng import Stream, uniforms
 
 semisynthetic = study_module("sato2019", "semisynthetic")
 ranked_propensities = semisynthetic.ranked_propensities
-rated_world = semisynthetic.rated_world
 smoothed_world = semisynthetic.smoothed_world
 
 
@@ -53,21 +51,6 @@ def test_personalised_propensities_fall_with_the_rank_and_keep_their_number():
     assert np.allclose(log * np.log2(np.arange(2, 52)), log[:, :1])
     personal = smoothed_world(counts_of(), deployment="personalised", n_recommended=4)
     assert np.allclose(personal.deployed_propensities(0, np.arange(30)).sum(axis=1), 4)
-
-
-def test_a_world_from_ratings_follows_them():
-    draw = np.random.default_rng(2)
-    taste, appeal = draw.normal(size=(60, 2)), draw.normal(size=(25, 2))
-    stars = np.clip(np.rint(3 + taste @ appeal.T * 0.7), 1, 5)
-    popular = 1 / (1 + np.exp(1 - draw.normal(size=25)))
-    observed = draw.random((60, 25)) < popular
-    made = rated_world(Ratings.from_dense(stars, observed), n_recommended=5, rank=3, rate=0.1, n_updates=60_000)
-    truth = made.world.outcomes_of(0, np.arange(60))
-    assert np.allclose(truth.treated, 1 / (1 + np.exp(5 - made.ratings)))
-    assert np.corrcoef(made.ratings.ravel(), stars.ravel())[0, 1] > 0.5
-    assert np.corrcoef(made.watching.mean(axis=0), observed.mean(axis=0))[0, 1] > 0.95
-    assert made.watching.mean() == pytest.approx(observed.mean(), rel=0.1)
-    assert np.allclose(made.world.deployed_propensities(0, np.arange(60)).sum(axis=1), 5)
 
 
 def test_the_descent_is_that_of_the_plain_twin():

@@ -1,7 +1,5 @@
 """The worlds of the slates study against laws written out, and its logs against its exact means."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -26,7 +24,7 @@ def test_probabilities_are_those_of_all_rankings(worlds, logger):
                     assert world.probabilities[kind][place][taste, row] == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("users", ["position", "cascade", "independent", "crowd"])
+@pytest.mark.parametrize("users", ["position", "cascade", "independent", "crowd", "bottom"])
 def test_logs_click_as_the_means_say_and_values_have_their_exact_means(worlds, users):
     world = worlds.World(worlds.Setting(users, "x", "softmax", 4, 3))
     (log,) = world.logs(range(1), 20_000, 4, seed=1)
@@ -34,6 +32,8 @@ def test_logs_click_as_the_means_say_and_values_have_their_exact_means(worlds, u
     means = log["clicks"].mean((1,))
     error = means.std(0) / np.sqrt(len(means))
     assert np.all(np.abs(means.mean(0) - expected) < 4.5 * error)
+    if users in ("cascade", "bottom"):
+        assert np.argmax(expected) == (0 if users == "cascade" else 2)
     values = [world.values(each) for each in world.logs(range(200), 100, 3, seed=2)]
     for name in world.weights:
         sample = np.array([each[name] for each in values])

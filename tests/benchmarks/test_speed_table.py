@@ -1,7 +1,5 @@
 """The tables of speeds stand in the documentation as they were measured."""
 
-from __future__ import annotations
-
 import json
 
 from study_modules import BENCHMARKS, bring

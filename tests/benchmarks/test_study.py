@@ -1,7 +1,5 @@
 """What studies share: steps made once, results that come back, marked parts of a text, limits and intervals."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

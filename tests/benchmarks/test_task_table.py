@@ -1,7 +1,5 @@
 """The table of the frozen tasks: interquartile means, intervals over users and seeds, ties."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 
@@ -10,34 +8,14 @@ import pytest
 from scipy.stats import trim_mean
 from study_modules import bring, study_module
 
-from recsim_mnar import evaluate, simulate, task
-from recsim_mnar.replays.probabilities import replay_ranking
+from recsim_mnar import evaluate, task
 from recsim_mnar.tasks import tasks
 
 with bring("tasks", "making", "table", "run") as _found:
     making, table, run = (_found[name] for name in ("making", "table", "run"))
 SETTINGS = study_module("shared", "_study").settings_of(run.HERE)
-NAME, USERS, SLATES = "cold-100-v1", 500, "sessions-slates-10-v1"
+NAME, SLATES = "cold-100-v1", "sessions-slates-10-v1"
 HERE = run.HERE
-
-
-@pytest.fixture(scope="module")
-def cells():
-    """Of three agents, the third with five seeds that differ much."""
-    found = {name: evaluate(name, NAME, n_users=USERS) for name in ("random", "user-popularity", "popularity")}
-    made = {}
-    for name, one in found.items():
-        cpu = {"train": 6.0, "evaluate": 3.0}
-        given = {**one.to_dict(), "agent": name, "seed": 0, "cpu_seconds": cpu, "earned": one.earned.tolist()}
-        made[name] = [given]
-    room = task(NAME).best.value - task(NAME).random.value
-    first = made.pop("popularity")[0]
-    for seed, more in enumerate((0.0, 0.1, 0.2, 0.3, 1.4)):
-        moved = [each + more * room for each in first["earned"]]
-        made.setdefault("seeded", []).append(
-            {**first, "agent": "seeded", "seed": seed, "score": first["score"] + more, "earned": moved}
-        )
-    return made
 
 
 @pytest.mark.parametrize("n", [1, 4, 5, 10])
@@ -97,54 +75,3 @@ def test_a_cell_of_seed_0_is_what_evaluate_finds():
         (SLATES, "dqn-tuned", "an action is a ranking"),
     ):
         assert why in run.scored(run.Cell(name, agent, 0), given)["refused"]
-
-
-@pytest.mark.slow
-def test_a_frozen_bandit_ranks_as_it_was_left():
-    """On slates the bandit within is frozen, and ranks by its probabilities at that time."""
-    frozen = making.bandit("lin-ucb", task(SLATES), 0, users=20, lanes=4)
-    state = {name: values.copy() for name, values in frozen.inner.state.items()}
-    log = simulate(task(SLATES).make_world(), frozen, 10, 7)
-    shown = log.is_bandit
-    again = replay_ranking(log, frozen)
-    for name in ("marginal", "conditional", "slate"):
-        column = {"marginal": "propensity"}.get(name, f"{name}_propensity")
-        assert np.array_equal(again[name][shown], log[column][shown])
-    assert all(np.array_equal(values, frozen.inner.state[name]) for name, values in state.items())
-    top = shown & (log["position"] == 0)
-    np.testing.assert_allclose(log["propensity"][top], log["conditional_propensity"][top], rtol=1e-9)
-
-
-@pytest.mark.parametrize("deterministic", [True, False])
-def test_a_model_of_rankings_ranks_what_its_heads_leave(deterministic):
-    """Each place by its head, without the items above; by a plain loop over the library's own distributions."""
-    pytest.importorskip("stable_baselines3")
-    setting = {**making.DEFAULTS, "lanes": 4, "n_steps": 8, "scaled": True, "deterministic": deterministic}
-    model = making.trained("a2c", task(SLATES), setting, steps=64, seed=1)
-    policy = making.as_policy(model, setting)
-    users = np.arange(3)
-    policy.reset(users)
-    policy.observe(np.array([0, 0, 2]), np.array([7, 9, 7]))
-    uniforms = np.random.default_rng(0).random((3, 11))
-    rankings = policy.rank(users, uniforms)
-    counts = np.zeros((3, 100), np.float32)
-    np.add.at(counts, (np.array([0, 0, 2]), np.array([7, 9, 7])), 1)
-    observed, _ = model.policy.obs_to_tensor(counts)
-    heads = model.policy.get_distribution(observed).distribution
-    stated = policy.propensities_of(users, rankings)
-    for user in users:
-        above = []
-        for place, head in enumerate(heads):
-            chances = head.probs[user].detach().numpy().astype(np.float64)
-            chances[above] = 0.0
-            chances /= chances.sum()
-            item = rankings[user, place]
-            if deterministic:
-                assert item == chances.argmax()
-            else:
-                assert item == np.searchsorted(np.cumsum(chances), uniforms[user, place + 1], side="right")
-                assert stated.conditional[user, place] == pytest.approx(chances[item], rel=1e-6)
-            above.append(item)
-    if deterministic:
-        assert (stated.slate == 1.0).all()
-    assert evaluate(policy, SLATES, n_users=20).agent == "a2c"

@@ -1,7 +1,5 @@
 """Interleaving and doubly robust estimates of a comparison, against plain loops over users and their events."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 
@@ -26,7 +24,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def policies(world):
-    log = simulate(world, registry.learner("random").fit(None, n_items=N_ITEMS), 100, 1)
+    log = simulate(world, registry.uniform_policy(N_ITEMS), 100, 1)
     fitted = {name: registry.learner(name).fit(log, n_items=N_ITEMS, seed=0) for name in AGENTS}
     # Agents that are never sure are asked for all their probabilities.
     return fitted | {"soft": EpsilonMixture(fitted["item-knn"], 0.3)}

@@ -1,7 +1,5 @@
 """Item weights: sums against plain twins, the gradient, what the search finds, and what a wrong call gets."""
 
-from __future__ import annotations
-
 import itertools
 
 import numpy as np
@@ -14,7 +12,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.worlds import make_world
 from twins import campaigns as twin
-from twins.logs import random_log
+from twins.logs import log_of, random_log
 
 
 @pytest.fixture(scope="module")
@@ -25,12 +23,8 @@ def two_times():
 
 
 def test_profiles_count_each_pair_once_and_only_what_was_added():
-    nan = np.nan
-    log = Log({
-        "user": [1, 1, 1, 1, 2, 5], "step": [0, 1, 2, 3, 0, 0], "time": [0.0, 1, 2, 3, 9, 4],
-        "event": [0, 1, 0, 1, 0, 1], "item": [3, -1, 3, -1, 0, -1], "action": [-1, 2, -1, 1, -1, 4],
-        "propensity": [nan, 1, nan, 1, nan, 1], "reward": [nan, 1, nan, 0, nan, 1],
-    })  # fmt: skip
+    item, action, reward = [3, -1, 3, -1, 0, -1], [-1, 2, -1, 1, -1, 4], [np.nan, 1, np.nan, 0, np.nan, 1]
+    log = log_of([1, 1, 1, 1, 2, 5], item, action, 1.0, reward, time=[0.0, 1, 2, 3, 9, 4])
     profiles = Profiles.of(log, 5, 5)
     assert profiles.users.tolist() == [1, 5]
     assert profiles.items.tolist() == [3, 2, 4]
@@ -45,7 +39,7 @@ def test_profiles_count_each_pair_once_and_only_what_was_added():
     for of, until, n_items, says in (
         (log, -1, 5, "reference time -1 is without users: the first addition is at 0"),
         (log, 5, 4, "the log has 4"),
-        (log, nan, 5, "finite"),
+        (log, np.nan, 5, "finite"),
         (Log({}), 1, 5, "no addition at all"),
     ):
         with pytest.raises(UserError, match=says):
@@ -105,7 +99,7 @@ def test_items_absent_at_the_reference_stay_bounded():
     user = np.repeat(np.arange(n), 3)
     item = np.stack([np.arange(n) % 4, 4 + np.arange(n) % 3, np.full(n, 7)], axis=1).ravel()
     time = np.where(item == 7, 1.0, 0.0)
-    log = Log({"user": user, "step": np.tile([0, 1, 2], n), "time": time, "event": np.zeros(3 * n, int), "item": item})
+    log = log_of(user, item, time=time)
     before, now = Profiles.of(log, 0, 8), Profiles.of(log, 1, 8)
     fit = fit_item_weights(now, before.item_probabilities())
     assert np.exp(-2 * BOUND) <= fit.weights.min() < 1e-4
@@ -118,7 +112,7 @@ def test_items_absent_at_the_reference_stay_bounded():
 def test_users_with_one_item_cannot_respond():
     """Where everybody holds one item no weight changes anything, and the count says so."""
     user = np.arange(30)
-    log = Log({"user": user, "step": 0 * user, "time": 0.1 * user, "event": 0 * user, "item": user % 3})
+    log = log_of(user, user % 3, time=0.1 * user)
     before, now = Profiles.of(log, 1, 3), Profiles.of(log, 3, 3)
     fit = fit_item_weights(now, before.item_probabilities())
     assert fit.details["users_with_one_item"] == now.n_users

@@ -1,7 +1,5 @@
 """Judgements: three outcomes, ties, losses, a best value of 0, and how well a true difference is known."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

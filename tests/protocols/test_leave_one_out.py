@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import math
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,18 +8,19 @@ from recsim_mnar.agents.neighbours.knn import ItemKNN
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
-from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import Setup, compare, experiment_of
 from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
 from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut, fold_ranks, gains
 from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import user_mean_interval
-from recsim_mnar.report.page import write_page
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.registry import make_world
+from toys import Stub
 from twins.cases import quick_first
+from twins.logs import log_of
 
 AGENTS = ("random", "popularity", "user-popularity", "user-popularity-greedy", "svd+rank=4", "item-knn", "user-knn")
 DOWNDATED = (
@@ -42,13 +40,11 @@ def make_log(seed=3, n_users=40, n_items=15, longest=9, bandit=True, distinct=Fa
         step = 0
         for item in viewed:
             if bandit and step % 3 == 2:
-                rows.append((10 * user, step, 1, -1, int(generator.integers(n_items)), 1 / n_items, 0.0))
+                rows.append((10 * user, -1, int(generator.integers(n_items)), 1 / n_items, 0.0))
                 step += 1
-            rows.append((10 * user, step, 0, int(item), -1, math.nan, math.nan))
+            rows.append((10 * user, item, -1, math.nan, math.nan))
             step += 1
-    names = ("user", "step", "event", "item", "action", "propensity", "reward")
-    columns = dict(zip(names, map(np.array, zip(*rows, strict=True)), strict=True))
-    return Log({**columns, "time": columns["step"].astype(float)})
+    return log_of(*np.transpose(rows))
 
 
 def views_of(log):
@@ -85,28 +81,6 @@ def naive_ranks(log, learner, n_items, folds, seed, unseen, train=None, ties="dr
 
 
 @pytest.mark.parametrize("candidates", ["all", "unseen"])
-@pytest.mark.parametrize("name", AGENTS)
-def test_against_plain_loops(name, candidates):
-    log = make_log()
-    learner = registry.learner(name)
-    records = leave_one_out(
-        log, {name: learner}, n_items=15, folds=3, seed=11, ks=(1, 5), candidates=candidates, world="w"
-    )
-    ranks = naive_ranks(log, learner, 15, 3, 11, candidates == "unseen")
-    expected = {
-        "hr@1": np.mean(ranks <= 1),
-        "mrr@1": np.mean(ranks <= 1),
-        "hr@5": np.mean(ranks <= 5),
-        "mrr@5": np.mean((ranks <= 5) / ranks),
-    }
-    assert {r.metric: pytest.approx(r.value, abs=1e-12) for r in records} == expected
-    for record in records:
-        assert (record.world, record.protocol, record.agent, record.n) == ("w", "loocv", name, ranks.shape[1])
-        assert record.low <= record.value <= record.high
-        assert record.details["users_left_out"] == 39 - ranks.shape[1]
-
-
-@pytest.mark.parametrize("candidates", ["all", "unseen"])
 @pytest.mark.parametrize("name", DOWNDATED)
 def test_ranks_without_each_view_equal_refitting(name, candidates):
     log, unseen = make_log(n_users=15, longest=6), candidates == "unseen"
@@ -131,20 +105,20 @@ def test_ranks_without_each_view_equal_refitting(name, candidates):
 def of_list(what, rank, k):
     """A metric of one list, by its definition for any number of wanted items: here one, at this rank."""
     found = [1 if place == rank else 0 for place in range(1, k + 1)]
-    if what in ("hr", "recall"):
-        return float(any(found)) if what == "hr" else sum(found) / 1
+    if what == "hr":
+        return float(any(found))
     if what == "mrr":
         return next((1 / place for place, hit in enumerate(found, 1) if hit), 0.0)
     return sum(hit / math.log2(place + 1) for place, hit in enumerate(found, 1)) / (1 / math.log2(2))
 
 
 @pytest.mark.parametrize("candidates", ["all", "unseen"])
-@pytest.mark.parametrize("name", ["random", "user-popularity", "item-knn"])
-def test_metrics_of_lists_against_their_definitions(name, candidates):
-    log, ks, learner = make_log(), (1, 3, 15), registry.learner(name)
+@pytest.mark.parametrize("name", AGENTS)
+def test_against_plain_loops(name, candidates):
+    log, ks, learner = make_log(), (1, 5, 15), registry.learner(name)
     whats = ("ndcg", "hr", "mrr")
     records = leave_one_out(
-        log, {name: learner}, n_items=15, folds=3, seed=11, ks=ks, metrics=whats, candidates=candidates
+        log, {name: learner}, n_items=15, folds=3, seed=11, ks=ks, metrics=whats, candidates=candidates, world="w"
     )
     ranks = naive_ranks(log, learner, 15, 3, 11, candidates == "unseen").astype(int)
     assert [r.metric for r in records] == [f"{what}@{k}" for k in ks for what in whats]
@@ -152,13 +126,13 @@ def test_metrics_of_lists_against_their_definitions(name, candidates):
         what, k = record.metric.split("@")
         by_user = [np.mean([of_list(what, rank, int(k)) for rank in one]) for one in ranks.T]
         assert (record.value, record.low, record.high) == pytest.approx(user_mean_interval(by_user, 0.95), abs=1e-12)
-        if what == "hr":  # recall is the hit rate
-            assert record.value == pytest.approx(np.mean([of_list("recall", rank, int(k)) for rank in ranks.ravel()]))
+        assert (record.world, record.protocol, record.agent, record.n) == ("w", "loocv", name, ranks.shape[1])
+        assert record.details["users_left_out"] == 39 - ranks.shape[1]
 
 
-def three_by_three(users, n_items):
+def three_by_three(user, n_items):
     """Of nine items three are level with each other."""
-    return np.tile((np.arange(n_items) % 3) / 9.0, (len(users), 1))
+    return (np.arange(n_items) % 3) / 9.0
 
 
 @pytest.mark.parametrize("metric", ["hr@2", "hr@5", "mrr@5", "ndcg@5", "ndcg@8"])
@@ -175,7 +149,7 @@ def test_drawn_ties_give_the_mean_over_all_orders(metric):
     error = math.sqrt(orders.var(axis=1).sum())
     far = {}
     for ties in ("drawn", "lowest"):
-        found = fold_ranks(log, {"x": _Saver(three_by_three)}, n_items=9, folds=folds, seed=seed, ties=ties)
+        found = fold_ranks(log, {"x": Stub(three_by_three)}, n_items=9, folds=folds, seed=seed, ties=ties)
         far[ties] = (gains(metric, found.ranks["x"]).sum() - orders.mean(axis=1).sum()) / error
     assert abs(far["drawn"]) < 4 < 6 < abs(far["lowest"])
 
@@ -214,9 +188,11 @@ def other_users():
     return make_log(seed=8, n_users=25)
 
 
-@pytest.mark.parametrize("candidates", ["all", "unseen"])
-@pytest.mark.parametrize("ties", quick_first(["lowest", "drawn"]))
-@pytest.mark.parametrize("one_view", ["omit", "miss"])
+@pytest.mark.parametrize(
+    ("one_view", "ties", "candidates"),
+    quick_first([("omit", "lowest", "all"), ("miss", "lowest", "unseen"), ("omit", "drawn", "unseen"),
+                 ("miss", "drawn", "all")], 2),
+)  # fmt: skip
 @pytest.mark.parametrize("name", AGENTS)
 def test_fitted_on_other_users_against_plain_loops(name, one_view, ties, candidates):
     log, train, learner = make_log(), other_users(), registry.learner(name)
@@ -316,7 +292,7 @@ def compared(slate_size, protocols):
     return compare(world, {n: registry.learner(n) for n in AGENTS[:3]}, protocols=protocols, settings=settings, seed=4)
 
 
-def test_where_users_are_shown_lists_these_are_judged(tmp_path):
+def test_where_users_are_shown_lists_these_are_judged():
     lists, single = compared(LISTS, ["loocv"]), compared(ONE, ["loocv", "loocv+ties=lowest+k=3"])
     metrics = ["hr@3", "mrr@3", "ndcg@3"]
     assert list(dict.fromkeys(r.metric for r in lists.records if r.protocol == "loocv")) == metrics
@@ -330,9 +306,6 @@ def test_where_users_are_shown_lists_these_are_judged(tmp_path):
         ("hr@1", "leave-one-out (HR@1)"),
         *((metric, f"leave-one-out ({metric.upper()}, ties=lowest)") for metric in metrics),
     ]
-    write_page(tmp_path / "page.html", lists, {})
-    said = re.sub("<[^>]+>", "", (tmp_path / "page.html").read_text())
-    assert all(f"leave-one-out ({metric.upper()})" in said for metric in metrics)
 
 
 @pytest.mark.slow
@@ -352,13 +325,11 @@ def test_of_one_item_all_metrics_are_the_hit_rate():
     ("spec", "message"),
     [
         ("loocv+k=0", "k must be a whole number of at least 1, got 0"),
-        ("loocv+k=ten", "k must be a whole number of at least 1, got 'ten'"),
         ("loocv+fit_on=test", "fit_on must be one of rest, train"),
         ("loocv+logging=nobody", "nobody"),
         ("loocv+train=yes", "not parameter=value"),
-        ("loocv+folds=x", "folds must be a whole number of at least 1, got 'x'"),
         ("loocv+folds=0", "folds must be a whole number of at least 1, got 0"),
-        ("loocv+folds=inf", "folds must be a whole number"),
+        ("loocv+folds=inf", "folds must be a whole number of at least 1"),
         ("loocv+fit_on=train+fit_on=rest", "fit_on is given twice. Give it once"),
         ("loocv+fit_on", "fit_on has no value. Write fit_on=VALUE"),
         ("loocv+logging=", "logging has no value"),
@@ -392,37 +363,11 @@ def test_candidates_are_unseen_items_where_nobody_views_twice():
     assert again[0].details["candidates"] == "all"
 
 
-class _Saver(Learner):
-    """Keeps the logs that it is fitted on, and scores by what it observed."""
-
-    name = "saver"
-
-    def __init__(self, score):
-        self.logs = []
-        self.score = score
-
-    def fit(self, log, *, n_items, seed=0):
-        self.logs.append(log)
-        return _Scored(n_items, self.score)
-
-
-class _Scored(Policy):
-    def __init__(self, n_items, score):
-        self.n_items = n_items
-        self.score = score
-
-    def act(self, users, uniforms):
-        raise NotImplementedError
-
-    def probabilities(self, users):
-        return self.score(users, self.n_items)
-
-
 def test_bandit_rows_stay_in_the_training_data():
     log = make_log()
-    saver = _Saver(lambda users, n: np.zeros((len(users), n)))
+    saver = Stub(lambda user, n: np.zeros(n))
     records = leave_one_out(log, {"saver": saver}, n_items=15, folds=2)
-    for train in saver.logs:
+    for train, _ in saver.fits:
         assert train.is_bandit.sum() == log.is_bandit.sum() > 0
         assert len(log) - len(train) == records[0].n
         train.validate(15)
@@ -431,14 +376,14 @@ def test_bandit_rows_stay_in_the_training_data():
 @pytest.mark.parametrize(
     ("score", "message"),
     [
-        (lambda users, n: np.full((len(users), n), np.nan), "NaN"),
-        (lambda users, n: np.zeros((len(users), n + 1)), r"must return numbers of shape"),
-        (lambda users, n: np.full((len(users), n), "a"), r"must return numbers of shape"),
+        (lambda user, n: np.full(n, np.nan), "NaN"),
+        (lambda user, n: np.zeros(n + 1), r"must return numbers of shape"),
+        (lambda user, n: ["a"] * n, r"must return numbers of shape"),
     ],
 )
 def test_bad_scores_are_refused(score, message):
     with pytest.raises(UserError, match=message):
-        leave_one_out(make_log(), {"mine": _Saver(score)}, n_items=15)
+        leave_one_out(make_log(), {"mine": Stub(score)}, n_items=15)
 
 
 @pytest.mark.parametrize(
@@ -522,12 +467,7 @@ def test_people_of_few_tastes_under_the_same_ids_are_no_leak():
     g = np.random.default_rng(1)
 
     def drawn(n=400):
-        user, item = np.repeat(np.arange(n), 2), np.where(g.random(2 * n) < 0.5, 0, g.integers(1, 15, 2 * n))
-        nothing = np.full(2 * n, np.nan)
-        return Log({
-            "user": user, "step": np.tile([0, 1], n), "time": np.tile([0.0, 1.0], n), "event": np.zeros(2 * n, int),
-            "item": item, "action": np.full(2 * n, -1), "propensity": nothing, "reward": nothing,
-        })  # fmt: skip
+        return log_of(np.repeat(np.arange(n), 2), np.where(g.random(2 * n) < 0.5, 0, g.integers(1, 15, 2 * n)))
 
     assert leave_one_out(drawn(), RANDOM, n_items=15, train=drawn())
 

@@ -1,7 +1,5 @@
 """A/B test, off-policy protocol and compare, against worlds whose truth is known."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -11,7 +9,6 @@ from scipy import stats
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators.intervals import ratio_interval
-from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.ab_test import records_of_arms, run_arms
 from recsim_mnar.protocols.comparison import compare
@@ -148,8 +145,3 @@ def test_compare_runs_only_what_is_asked_and_does_not_depend_on_it(world):
 def test_settings_are_checked(name):
     with pytest.raises(UserError, match=name):
         Settings(**{name: 0})
-
-
-def test_the_empty_log_is_no_training_data():
-    with pytest.raises(UserError, match="organic"):
-        registry.learner("svd").fit(Log({}), n_items=5, seed=0)

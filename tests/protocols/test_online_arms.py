@@ -1,7 +1,5 @@
 """Agents that learn from all users in comparisons: arms of their own; what a verdict says of their logs."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from scipy import stats

@@ -1,17 +1,15 @@
 """Popularity of what is recommended: shares by groups of items, and the same from a comparison."""
 
-from __future__ import annotations
-
 import itertools
 import json
 
 import numpy as np
 import pytest
 
-from recsim_mnar.cli import main
 from recsim_mnar.log.table import Log
 from recsim_mnar.protocols.ab_test import popularity
 from recsim_mnar.report.page import popularity_figure
+from twins.commands import status_of
 
 
 def test_shares_by_rank_of_views():
@@ -44,9 +42,7 @@ def test_a_comparison_tells_weights_and_popularity(tmp_path):
     """Those of its own log and arms, in the summary, in --json and in the page."""
     out = tmp_path / "run"
     asked = ["--preset", "quick", "--agents", "random,popularity", "--option", "truth_users=200", "--seed", "3"]
-    with pytest.raises(SystemExit) as left:
-        main(["compare", *asked, "--out", str(out), "--json", str(tmp_path / "all.json")])
-    assert left.value.code == 0
+    assert status_of("compare", *asked, "--out", out, "--json", tmp_path / "all.json") == 0
     found = json.loads((tmp_path / "all.json").read_text())
     summary = json.loads((out / "summary.json").read_text())
     log = Log.read(out / "log")
@@ -64,10 +60,4 @@ def test_a_comparison_tells_weights_and_popularity(tmp_path):
         assert {row["agent"] for row in rows} == {"", "random", "popularity"}
         assert next(row["items"] for row in rows if row["agent"] == "popularity") == 1
     page = (out / "report.html").read_text()
-    for words in (
-        "How the weights are distributed",
-        "How popular what is recommended is",
-        "weights.csv",
-        "popularity.csv",
-    ):
-        assert words in page
+    assert all(file in page for file in ("weights.csv", "popularity.csv"))

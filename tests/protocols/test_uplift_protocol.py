@@ -1,17 +1,16 @@
 """The uplift protocol: its estimates against the truth, its A/B test against the world's own lanes, its command."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pytest
 
+import toys
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.comparison import compare
-from recsim_mnar.protocols.records import Ranking, Record, Target, judge
+from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.purchases.comparison import (
     METRICS,
     TRAINED,
@@ -133,10 +132,7 @@ def test_an_agents_numbers_do_not_depend_on_who_else_is_judged():
 
 def made_up(protocol, agent, metric, value, reference=False):
     details = {"paired_half_widths": {"a": 0.001, "b": 0.001}, **({"reference": True} if reference else {})}
-    return Record(
-        world="purchases", protocol=protocol, agent=agent, metric=metric, value=value, low=value - 0.1,
-        high=value + 0.1, level=0.95, n=10, seconds=0.0, details=details,
-    )  # fmt: skip
+    return toys.record(protocol, agent, value, metric, 0.1, **details)
 
 
 RANKINGS = [
@@ -182,9 +178,6 @@ def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys
         results.append([(out / name).read_bytes() for name in ("results.json", "summary.json", "report.html")])
     assert results[0] == results[1]
     records = json.loads(results[0][0])["records"]
-    fields = {"world", "protocol", "agent", "metric", "value", "low", "high", "level", "n", "details"}
-    assert all(fields <= set(record) and record["world"] == "purchases" for record in records)
-    assert all(r["low"] <= r["value"] <= r["high"] for r in records)
     assert {r["agent"] for r in records} == {"random", "popularity", "item-knn", "deployed", "oracle"}
     assert {(r["protocol"], r["metric"]) for r in records} == {
         *(("uplift", f"{m}@5") for m in METRICS),
@@ -195,9 +188,7 @@ def test_the_command_writes_what_it_promises_and_the_same_for_any_workers(capsys
     assert [j["metric"] for j in summary["judgements"]] == [*(f"{m}@5" for m in METRICS), "uplift@5"]
     assert summary["agents"] == {"random": "random", "popularity": "popularity", "item-knn": "item-knn"}
     assert "offline metrics, 4 further periods" in err
-    page = (out / "report.html").read_text()
-    assert page.count('role="img"') == 1
-    assert "UpliftSNIPS@5" in page
+    assert "UpliftSNIPS@5" in (out / "report.html").read_text()
     assert len(Log.read(out / "log").validate(20).users()) == 120
     assert Exposures.read(out).n_periods == 8
 
@@ -216,6 +207,7 @@ def test_factor_models_are_trained_as_the_settings_say_unless_their_names_do():
 BAD = [
     (["--option", "length=60"], "lists of N = 60 items cannot be made of 20 items: choose N in 1..20"),
     (["--option", "length=0"], "lists of N = 0 items"),
+    (["--option", "test_periods=0"], "test_periods must be a whole number of at least 1"),
     (["--option", "metrics=uplift_snisp"], "metrics must be one of"),
     (["--protocols", "loocv"], "protocol 'loocv' needs test_log"),
     (["--agents", "mf-ips-ratings"], "revealed ratings"),
@@ -225,12 +217,8 @@ BAD = [
     (["--test-periods", "5"], "write --option test_periods=VALUE"),
     (["--logging", "svd"], "--logging: this world's comparison has no option"),
     (["--clip", "0.5"], "clip must be at least 1"),
-    (["--option", "level=1"], "level"),
     (["--option", "train_users=1"], "train_users must be at least 2"),
-    (["--option", "test_periods=0"], "test_periods must be a whole number of at least 1"),
     (["--option", "length=1", "--option", "metrics=uplift"], "uplift has no estimate"),
-    (["--set", "slate_size=60"], "slate_size = 60 is larger"),
-    (["--preset", "quik"], "did you mean 'quick'"),
 ]
 
 
@@ -245,10 +233,9 @@ def test_mistakes_are_one_line(capsys, tmp_path, more, words):
 
 
 def test_what_is_of_purchases_is_refused_elsewhere(capsys, tmp_path):
-    for more in ("length=5", "metrics=precision", "test_periods=3"):
-        status, _, err = run(capsys, "compare", "--preset", "quick", "--option", more, "--out", tmp_path / "x")
-        assert status == 2
-        assert "--option: this world's comparison has no option" in err
+    status, _, err = run(capsys, "compare", "--preset", "quick", "--option", "length=5", "--out", tmp_path / "x")
+    assert status == 2
+    assert "--option: this world's comparison has no option" in err
 
 
 def test_an_agent_that_gives_no_numbers_is_named(monkeypatch):

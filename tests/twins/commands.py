@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
+import click
 import pytest
 
 from recsim_mnar import cli
@@ -17,3 +20,12 @@ def status_of(*arguments) -> int:
 def run(capsys, *arguments) -> tuple[int, str, str]:
     """Exit status, output and errors of a command."""
     return (status_of(*arguments), *capsys.readouterr())
+
+
+def all_commands(group: click.Group = cli.cli, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
+    """Every command by its words, those within groups too."""
+    for name, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from all_commands(command, (*path, name))
+        else:
+            yield " ".join((*path, name)), command
