@@ -32,7 +32,6 @@ OFF = {
     "ageing": 2.0,
     "trend": 1.5,
 }
-ALL_ON = {"fatigue": 0.5, "retention": 1.0, "influence": 0.2, "calendar": 50.0}
 
 
 def settings(**changes):
@@ -98,16 +97,6 @@ def test_a_switch_at_0_ignores_its_other_parameters():
         (one,), (two,) = lives(settings(), act, [user]), lives(settings(**others), act, [user])
         assert_same(one, two, exact=False)
         assert one[0].time == 0.0
-
-
-@pytest.mark.parametrize("switch", ALL_ON)
-def test_each_switch_changes_something(switch):
-    changed = settings(**{switch: ALL_ON[switch]})
-    act = twin.uniform_policy(3)
-    rows = [
-        [(*row[:9], *row.omega) for life in lives(p, act, range(60)) for row in life] for p in (settings(), changed)
-    ]
-    assert str(rows[0]) != str(rows[1])
 
 
 # --- fatigue ---------------------------------------------------------------------------------------------------------
@@ -286,14 +275,6 @@ def test_a_click_pulls_interests_a_quarter_of_the_way_before_they_drift():
                     counts["drifted"] += row.reward == 1
                 np.testing.assert_allclose(following.omega, expected, rtol=1e-12)
     assert min(counts.values()) > 20
-
-
-def test_influence_of_1_makes_interests_those_of_the_item():
-    catalogue = twin.Catalogue(*twin.catalogue(settings())[:2], np.zeros((3, 2)), np.zeros(3))
-    for life in lives(settings(influence=1.0, click_link="logistic"), always(2), range(30), catalogue):
-        clicked = [row.step for row in life if row.reward == 1]
-        if clicked:
-            assert all((row.omega == catalogue.gamma[2]).all() for row in life[clicked[0] + 1 :])
 
 
 # --- calendar --------------------------------------------------------------------------------------------------------
