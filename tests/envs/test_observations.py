@@ -129,6 +129,7 @@ def test_one_seed_deals_its_platforms_out():
     for lane in range(3):
         observation, _ = single.reset(seed=6 if lane == 0 else None)
         np.testing.assert_array_equal(first[lane], observation)
+    assert not np.array_equal(first[0], first[1])
     actions = np.full(vector.action_space.shape, 0.5, np.float32)
     ended = np.zeros(3, bool)
     while not ended.any():

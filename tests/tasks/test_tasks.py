@@ -120,17 +120,6 @@ def test_a_value_is_the_mean_over_all_users_within_the_horizon():
     assert evaluate("random", cut, n_users=40).decisions == 3.0
 
 
-def test_the_score_of_random_and_reference_are_0_and_1():
-    """In pairs on the same users exactly; by the frozen values within the interval."""
-    chosen = task("cold-100-v1")
-    for policy, expected in ((chosen.random_policy(), 0.0), (chosen.reference_policy(), 1.0)):
-        quoted = evaluate(policy, chosen, users="quoted", n_users=120)
-        assert quoted.score == pytest.approx(expected, abs=1e-12)
-        assert quoted.score_high - quoted.score_low < 1e-9
-        public = evaluate(policy, chosen, n_users=1000)
-        assert public.score_low - 1e-12 <= expected <= public.score_high + 1e-12
-
-
 class Holders:
     """Campaigns by a function of the environment's observation: what few hold, more of it."""
 

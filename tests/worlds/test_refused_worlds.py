@@ -7,7 +7,7 @@ import pytest
 
 from recsim_mnar.campaigns import CampaignsParams, CampaignsWorld
 from recsim_mnar.campaigns.platform import run_campaign
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
+from recsim_mnar.envs import WorldEnv
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy, propensity_table
@@ -228,7 +228,6 @@ CALLS = [
     (called("draw_lists", np.ones(30), k=0), "at least one item"),
     (lambda: simulate(platform()[0].world, some(platform()[0].world), 5), "whole platform"),
     (lambda: WorldEnv(platform()[0].world), "whole platform"),
-    (lambda: WorldVectorEnv(platform()[0].world), "whole platform"),
 ]
 
 

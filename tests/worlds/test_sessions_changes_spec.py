@@ -161,15 +161,6 @@ def test_views_count_as_events_and_add_to_recency_alone():
     assert len(seen) == 4
 
 
-def test_without_memory_nothing_wears_out_and_with_all_of_it_nothing_is_forgotten():
-    for memory, tired in ((0.0, [0, 0, 0]), (1.0, [0, 1, 2])):
-        params = settings(fatigue=0.5, fatigue_memory=memory, fatigue_spread=0.0, fatigue_of_views=0.0)
-        longest = max((clicks_of(life) for life in lives(params, always(0), range(40))), key=len)
-        assert len(longest) > 3
-        ratios = np.array(longest[:3]) / longest[0]
-        np.testing.assert_allclose(ratios, np.exp(-0.5 * np.array(tired)), rtol=1e-12)
-
-
 # --- retention -------------------------------------------------------------------------------------------------------
 
 

@@ -42,9 +42,6 @@ def test_the_right_world_matches_its_log(right):
     assert len(right.valid_for) + len(right.cannot_say) == len(right.checks)
     assert any("how much users do" in line for line in right.not_checked)
     assert right.facts["logging_policy"] == {"known": True, "how": "uniform"}
-
-
-def test_the_classifier_says_what_gives_users_away(right):
     assert len(right.check("classifier").picture["features"]) == 5
 
 
