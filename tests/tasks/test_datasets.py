@@ -25,7 +25,7 @@ from recsim_mnar.tasks import datasets, task, tasks
 from recsim_mnar.tasks.datasets import QUALITIES, recipe_of
 from toys import refused
 from twins.cases import quick_first
-from twins.commands import run
+from twins.commands import done, run
 
 FOLDER = Path(recsim_mnar.__file__).parent / "tasks" / "recipes"
 FROZEN = {
@@ -244,17 +244,15 @@ def test_without_minari_one_line_says_what_to_install(tmp_path, monkeypatch):
 def test_the_command_writes_a_log_that_commands_read(capsys, tmp_path):
     out, facts = tmp_path / "data", tmp_path / "facts.json"
     asked = ["dataset", "cold-100-v1", "--quality", "mediocre", "--out", out, "--json", facts]
-    status, said, err = run(capsys, *asked)
-    assert status == 0, err
+    said = done(capsys, *asked)
     recipe = recipe_of("cold-100-v1", "mediocre")
     assert f"{recipe.decisions:,} recommendations" in said
     held = json.loads(facts.read_text())
     assert held["sha256"] == recipe.sha256
     assert held["digest"] == FROZEN["cold-100-v1-mediocre"]
     assert recsim_mnar.read_log(out / "log").digest() == task_dataset("cold-100-v1", "mediocre").log.digest()
-    assert run(capsys, "verify", out)[0] == 0
-    status, said, err = run(capsys, "estimate", out / "log", "--target", "propensity")
-    assert status == 0, err
+    done(capsys, "verify", out)
+    done(capsys, "estimate", out / "log", "--target", "propensity")
     assert run(capsys, *asked)[0] == 2  # the folder is there
 
 

@@ -28,7 +28,7 @@ from recsim_mnar.tasks.evaluating import mean_of, task_env
 from recsim_mnar.worlds.sessions.params import OF_SLATES
 from toys import Always, refused
 from twins.cases import quick_first
-from twins.commands import run
+from twins.commands import done, run
 
 FROZEN = {
     "campaigns-60-v1": "8260b7d0ea8e7039ce0be48d13c93d690614d7c2061f7c1ad3e65c79cb6e17a0",
@@ -294,8 +294,7 @@ def test_a_lead_is_of_pairs(capsys):
     with refused("of one task and the same users"):
         one.ahead_of(evaluate("popularity", chosen, n_users=300))
     asked = ["evaluate", "user-popularity-greedy", "--task", "flipped-100-v1", "--users", 400]
-    status, out, err = run(capsys, *asked, "--against", "popularity,user-popularity-greedy+epsilon=0.0")
-    assert status == 0, err
+    out = done(capsys, *asked, "--against", "popularity,user-popularity-greedy+epsilon=0.0")
     assert f"popularity: score {other.score:.3f}; user-popularity-greedy is {lead}, user by user." in out
     assert "user-popularity-greedy is tied, +0.000 (+0.000 to +0.000)" in out
 
@@ -319,8 +318,7 @@ def test_a_lead_on_quoted_users_is_the_difference_of_scores(capsys):
         with refused("it is of 300 users of flipped-100-v1; ask for the same"):
             evaluate("popularity", users=one, **wrong)
     asked = ["evaluate", "user-popularity-greedy", "--task", "flipped-100-v1", "--users", 300, "--quoted"]
-    status, out, err = run(capsys, *asked, "--against", "popularity")
-    assert status == 0, err
+    out = done(capsys, *asked, "--against", "popularity")
     assert f"popularity: score {other.score:.3f}; user-popularity-greedy is {lead}, user by user." in out
     public = evaluate("popularity", chosen, n_users=100)
     assert evaluate("popularity", chosen, users=public) == public
@@ -358,12 +356,10 @@ def test_training_seeds_of_an_agent(capsys, tmp_path):
         evaluate([], chosen)
     asked = ["evaluate", f"{__name__}:Drawn", "--task", "cold-100-v1", "--users", n]
     file = tmp_path / "run.json"
-    status, out, err = run(capsys, *asked, "--seeds", 3, "--quoted", "--json", file)
-    assert status == 0, err
+    out = done(capsys, *asked, "--seeds", 3, "--quoted", "--json", file)
     assert "mean of 3 training seeds" in out
     assert json.loads(file.read_text())["scores"] == found.scores
-    status, out, err = run(capsys, *asked, "--verify", file)
-    assert status == 0, err
+    done(capsys, *asked, "--verify", file)
 
 
 class Seeded(NamedTuple):
@@ -461,8 +457,7 @@ def test_a_long_life_ends_with_the_horizon_in_every_interface():
 @pytest.mark.parametrize("name", sorted(FROZEN))
 def test_a_task_says_how_its_environment_is_made(capsys, name):
     """The line makes the environment; where what was shown decides, with an observation that holds it."""
-    status, out, err = run(capsys, "describe", "task", name)
-    assert status == 0, err
+    out = done(capsys, "describe", "task", name)
     (line,) = [line for line in out.splitlines() if line.startswith("environment")]
     made = re.search(r"gym\.make\(.*?\)", line)
     if name == "from-log-100-v1":
@@ -552,13 +547,11 @@ class Third(Always):
 def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     file = tmp_path / "run.json"
     asked = ["evaluate", "popularity", "--task", "cold-100-v1", "--quoted", "--users", 50]
-    status, out, err = run(capsys, *asked, "--json", file)
-    assert status == 0, err
+    out = done(capsys, *asked, "--json", file)
     assert "popularity on cold-100-v1: score" in out
     held = json.loads(file.read_text())
     assert held["task_digest"] == FROZEN["cold-100-v1"]
-    status, out, _ = run(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
-    assert status == 0
+    out = done(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
     assert f"{file} holds." in out
     status, _, err = run(capsys, "evaluate", "random", "--task", "cold-100-v1", "--verify", file)
     assert status == 2
@@ -569,13 +562,11 @@ def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     file.write_text("{}")
     status, _, err = run(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
     assert (status, "is no evaluation that --json wrote" in err) == (2, True)
-    status, out, err = run(capsys, "evaluate", f"{__name__}:Third", "--task", "sessions-10-v1", "--users", 30)
-    assert status == 0, err
-    status, out, _ = run(capsys, "list", "tasks")
+    done(capsys, "evaluate", f"{__name__}:Third", "--task", "sessions-10-v1", "--users", 30)
+    out = done(capsys, "list", "tasks")
     assert all(name in out for name in FROZEN)
-    status, out, _ = run(capsys, "describe", "fatigue-50-v1")
-    assert "planning-oracle: 1.23946 per user" in out
-    status, out, _ = run(capsys, "describe", "campaigns-60-v1")
+    assert "planning-oracle: 1.23946 per user" in done(capsys, "describe", "fatigue-50-v1")
+    out = done(capsys, "describe", "campaigns-60-v1")
     assert all(words in out for words in ("4 campaigns per platform", "100, seed 1000", "oracle: 5.83464 per user"))
 
 
@@ -583,11 +574,9 @@ def test_the_command_says_writes_and_verifies(capsys, tmp_path):
 def test_the_command_of_other_actions(name, capsys, tmp_path):
     file, n = tmp_path / "run.json", UNLIKE[name][0]
     asked = ["evaluate", "popularity", "--task", name, "--users", n]
-    status, out, err = run(capsys, *asked, "--against", "deployed,oracle")
-    assert status == 0, err
+    out = done(capsys, *asked, "--against", "deployed,oracle")
     unit = task(name).runner().unit
     assert f"{unit} by {unit}" in out
     assert f"{n} public {unit}s" in out
-    assert run(capsys, *asked, "--quoted", "--json", file)[0] == 0
-    status, out, _ = run(capsys, "evaluate", "popularity", "--task", name, "--verify", file)
-    assert (status, f"{file} holds." in out) == (0, True)
+    done(capsys, *asked, "--quoted", "--json", file)
+    assert f"{file} holds." in done(capsys, "evaluate", "popularity", "--task", name, "--verify", file)

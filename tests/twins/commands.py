@@ -17,3 +17,10 @@ def status_of(*arguments) -> int:
 def run(capsys, *arguments) -> tuple[int, str, str]:
     """Exit status, output and errors of a command."""
     return (status_of(*arguments), *capsys.readouterr())
+
+
+def done(capsys, *arguments) -> str:
+    """Output of a command that must succeed."""
+    status, out, err = run(capsys, *arguments)
+    assert status == 0, err
+    return out

@@ -11,7 +11,6 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from recsim_mnar import plugins
-from recsim_mnar.cli import main
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_env, purchases_env, sessions_env, world_env
 from recsim_mnar.log import Log
 from recsim_mnar.protocols.ab_test import records_of_arms, run_arms
@@ -22,6 +21,7 @@ from recsim_mnar.worlds import DecisionWorld, Params, PlainLanes, as_world, make
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
 from recsim_mnar.worlds.registry import listed, listed_presets
 from toys import refused, untrained
+from twins.commands import status_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -30,13 +30,6 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def _examples(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES))
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
-
-
-def run(arguments):
-    """Exit status of the command line."""
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return ended.value.code
 
 
 def random_policy(world):
@@ -180,9 +173,9 @@ def test_a_world_without_truth_is_no_key_error(tmp_path, capsys):
     with refused(r"define reward_means|has no state"):
         env.reward_means()
     arguments = ["simulate", "--world", "test_own_worlds:Silent", "--policy", "random", "--users", "9"]
-    assert run([*arguments, "--truth", "--out", str(tmp_path / "a")]) == 2
+    assert status_of(*arguments, "--truth", "--out", tmp_path / "a") == 2
     assert "no truth column" in capsys.readouterr().err
-    assert run([*arguments, "--out", str(tmp_path / "b")]) == 0
+    assert status_of(*arguments, "--out", tmp_path / "b") == 0
     assert len(Log.read(tmp_path / "b" / "log")) == 36
 
 
@@ -306,7 +299,7 @@ def test_features_of_a_file(tmp_path):
     np.savez(path, user_features=x, item_features=z, weights=w)
     out = tmp_path / "run"
     arguments = ["--world", "features", "--set", f"file={path}", "--set", "reward=linear", "--policy", "random"]
-    assert run(["simulate", *arguments, "--users", "12", "--truth", "--out", str(out)]) == 0
+    assert status_of("simulate", *arguments, "--users", 12, "--truth", "--out", out) == 0
     given = FeatureWorld(x, z, reward="linear", weights=w)
     world = make_world("features", settings=[f"file={path}", "reward=linear"])
     np.testing.assert_array_equal(world.means, given.means)
