@@ -1,11 +1,44 @@
 """Toy policies, logs and records that several modules of tests need."""
 
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import numpy as np
+import pytest
 
 from recsim_mnar.campaigns.platform import platform_log
-from recsim_mnar.policies import Learner, Policy
+from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.jit import interpreted
+from recsim_mnar.log import Log
+from recsim_mnar.policies import Learner, Policy, registry
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.worlds import make_world
+
+
+@contextmanager
+def refused(words: str) -> Iterator[pytest.ExceptionInfo[UserError]]:
+    """Expect a mistake to be said in one line, which holds the words."""
+    with pytest.raises(UserError, match=words) as caught:
+        yield caught
+    assert "\n" not in str(caught.value)
+
+
+def untrained(spec, n_items):
+    """Make an agent that was fitted to no rows."""
+    return registry.learner(spec).fit(Log({}), n_items=n_items, seed=0)
+
+
+def run_plainly(monkeypatch, module, name):
+    """Let a kernel run as plain Python: for a few calls of a form that no other test would have compiled."""
+    kernel = interpreted(getattr(module, name))
+
+    def call(*arguments):
+        with np.errstate(over="ignore"):
+            return kernel(*arguments)
+
+    monkeypatch.setattr(module, name, call)
 
 
 class Drawing(Policy):

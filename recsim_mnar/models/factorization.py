@@ -310,7 +310,7 @@ def fold_in(
         starts,
         items,
         values,
-        np.asarray(weights, np.float64),
+        np.ascontiguousarray(weights, np.float64),
         order,
         factors.c,
         factors.w,

@@ -8,10 +8,9 @@ from scipy.special import ndtr
 
 from recsim_mnar.agents.bandits import _bandits_kernel
 from recsim_mnar.agents.bandits.linear import LinThompson, LinUCB, LogisticThompson, chance_of_best
-from recsim_mnar.log import Log
-from recsim_mnar.policies import registry
 from recsim_mnar.simulation.items import simulate_online
 from recsim_mnar.worlds.features import FeatureWorld
+from toys import untrained
 from twins.bandits import best_chances, laplace_rows, ridge_posterior
 from twins.cases import quick_first
 from twins.contracts import AgentContract
@@ -29,7 +28,7 @@ SPECS = (
 
 def taught(spec, n_items=P, **given):
     """A bandit that has seen 300 outcomes of users with random views."""
-    policy = registry.learner(spec).fit(Log({}), n_items=n_items) if not given else given["make"](n_items)
+    policy = untrained(spec, n_items) if not given else given["make"](n_items)
     generator = np.random.default_rng(4)
     users = np.arange(100)
     policy.reset(users)
@@ -177,7 +176,7 @@ def test_features_are_the_context_and_make_it_better_than_without(features):
 
 def test_features_of_a_file(tmp_path, features):
     np.savez(tmp_path / "world.npz", user_features=features.user_features)
-    policy = registry.learner(f"lin-thompson+features={tmp_path / 'world.npz'}").fit(Log({}), n_items=P)
+    policy = untrained(f"lin-thompson+features={tmp_path / 'world.npz'}", P)
     policy.save(tmp_path / "policy.npz")
     again = LinThompson.load(tmp_path / "policy.npz")
     users = np.arange(5)
@@ -188,7 +187,7 @@ def test_features_of_a_file(tmp_path, features):
 @pytest.mark.parametrize(("spec", "bound"), [("epsilon-greedy+exploration=0", 0.0), ("ucb1+exploration=2", 2.0)])
 def test_arms_without_a_context_by_definition(spec, bound):
     """Items never shown first, each equally likely; then the largest mean, plus UCB1's bound."""
-    policy = registry.learner(spec).fit(Log({}), n_items=3)
+    policy = untrained(spec, 3)
     user = np.array([9])
     policy.reset(user)
     np.testing.assert_allclose(policy.probabilities(user), 1 / 3)

@@ -4,12 +4,12 @@ import pytest
 from recsim_mnar import rng
 from recsim_mnar.agents.factors import mf
 from recsim_mnar.agents.factors.mf import MFIPS, MFPolicy
-from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.ab_test import run_arm
 from recsim_mnar.protocols.leave_one_out import leave_one_out
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
+from toys import untrained
 from twins.logs import log_of
 
 N_ITEMS = 12
@@ -18,7 +18,7 @@ FIXED = "+spread=0.02+offset_spread=0.1+map_spread=0"
 
 
 def uniform(n_items=N_ITEMS):
-    return registry.learner("random").fit(Log({}), n_items=n_items)
+    return untrained("random", n_items)
 
 
 LOG = simulate(WORLD, uniform(), 300, 3)

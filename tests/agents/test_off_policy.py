@@ -24,6 +24,7 @@ from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
+from toys import untrained
 from twins import off_policy as twin
 from twins.logs import log_of
 
@@ -37,7 +38,7 @@ def world():
 
 @pytest.fixture(scope="module")
 def log(world):
-    logging = registry.learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=10)
+    logging = untrained("user-popularity+epsilon=0.2", 10)
     return simulate(world, logging, 400, 7)
 
 
@@ -106,11 +107,11 @@ def test_minibatches_add_up():
 
 @pytest.mark.slow
 def test_what_is_learned_is_better_than_what_made_the_log(world):
-    logging = registry.learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=10)
+    logging = untrained("user-popularity+epsilon=0.2", 10)
     log = simulate(world, logging, 6000, 7)
     learners = [POEM(), BanditNet(), DRPolicy(), RewardCrossEntropy(sharpness=3.0)]
     policies = {learner.name: learner.fit(log, n_items=10, seed=1) for learner in learners}
-    held = simulate(world, registry.learner("random").fit(Log({}), n_items=10), 1500, 123)
+    held = simulate(world, untrained("random", 10), 1500, 123)
     value = value_on_log(world, held, {**policies, "logging": logging}, 123)
     for name in policies:
         assert value[name] > 1.02 * value["logging"], value

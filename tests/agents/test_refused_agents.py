@@ -10,7 +10,6 @@ import pytest
 from recsim_mnar.agents.bandits.linear import LinUCB, LogisticThompson
 from recsim_mnar.agents.factors.mf_ratings import cross_validate
 from recsim_mnar.agents.purchases.learners import BPR, ULBPR, RecResp
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.models.factorization import FactorizationConfig
@@ -18,6 +17,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins.logs import log_of, random_log
 from twins.purchases_log import small_exposures
 
@@ -77,9 +77,8 @@ PARAMETERS = {
 
 @pytest.mark.parametrize(("spec", "words"), PARAMETERS.items())
 def test_a_parameter_that_breaks_a_rule_is_named(spec, words):
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(words):
         registry.learner(spec).fit(Log({}), n_items=6)
-    assert "\n" not in str(caught.value)
 
 
 NOTHING, HELD = Log({}), log_of(range(4), [0, 1, -1, -1], [-1, -1, 1, 0])
@@ -129,9 +128,8 @@ LOGS = [
 @pytest.mark.parametrize(("spec", "log", "words"), LOGS)
 def test_a_log_that_nothing_can_be_learned_from_is_refused(spec, log, words):
     small = words in ("n_items = 3", "out of range", "recommends item 7")
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(words):
         registry.learner(spec).fit(log, n_items=3 if small else 12)
-    assert "\n" not in str(caught.value)
 
 
 def one_cell(shown, bought):
@@ -164,18 +162,17 @@ CALLS = [
 
 @pytest.mark.parametrize(("call", "words"), CALLS)
 def test_a_wrong_call_is_refused_in_one_line(call, words):
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(words):
         call()
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["user-popularity", "user-popularity-greedy", "svd", "item-knn", "user-knn"])
 def test_users_and_items_out_of_range_are_named(name):
     policy, user = registry.learner(name).fit(VIEWS, n_items=6), np.array([0])
-    with pytest.raises(UserError, match="user 0 has not begun"):
+    with refused("user 0 has not begun"):
         policy.act(user, np.array([0.5]))
     policy.reset(user)
-    with pytest.raises(UserError, match=r"item 6 is out of range.*0\.\.5"):
+    with refused(r"item 6 is out of range.*0\.\.5"):
         policy.observe(user, np.array([6]))
-    with pytest.raises(UserError, match="item -1 is out of range"):
+    with refused("item -1 is out of range"):
         policy.propensity_of(user, np.array([-1]))

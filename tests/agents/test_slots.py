@@ -1,11 +1,10 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from recsim_mnar.agents.state.acting import Histories
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies.slots import Slots
+from toys import refused
 
 
 def test_slots_against_a_dictionary():
@@ -38,7 +37,7 @@ def test_slots_stay_bounded_by_the_live_users():
 def test_a_user_who_has_not_begun():
     slots = Slots()
     slots.enter(np.array([3]))
-    with pytest.raises(UserError, match=r"user 4 has not begun: call reset"):
+    with refused(r"user 4 has not begun: call reset"):
         slots.find(np.array([3, 4]))
 
 

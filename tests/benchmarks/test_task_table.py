@@ -24,23 +24,6 @@ def test_interquartile_means_are_those_of_rliable(n):
     assert table.interquartile(values) == pytest.approx([trim_mean(row, 0.25) for row in values])
 
 
-def test_ties_are_of_pairs(cells):
-    """Two agents that earn nearly the same of each user are apart by less than the width of either's interval."""
-    best = cells["user-popularity"][0]
-    less = [each - 1e-4 for each in best["earned"]]
-    noise = np.random.default_rng(0).normal(0, 0.01, USERS)
-    noisy = (np.array(best["earned"]) + noise - noise.mean()).tolist()
-    behind = {**best, "agent": "behind", "earned": less, "score": best["score"] - 1e-4}
-    even = {**best, "agent": "even", "earned": noisy, "score": best["score"] - 1e-6}
-    found = table.results([*cells["random"], best, behind, even])["tasks"][NAME]
-    assert found["user-popularity"]["best"]
-    assert (found["behind"]["best"], found["even"]["best"], found["random"]["best"]) == (False, True, False)
-    assert found["even"]["tied_with"] == ["behind", "user-popularity"]
-    assert found["user-popularity"]["tied_with"] == ["even"]
-    assert "random" not in found["user-popularity"]["tied_with"]
-    assert found["random"]["ahead_of_best"][2] < 0
-
-
 def test_the_page_shows_what_was_recorded():
     found = json.loads((HERE / "results.json").read_text())
     _, shown, _ = (HERE / "README.md").read_text().split("<!-- scores -->")

@@ -6,7 +6,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recsim_mnar.datasets.interactions import read_interactions
-from recsim_mnar.errors import UserError
+from toys import refused
 
 ROWS = "user,item,time\nb,10,3\na,9,2\nb,9,1\na,9,1\n"
 
@@ -70,13 +70,6 @@ def test_equal_times_keep_the_order_of_the_file(tmp_path):
     assert data.item_ids[data.log["item"]].tolist() == [4, 7, 6, 5]
 
 
-def test_dates_are_seconds(tmp_path):
-    data = read(tmp_path, "x.csv", "user,item,date\n1,7,1970-01-02\n1,6,1970-01-01 00:00:10\n")
-    assert data.log["time"].tolist() == [10.0, 86400.0]
-    mixed = read(tmp_path, "x.csv", "user,item,date\n1,7,1970-01-02T00:00:00Z\n1,6,1970-01-01T00:00:10+00:00\n")
-    assert mixed.log["time"].tolist() == [10.0, 86400.0]
-
-
 def test_ids_lose_nothing(tmp_path):
     data = read(tmp_path, "x.csv", "user,item\n007,a b\n70,é\n-1,c\n")
     assert sorted(data.user_ids.tolist()) == ["-1", "007", "70"]
@@ -94,12 +87,6 @@ def test_parquet(tmp_path, dtype):
     assert data.user_ids.tolist() == [1, 2]
     assert data.log["item"].tolist() == [0, 1, 0]
     assert data.log["time"].tolist() == [1.0, 2.0, 3.5]
-
-
-def test_ids_that_are_lists_are_refused(tmp_path):
-    pq.write_table(pa.table({"user": [1, 2], "item": [[1, 2], [3]]}), tmp_path / "x.parquet")
-    with pytest.raises(UserError, match=r"column 'item' holds list.*: ids are numbers or text"):
-        read_interactions(tmp_path / "x.parquet")
 
 
 def test_parquet_dictionaries_and_dates(tmp_path):
@@ -130,23 +117,22 @@ def test_parquet_dictionaries_and_dates(tmp_path):
     ],
 )
 def test_mistakes_are_named(tmp_path, name, text, message):
-    with pytest.raises(UserError, match=message) as caught:
+    with refused(message):
         read(tmp_path, name, text)
-    assert "\n" not in str(caught.value)
 
 
 def test_flags_that_name_nothing(tmp_path):
     path = write(tmp_path, "x.csv", ROWS)
-    with pytest.raises(UserError, match=r"no column 'usr'; did you mean 'user'.*--user-column"):
+    with refused(r"no column 'usr'; did you mean 'user'.*--user-column"):
         read_interactions(path, user_column="usr")
-    with pytest.raises(UserError, match="named as user and item"):
+    with refused("named as user and item"):
         read_interactions(path, user_column="item", item_column="item")
 
 
 def test_parquet_values_that_are_missing(tmp_path):
     pq.write_table(pa.table({"user": [1.0, float("inf")], "item": [1, 2]}), tmp_path / "x.parquet")
-    with pytest.raises(UserError, match="'user' is not a finite number in row 2: inf"):
+    with refused("'user' is not a finite number in row 2: inf"):
         read_interactions(tmp_path / "x.parquet")
     pq.write_table(pa.table({"user": [1, 2], "item": pa.array([None, 2], pa.int64())}), tmp_path / "x.parquet")
-    with pytest.raises(UserError, match="'item' is missing in row 1"):
+    with refused("'item' is missing in row 1"):
         read_interactions(tmp_path / "x.parquet")

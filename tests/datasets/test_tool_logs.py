@@ -10,10 +10,10 @@ import pytest
 
 from recsim_mnar.datasets.dsjson import LoggedShares
 from recsim_mnar.datasets.tool_logs import opened
-from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.estimating import Question
 from recsim_mnar.own_log.gate import estimate_tool_log
+from toys import refused
 from twins.cases import quick_first
 from twins.commands import run
 
@@ -172,7 +172,7 @@ def test_lines_of_dsjson_that_contradict_themselves_are_damages(tmp_path, event,
     ],
 )
 def test_dsjson_of_other_kinds_is_refused(tmp_path, event, said):
-    with pytest.raises(UserError, match=said), opened(dsjson(tmp_path, event)):
+    with refused(said), opened(dsjson(tmp_path, event)):
         pass
 
 
@@ -190,7 +190,7 @@ _HEAD = "user_id,timestamp,experiment_id,variation_id,variation_weights\n"
 def test_exposures_that_cannot_be_read_are_refused(tmp_path, rows, said):
     path = tmp_path / "exposures.csv"
     path.write_text(_HEAD + rows)
-    with pytest.raises(UserError, match=said), opened(path):
+    with refused(said), opened(path):
         pass
 
 
@@ -233,7 +233,7 @@ def test_estimate_asks_for_what_came_of_assignments(capsys, tools, tmp_path):
 def test_metrics_next_to_a_log_with_rewards_are_refused(tools, tmp_path, format_):
     tools.make(tmp_path, format_, n=100)
     path, _ = tools.log_of(tmp_path, format_)
-    with pytest.raises(UserError, match="has its rewards already"), opened(path, metrics=path):
+    with refused("has its rewards already"), opened(path, metrics=path):
         pass
 
 

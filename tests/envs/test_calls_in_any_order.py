@@ -119,6 +119,8 @@ class AnyOrder(RuleBasedStateMachine):
         assert np.isfinite(reward).all()
         assert not np.any(terminated & truncated)
         assert np.asarray(terminated).dtype == np.asarray(truncated).dtype == np.bool_
+        if self.n_lanes is None:
+            assert (type(reward), type(terminated), type(truncated)) == (float, bool, bool)
         self.ended = np.atleast_1d(terminated | truncated) & (self.mode != "SameStep")
 
     @rule(fault=st.sampled_from(["none", "text", "shape", np.nan, -1]))

@@ -9,12 +9,12 @@ from gymnasium.vector import AutoresetMode
 
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, world_env, world_vector_env
 from recsim_mnar.envs.recording import LogBuilder, RecordLog, RecordVectorLog, record, record_vector
-from recsim_mnar.errors import UserError
 from recsim_mnar.purchases.policies import DeployedPolicy
 from recsim_mnar.rng import policy_uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from toys import refused
 from twins.policies import Uniform
 
 P, SEED, USERS = 8, 5, 25
@@ -109,13 +109,13 @@ def test_propensities_are_asked_for_each_time(world):
     env.reset(seed=1)
     for given in (None, np.ones(3), np.array([0.5, 0.0]), np.array([0.5, np.nan])):
         env.propensities = given
-        with pytest.raises(UserError, match=r"set \.propensities to P\(action"):
+        with refused(r"set \.propensities to P\(action"):
             env.step(np.zeros(2, np.int64))
     single = RecordLog(WorldEnv(world))
     single.reset(seed=1)
     for given in (None, 0.0, 1.5, "a", [0.5, 0.5]):
         single.propensity = given
-        with pytest.raises(UserError, match=r"set \.propensity to P\(action"):
+        with refused(r"set \.propensity to P\(action"):
             single.step(0)
     single.propensity = np.array([0.5])
     single.step(np.array([0]))
@@ -137,5 +137,5 @@ def test_recorders_ask_for_the_views_that_a_log_is_made_of(world, info):
 def test_a_log_without_views_is_refused(world, info):
     """Where a wrapper of one's own keeps the environment from being asked."""
     _, said = world_env(world, info=info).reset(seed=SEED)
-    with pytest.raises(UserError, match="Make the environment with info='views'"):
+    with refused("Make the environment with info='views'"):
         LogBuilder().begin(said)

@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 
 from recsim_mnar.log.ratings import Ratings
-from recsim_mnar.log.table import Log
-from recsim_mnar.policies import registry
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from toys import untrained
 
 
 @pytest.fixture(scope="package")
 def small_log():
     """Users differ much, so that factors are found and their strength is looked for."""
     world = SessionsWorld(SessionsParams(n_items=12, n_factors=2, sigma_omega_initial=3.0))
-    return simulate(world, registry.learner("random").fit(Log({}), n_items=12, seed=0), 120, 3)
+    return simulate(world, untrained("random", 12), 120, 3)
 
 
 @pytest.fixture(scope="package")

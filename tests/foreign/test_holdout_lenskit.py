@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.log import Log
-from recsim_mnar.policies import Learner, Policy, registry
+from recsim_mnar.policies import Learner, Policy
 from recsim_mnar.protocols.holdout import held_out_ranks, item_weights, recall_and_ndcg, split_log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
+from toys import untrained
 
 N_ITEMS, KS = 30, (1, 3, 10, 30)
 
@@ -35,7 +35,7 @@ class Fixed(Learner, Policy):
 @pytest.fixture(scope="module")
 def log():
     world = make_world("sessions", "quick", [f"n_items={N_ITEMS}", "n_flips=5"])
-    return simulate(world, registry.learner("random").fit(Log({}), n_items=N_ITEMS, seed=0), 120, 5)
+    return simulate(world, untrained("random", N_ITEMS), 120, 5)
 
 
 @pytest.mark.filterwarnings("ignore")

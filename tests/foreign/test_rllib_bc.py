@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from recsim_mnar.export import decisions, distributions, to_rllib
-from recsim_mnar.log import Log
-from recsim_mnar.policies import FeaturePolicy, registry
+from recsim_mnar.policies import FeaturePolicy
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from toys import untrained
 
 P = 6
 
@@ -32,7 +32,7 @@ def test_behaviour_cloning_of_a_log(tmp_path):
     from ray.rllib.core.rl_module.rl_module import RLModule
 
     world = SessionsWorld(SessionsParams(n_items=P, p_leave_bandit=0.1))
-    logged_by = registry.learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=P, seed=0)
+    logged_by = untrained("user-popularity+epsilon=0.2", P)
     log = simulate(world, logged_by, n_users=600, seed=3)
     pq.write_table(to_rllib(decisions(log, P)), tmp_path / "log.parquet")
 

@@ -8,11 +8,11 @@ import warnings
 import numpy as np
 import pytest
 
-from recsim_mnar import task, task_dataset
+from recsim_mnar import task
 from recsim_mnar.envs import WorldEnv
-from recsim_mnar.errors import UserError
-from recsim_mnar.export import Decisions, action_dist, distributions, from_minari, to_d3rlpy, to_obp
+from recsim_mnar.export import Decisions, from_minari
 from recsim_mnar.tasks.datasets import recipe_of
+from toys import refused
 
 NAME, QUALITY = "cold-100-v1", "good"
 FIELDS = ("context", "action", "reward", "propensity", "user", "step", "last", "truncated", "final")
@@ -67,18 +67,14 @@ def test_minari(minari, name, quality):
     holds(minari, few_users(name, quality))
 
 
-@pytest.mark.slow
-def test_minari_whole(minari):
-    holds(minari, task_dataset(NAME, QUALITY))
-
-
-def holds(minari, made):
+def holds(minari, made, env=None):
+    """The environment is the data set's own unless one is given."""
     dataset = minari.load_dataset(made.write_minari())
     check_data_integrity(dataset, range(dataset.total_episodes))
     back, of = read_back(dataset), made.decisions
     for field in FIELDS:
         np.testing.assert_array_equal(getattr(back, field), getattr(of, field))
-    env = dataset.recover_environment()
+    env = env or dataset.recover_environment()
     assert env.observation_space == dataset.observation_space
     assert env.action_space == dataset.action_space
     metadata = list(dataset.storage.get_episode_metadata(range(dataset.total_episodes)))
@@ -97,7 +93,7 @@ def read_back(dataset):
     """Decisions of a data set, whatever its actions are."""
     if not dataset.action_space.shape:
         return from_minari(dataset)
-    with pytest.raises(UserError, match="actions of this data set are no single items"):
+    with refused("actions of this data set are no single items"):
         from_minari(dataset)
     episodes = list(dataset.iterate_episodes())
     ends = [np.arange(len(episode)) == len(episode) - 1 for episode in episodes]
@@ -117,19 +113,7 @@ def read_back(dataset):
 
 def test_the_log_that_is_the_data_has_no_environment(minari):
     """Its task has none; its world gives the recorded rewards all the same."""
-    made = few_users("from-log-100-v1", "mediocre")
-    dataset = minari.load_dataset(made.write_minari())
-    check_data_integrity(dataset, range(dataset.total_episodes))
-    for field in FIELDS:
-        np.testing.assert_array_equal(getattr(from_minari(dataset), field), getattr(made.decisions, field))
-    env = WorldEnv(task("from-log-100-v1").make_world())
-    for episode in list(dataset.iterate_episodes())[:20]:
-        observed, _ = env.reset(seed=made.recipe.seed, options={"user": int(episode.infos["user"][0])})
-        np.testing.assert_array_equal(observed, episode.observations[0])
-        for number, action in enumerate(episode.actions):
-            observed, reward, *_ = env.step(action)
-            assert reward == episode.rewards[number]
-            np.testing.assert_array_equal(observed, episode.observations[number + 1])
+    holds(minari, few_users("from-log-100-v1", "mediocre"), WorldEnv(task("from-log-100-v1").make_world()))
 
 
 def test_minari_normalises_as_scores_do(minari, made):
@@ -152,30 +136,3 @@ def test_minari_writes_the_same_files_twice(minari, made, tmp_path):
         (file,) = folder.rglob("*.hdf5")
         files.append(file.read_bytes())
     assert files[0] == files[1]
-
-
-def test_d3rlpy(made):
-    d3rlpy = pytest.importorskip("d3rlpy")
-    dataset = d3rlpy.dataset.MDPDataset(**to_d3rlpy(made.decisions))
-    assert len(dataset.episodes) == len(made.decisions.episodes())
-    for name in ("observations", "actions", "rewards"):
-        held = np.concatenate([getattr(episode, name) for episode in dataset.episodes])
-        np.testing.assert_array_equal(held, to_d3rlpy(made.decisions)[name])
-    model = d3rlpy.algos.DiscreteCQLConfig(batch_size=32).create(device="cpu:0")
-    nowhere = d3rlpy.logging.NoopAdapterFactory()
-    model.fit(dataset, n_steps=20, n_steps_per_epoch=20, show_progress=False, logger_adapter=nowhere)
-    assert set(model.predict(made.decisions.context[:100])) <= set(range(100))
-
-
-def test_obp(made):
-    """obp's IPS of the logging policy itself is the mean reward."""
-    pytest.importorskip("obp")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from obp.ope import InverseProbabilityWeighting, OffPolicyEvaluation
-
-        logged = distributions(made.log, made.recipe.logging_policy())
-        feedback = to_obp(made.decisions, logging=logged)
-        ope = OffPolicyEvaluation(bandit_feedback=feedback, ope_estimators=[InverseProbabilityWeighting()])
-        value = ope.estimate_policy_values(action_dist=action_dist(logged))["ipw"]
-    assert value == pytest.approx(made.decisions.reward.mean(), rel=1e-9)

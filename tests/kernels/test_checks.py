@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import flag, number_in, whole_number
+from toys import refused
 
 
 @pytest.mark.parametrize("value", [3, np.int32(3), np.uint8(3)])
@@ -17,13 +17,13 @@ def test_whole_numbers_of_any_kind_become_ints(value):
 
 @pytest.mark.parametrize("value", [True, np.True_, 3.0, "3", None, 0, -1, np.int64(0)])
 def test_what_is_no_whole_number_is_refused_by_name(value):
-    with pytest.raises(UserError, match="rank must be a whole number of at least 1, got"):
+    with refused("rank must be a whole number of at least 1, got"):
         whole_number(value, "rank", 1)
 
 
 def test_a_whole_number_has_a_largest_value():
     assert whole_number(9, "rank", 1, 9) == 9
-    with pytest.raises(UserError, match="rank must be at most 9, got 10"):
+    with refused("rank must be at most 9, got 10"):
         whole_number(10, "rank", 1, 9)
 
 
@@ -40,7 +40,7 @@ def test_the_ends_of_a_range_belong_to_it_or_not(ends, inside, outside):
     for value in inside:
         assert number_in(value, "level", 0.0, 1.0, ends=ends) == value
     for value in (*outside, np.nan, np.inf, True, "0.5", None):
-        with pytest.raises(UserError, match="level must be in"):
+        with refused("level must be in"):
             number_in(value, "level", 0.0, 1.0, ends=ends)
 
 
@@ -48,5 +48,5 @@ def test_flags():
     assert flag(True, "unrated") is True
     assert flag(np.False_, "unrated") is False
     for value in (1, "true", None):
-        with pytest.raises(UserError, match="unrated must be true or false, got"):
+        with refused("unrated must be true or false, got"):
             flag(value, "unrated")

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from recsim_mnar.kernels import jit
-from recsim_mnar.kernels import jit as kernel_cache
 
 pytestmark = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="nothing is compiled")
 
@@ -58,7 +57,7 @@ def test_a_disk_that_takes_no_more_is_no_error(folder, monkeypatch):
     def full(self, path, data):
         raise OSError(28, "No space left on device", path)
 
-    monkeypatch.setattr(kernel_cache._CheckedFile, "_write", full)
+    monkeypatch.setattr(jit._CheckedFile, "_write", full)
     assert doubled() == (6.0, 0)
 
 

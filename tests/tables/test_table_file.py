@@ -14,7 +14,6 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log import blocks
-from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
 from recsim_mnar.tables import files
 from recsim_mnar.tables import text as text_tables
@@ -23,6 +22,7 @@ from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
 from recsim_mnar.tables.rows import repeats
 from recsim_mnar.worlds import make_world
+from toys import refused, untrained
 from twins.cases import quick_first
 from twins.own_schema import estimate_file
 
@@ -119,7 +119,7 @@ def test_what_would_unpack_to_far_more_than_its_size_is_refused_before(name, rea
     monkeypatch.setattr(files, "_IN_BLOCKS", 1)
     BOMBS[name](tmp_path / name)
     before = pa.total_allocated_bytes()
-    with pytest.raises(UserError, match=r"would unpack from [\d,]+ to [\d,]+ bytes or more: if it is yours, write it"):
+    with refused(r"would unpack from [\d,]+ to [\d,]+ bytes or more: if it is yours, write it"):
         READ[reader](tmp_path / name)
     assert pa.total_allocated_bytes() - before < 1 << 23
 
@@ -138,7 +138,7 @@ def test_what_a_file_unpacks_to_is_what_it_takes(name, tmp_path):
     assert 0.8 * table.nbytes <= said < 1.5 * table.nbytes + 8 * table.num_columns * 1000
     for cut in range(1, 400, 7):  # an Arrow file's end says where all else is
         (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:-cut])
-        with pytest.raises(UserError, match=r"is not a readable (Arrow|Parquet) file"):
+        with refused(r"is not a readable (Arrow|Parquet) file"):
             unpacked_bytes(tmp_path / name)
 
 
@@ -155,7 +155,7 @@ def test_one_users_rows_are_bounded_too(tmp_path, monkeypatch):
         if users[-1] > 1:
             assert estimate_file(tmp_path / "a.parquet", ["propensity"])
         else:
-            with pytest.raises(UserError, match=r"one user has [\d,]+ rows or more, .*: name the column"):
+            with refused(r"one user has [\d,]+ rows or more, .*: name the column"):
                 estimate_file(tmp_path / "a.parquet", ["propensity"])
 
 
@@ -163,7 +163,7 @@ def test_a_log_of_ours_is_none_of_these(tmp_path, monkeypatch):
     """Two items, and a policy without a choice: little is in it, and its file is small."""
     monkeypatch.setattr(files, "LARGEST", 0)
     world = make_world("sessions", None, ["n_items=2", "n_flips=0"])
-    simulate(world, learner("constant").fit(Log({}), n_items=2), 2000, 1).write(tmp_path / "log")
+    simulate(world, untrained("constant", 2), 2000, 1).write(tmp_path / "log")
     assert len(Log.read(tmp_path / "log"))
     assert estimate_file(tmp_path / "log", ["propensity"], estimators=["sg_ips"])
 
@@ -220,7 +220,7 @@ def test_one_id_is_not_quietly_two(ids, rows, tmp_path, monkeypatch):
     path = write(tmp_path, "\n".join(["user,reward,propensity,new", *lines]) + "\n")
     for estimator in ("ips", "sg_ips"):
         if IDS[ids] is None:
-            with pytest.raises(UserError, match=r"'user' stands with leading zeros and without in .*: write it"):
+            with refused(r"'user' stands with leading zeros and without in .*: write it"):
                 estimate_file(path, ["new"], estimators=[estimator])
         else:
             found = estimate_file(path, ["new"], estimators=[estimator])
@@ -232,21 +232,21 @@ def test_one_long_text_in_many_rows_is_not_written_out(kind, tmp_path):
     many = pa.DictionaryArray.from_arrays(pa.array(np.zeros(100_000, np.int32)), pa.array(["0." + "5" * 1_000_000]))
     pq.write_table(pa.table({"x": many}), tmp_path / "a.parquet", compression="zstd")
     rows = read(tmp_path / "a.parquet", x=kind)
-    with pytest.raises(UserError, match=r"column 'x' holds a text of 1,000,002 bytes, no number and no time"):
+    with refused(r"column 'x' holds a text of 1,000,002 bytes, no number and no time"):
         rows.numbers("x") if kind == "number" else rows.times("x")
     assert pa.default_memory_pool().bytes_allocated() < 1 << 27
 
 
 def test_ids_that_are_no_text(tmp_path):
     pq.write_table(pa.table({"x": [b"\xff\xfe", b"a"]}), tmp_path / "a.parquet")
-    with pytest.raises(UserError, match="column 'x' holds binary: ids are numbers or text"):
+    with refused("column 'x' holds binary: ids are numbers or text"):
         read(tmp_path / "a.parquet", x="id").ids("x")
 
 
 def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
     rows = read(write(tmp_path, "n,k\n1,0\n2,1\nx,0\nz,1\n"), n="number").kept(np.array([False, True, True, True]))
     rows.numbers("n")
-    with pytest.raises(UserError, match=r"in 2 rows \(3: x, 4: z\)"):
+    with refused(r"in 2 rows \(3: x, 4: z\)"):
         rows.faults.refuse()
 
 
@@ -263,9 +263,8 @@ def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
     ],
 )
 def test_what_is_no_table(tmp_path, text, message):
-    with pytest.raises(UserError, match=message) as caught:
+    with refused(message):
         read(write(tmp_path, text), a="number")
-    assert "\n" not in str(caught.value)
 
 
 def test_quotes_within_a_text_are_only_signs(tmp_path):
@@ -274,11 +273,9 @@ def test_quotes_within_a_text_are_only_signs(tmp_path):
     assert rows.ids("b").ids.tolist() == ['TV 32" flat', "two\nlines", "x"]
 
 
-def test_true_and_false_are_numbers(tmp_path):
-    assert read(write(tmp_path, "a,b\ntrue,1\nFalse,2\n"), a="number").numbers("a").tolist() == [1.0, 0.0]
-
-
-@pytest.mark.parametrize(("yes", "no"), [("yes", "no"), ("Y", "N"), ("ja", "Nein"), ("oui", "non"), ("sí", "no")])
+@pytest.mark.parametrize(
+    ("yes", "no"), [("true", "False"), ("yes", "no"), ("Y", "N"), ("ja", "Nein"), ("oui", "non"), ("sí", "no")]
+)
 def test_yes_and_no_are_numbers(tmp_path, yes, no):
     rows = read(write(tmp_path, f"a,b\n{yes},1\n{no},2\n1,3\nmaybe,4\n"), a="number")
     assert rows.numbers("a")[:3].tolist() == [1.0, 0.0, 1.0]
@@ -307,14 +304,8 @@ def test_parquet_of_odd_kinds(tmp_path):
     np.testing.assert_array_equal(rows.numbers("flag"), [1.0, np.nan])
     assert rows.ids("word").codes.tolist() == [0, 0]
     assert rows.times("day").tolist() == [0.0, 86400.0]
-    with pytest.raises(UserError, match="'list' holds list"):
+    with refused("'list' holds list"):
         rows.numbers("list")
-
-
-def test_dates_to_the_nanosecond(tmp_path):
-    (tmp_path / "x.csv").write_text("d\n2024-05-31 00:00:00.134400001\n2024-06-01 00:00:00.000000000\n")
-    times = read(tmp_path / "x.csv", d="time").times("d")
-    assert np.diff(times) == pytest.approx(86_400 - 0.1344, abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +327,7 @@ def test_dates(tmp_path, dates, first):
 def test_days_and_months_that_look_alike_are_a_fault(tmp_path):
     rows = read(write(tmp_path, "d;a\n05/06/2024;1\n05/07/2024;2\n"), d="time")
     rows.times("d")
-    with pytest.raises(UserError, match="'d' is not a date in 2 rows"):
+    with refused("'d' is not a date in 2 rows"):
         rows.faults.refuse()
 
 
@@ -383,7 +374,7 @@ def test_our_own_names_win_over_usual_ones_and_the_user_over_all():
 
 def test_two_candidates_are_an_error_where_one_is_needed():
     known = ["clicks", "conversion", "pscore", "prob", "user_id", "customer_id"]
-    with pytest.raises(UserError, match="the reward could be column 'clicks' or 'conversion'; say which with --reward"):
+    with refused("the reward could be column 'clicks' or 'conversion'; say which with --reward"):
         found(known, needed=("reward",))
     columns = found(known, needed=("propensity",), optional=("user",), leave=("prob",))
     assert columns.names == {"propensity": "pscore"}
@@ -402,10 +393,10 @@ def test_two_candidates_are_an_error_where_one_is_needed():
     ],
 )
 def test_no_candidate(known, message):
-    with pytest.raises(UserError, match=message):
+    with refused(message):
         found(known, needed=("reward",))
 
 
 def test_a_named_column_that_is_not_there():
-    with pytest.raises(UserError, match=r"no column 'klicks'; did you mean 'clicks'\? \(--reward-column\)"):
+    with refused(r"no column 'klicks'; did you mean 'clicks'\? \(--reward-column\)"):
         found(["clicks"], named={"reward": "klicks"}, needed=("reward",))

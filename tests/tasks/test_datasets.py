@@ -17,15 +17,15 @@ import pytest
 
 import recsim_mnar
 from recsim_mnar import task_dataset
-from recsim_mnar.errors import UserError
 from recsim_mnar.export import distributions, to_d3rlpy, to_obp, to_rllib
 from recsim_mnar.replays.probabilities import replay_ranking
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import datasets, task, tasks
 from recsim_mnar.tasks.datasets import QUALITIES, recipe_of
+from toys import refused
 from twins.cases import quick_first
-from twins.commands import run
+from twins.commands import done, run
 
 FOLDER = Path(recsim_mnar.__file__).parent / "tasks" / "recipes"
 FROZEN = {
@@ -85,14 +85,6 @@ def test_recipes_are_those_that_were_frozen():
             seeds.add(recipe.seed)
     assert len(seeds) == len(QUALITIES)  # the same for every task, as of the public users, and none of those
     assert not seeds & {task(name).seed for name in tasks()}
-
-
-@pytest.mark.parametrize("name", sorted({name for name, _ in NAMES if task(name).environment}))
-def test_qualities_are_in_order(name):
-    """Each earns more than the one before by a tenth of what there is to earn."""
-    scores = [recipe_of(name, quality).score for quality in QUALITIES]
-    assert scores[0] == 0.0
-    assert min(np.diff(scores)) > 0.1
 
 
 @pytest.mark.slow
@@ -194,20 +186,20 @@ def test_what_is_learned_from_its_log_has_that_log():
         np.testing.assert_array_equal(own[name], made.log[name])
     assert not made.decisions.truncated.any()
     for quality in ("random", "good"):
-        with pytest.raises(UserError, match=rf"has no data set of quality {quality}\. Its qualities: mediocre"):
+        with refused(rf"has no data set of quality {quality}\. Its qualities: mediocre"):
             task_dataset("from-log-100-v1", quality)
 
 
 @pytest.mark.parametrize("name", ["uplift-200-v1", "campaigns-60-v1"])
 def test_sets_of_items_and_campaigns_have_no_data_sets(name):
-    with pytest.raises(UserError, match=r"no data set of quality good\. Its qualities: none"):
+    with refused(r"no data set of quality good\. Its qualities: none"):
         task_dataset(name, "good")
 
 
 def test_what_reads_single_items_refuses_slates():
     made = dataclasses.replace(recipe_of("sessions-slates-10-v1", "random"), users=3).make().decisions
     for export in (to_d3rlpy, to_obp, to_rllib):
-        with pytest.raises(UserError, match="these decisions are slates, no single items"):
+        with refused("these decisions are slates, no single items"):
             export(made)
 
 
@@ -223,16 +215,16 @@ def test_other_bytes_are_refused(monkeypatch):
     recipe = recipe_of("cold-100-v1", "random")
     other = type(recipe)(**{**vars(recipe), "sha256": "0" * 64})
     monkeypatch.setattr(datasets, "recipe_of", lambda name, quality: other)
-    with pytest.raises(UserError, match=r"recsim-mnar/cold-100/random-v1 has sha256 .* constraints.txt"):
+    with refused(r"recsim-mnar/cold-100/random-v1 has sha256 .* constraints.txt"):
         task_dataset("cold-100-v1", "random")
 
 
 def test_what_there_is_not_is_said(capsys, tmp_path):
-    with pytest.raises(UserError, match=r"quality must be"):
+    with refused(r"quality must be"):
         task_dataset("cold-100-v1", "best")
-    with pytest.raises(UserError, match=r"unknown task 'cold-100-v9'"):
+    with refused(r"unknown task 'cold-100-v9'"):
         task_dataset("cold-100-v9", "good")
-    with pytest.raises(UserError, match="format must be"):
+    with refused("format must be"):
         task_dataset("cold-100-v1", "random").write(tmp_path / "out", "csv")
     status, _, err = run(capsys, "dataset", "cold-100-v1", "--quality", "best", "--out", tmp_path / "new")
     assert (status, "quality must be" in err) == (2, True)
@@ -245,24 +237,22 @@ def test_what_there_is_not_is_said(capsys, tmp_path):
 
 def test_without_minari_one_line_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "minari", None)
-    with pytest.raises(UserError, match=r"pip install 'recsim-mnar\[minari\]'"):
+    with refused(r"pip install 'recsim-mnar\[minari\]'"):
         task_dataset("cold-100-v1", "random").write_minari(tmp_path)
 
 
 def test_the_command_writes_a_log_that_commands_read(capsys, tmp_path):
     out, facts = tmp_path / "data", tmp_path / "facts.json"
     asked = ["dataset", "cold-100-v1", "--quality", "mediocre", "--out", out, "--json", facts]
-    status, said, err = run(capsys, *asked)
-    assert status == 0, err
+    said = done(capsys, *asked)
     recipe = recipe_of("cold-100-v1", "mediocre")
     assert f"{recipe.decisions:,} recommendations" in said
     held = json.loads(facts.read_text())
     assert held["sha256"] == recipe.sha256
     assert held["digest"] == FROZEN["cold-100-v1-mediocre"]
     assert recsim_mnar.read_log(out / "log").digest() == task_dataset("cold-100-v1", "mediocre").log.digest()
-    assert run(capsys, "verify", out)[0] == 0
-    status, said, err = run(capsys, "estimate", out / "log", "--target", "propensity")
-    assert status == 0, err
+    done(capsys, "verify", out)
+    done(capsys, "estimate", out / "log", "--target", "propensity")
     assert run(capsys, *asked)[0] == 2  # the folder is there
 
 

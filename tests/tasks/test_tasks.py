@@ -7,17 +7,14 @@ import hashlib
 import json
 import math
 import re
-import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
 import gymnasium as gym
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 import recsim_mnar
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies import Learner, registry
 from recsim_mnar.policies.rankings import PlackettLuce
 from recsim_mnar.purchases.policies import DeployedPolicy
@@ -29,9 +26,9 @@ from recsim_mnar.simulation.pools import pool
 from recsim_mnar.tasks import evaluate, task, tasks
 from recsim_mnar.tasks.evaluating import mean_of, task_env
 from recsim_mnar.worlds.sessions.params import OF_SLATES
-from toys import Always
+from toys import Always, refused
 from twins.cases import quick_first
-from twins.commands import run
+from twins.commands import done, run
 
 FROZEN = {
     "campaigns-60-v1": "8260b7d0ea8e7039ce0be48d13c93d690614d7c2061f7c1ad3e65c79cb6e17a0",
@@ -80,8 +77,6 @@ def test_files_are_those_that_were_frozen():
         assert {key: value for key, value in made.items() if key in task(name).params} == dict(task(name).params)
         assert set(made) - set(task(name).params) <= later
         assert made.get("coupling", "independent") == "independent"
-        held = tomllib.loads((folder / f"{name}.toml").read_text())
-        assert held["best"]["value"] > held["random"]["value"] + 20 * held["best"]["error"]
 
 
 LONG = {"sessions-slates-10-v1", "campaigns-60-v1", "uplift-200-v1", "retention-50-v1", "fatigue-50-v1"}
@@ -123,17 +118,6 @@ def test_a_value_is_the_mean_over_all_users_within_the_horizon():
     short = task("ratings-100-v1")
     cut = type(short)(**{**vars(short), "horizon": 3})
     assert evaluate("random", cut, n_users=40).decisions == 3.0
-
-
-def test_the_score_of_random_and_reference_are_0_and_1():
-    """In pairs on the same users exactly; by the frozen values within the interval."""
-    chosen = task("cold-100-v1")
-    for policy, expected in ((chosen.random_policy(), 0.0), (chosen.reference_policy(), 1.0)):
-        quoted = evaluate(policy, chosen, users="quoted", n_users=120)
-        assert quoted.score == pytest.approx(expected, abs=1e-12)
-        assert quoted.score_high - quoted.score_low < 1e-9
-        public = evaluate(policy, chosen, n_users=1000)
-        assert public.score_low - 1e-12 <= expected <= public.score_high + 1e-12
 
 
 class Holders:
@@ -307,11 +291,10 @@ def test_a_lead_is_of_pairs(capsys):
     assert lead.high - lead.low == pytest.approx(2 * 1.9659 * apart.std(ddof=1) / 20, rel=1e-4)
     assert lead.low > 0.0
     assert other.ahead_of(one).score == -lead.score
-    with pytest.raises(UserError, match="of one task and the same users"):
+    with refused("of one task and the same users"):
         one.ahead_of(evaluate("popularity", chosen, n_users=300))
     asked = ["evaluate", "user-popularity-greedy", "--task", "flipped-100-v1", "--users", 400]
-    status, out, err = run(capsys, *asked, "--against", "popularity,user-popularity-greedy+epsilon=0.0")
-    assert status == 0, err
+    out = done(capsys, *asked, "--against", "popularity,user-popularity-greedy+epsilon=0.0")
     assert f"popularity: score {other.score:.3f}; user-popularity-greedy is {lead}, user by user." in out
     assert "user-popularity-greedy is tied, +0.000 (+0.000 to +0.000)" in out
 
@@ -329,14 +312,13 @@ def test_a_lead_on_quoted_users_is_the_difference_of_scores(capsys):
     assert lead.high - lead.low == pytest.approx(2 * 1.9679 * error, rel=1e-4)
     assert lead.low > 0.0
     own = evaluate("popularity", chosen, users="quoted", n_users=300)
-    with pytest.raises(UserError, match="with users=EVALUATION, on the users of the first"):
+    with refused("with users=EVALUATION, on the users of the first"):
         one.ahead_of(own)
     for wrong in ({"on": "cold-100-v1"}, {"on": chosen, "n_users": 20}):
-        with pytest.raises(UserError, match="it is of 300 users of flipped-100-v1; ask for the same"):
+        with refused("it is of 300 users of flipped-100-v1; ask for the same"):
             evaluate("popularity", users=one, **wrong)
     asked = ["evaluate", "user-popularity-greedy", "--task", "flipped-100-v1", "--users", 300, "--quoted"]
-    status, out, err = run(capsys, *asked, "--against", "popularity")
-    assert status == 0, err
+    out = done(capsys, *asked, "--against", "popularity")
     assert f"popularity: score {other.score:.3f}; user-popularity-greedy is {lead}, user by user." in out
     public = evaluate("popularity", chosen, n_users=100)
     assert evaluate("popularity", chosen, users=public) == public
@@ -370,16 +352,14 @@ def test_training_seeds_of_an_agent(capsys, tmp_path):
     one = evaluate([Drawn()], chosen, n_users=n)
     assert one == evaluate(Drawn(), chosen, n_users=n)
     assert "scores" not in one.to_dict()
-    with pytest.raises(UserError, match="one per training seed"):
+    with refused("one per training seed"):
         evaluate([], chosen)
     asked = ["evaluate", f"{__name__}:Drawn", "--task", "cold-100-v1", "--users", n]
     file = tmp_path / "run.json"
-    status, out, err = run(capsys, *asked, "--seeds", 3, "--quoted", "--json", file)
-    assert status == 0, err
+    out = done(capsys, *asked, "--seeds", 3, "--quoted", "--json", file)
     assert "mean of 3 training seeds" in out
     assert json.loads(file.read_text())["scores"] == found.scores
-    status, out, err = run(capsys, *asked, "--verify", file)
-    assert status == 0, err
+    done(capsys, *asked, "--verify", file)
 
 
 class Seeded(NamedTuple):
@@ -441,18 +421,6 @@ def test_no_number_depends_on_workers():
 
 
 @pytest.mark.parametrize("name", sorted({*FROZEN} - {"from-log-100-v1"}))
-def test_environments_are_those_of_the_task(name):
-    *words, version = name.split("-")
-    identity = f"recsim_mnar/{''.join(word.capitalize() for word in words)}-{version}"
-    env = gym.make(identity)
-    check_env(env.unwrapped, skip_render_check=True)
-    assert env.unwrapped.world.params == task(name).make_world().params
-    lanes = gym.make_vec(identity, num_envs=3, vectorization_mode="vector_entry_point")
-    assert lanes.world.params == env.unwrapped.world.params
-    assert lanes.max_episode_steps == lanes.spec.max_episode_steps == env.spec.max_episode_steps == task(name).horizon
-
-
-@pytest.mark.parametrize("name", sorted({*FROZEN} - {"from-log-100-v1"}))
 def test_the_horizon_of_a_task_is_frozen(name):
     """A limit shortens episodes and never lengthens them; the specs say after how many steps they end."""
     *words, version = name.split("-")
@@ -465,8 +433,9 @@ def test_the_horizon_of_a_task_is_frozen(name):
     for limit in (2, None, horizon):
         lanes = gym.make_vec(identity, num_envs=2, vectorization_mode="vector_entry_point", max_episode_steps=limit)
         assert lanes.max_episode_steps == lanes.spec.max_episode_steps == (limit or horizon)
+        assert lanes.world.params == made.unwrapped.world.params == task(name).make_world().params
     for limit in (horizon + 1, 0):
-        with pytest.raises(UserError, match="max_episode_steps"):
+        with refused("max_episode_steps"):
             gym.make_vec(identity, num_envs=2, vectorization_mode="vector_entry_point", max_episode_steps=limit)
 
 
@@ -488,8 +457,7 @@ def test_a_long_life_ends_with_the_horizon_in_every_interface():
 @pytest.mark.parametrize("name", sorted(FROZEN))
 def test_a_task_says_how_its_environment_is_made(capsys, name):
     """The line makes the environment; where what was shown decides, with an observation that holds it."""
-    status, out, err = run(capsys, "describe", "task", name)
-    assert status == 0, err
+    out = done(capsys, "describe", "task", name)
     (line,) = [line for line in out.splitlines() if line.startswith("environment")]
     made = re.search(r"gym\.make\(.*?\)", line)
     if name == "from-log-100-v1":
@@ -506,20 +474,6 @@ def test_a_task_says_how_its_environment_is_made(capsys, name):
         assert plain.observation_space.shape == (50,)
 
 
-def test_an_episode_ends_with_the_horizon():
-    env = gym.make("recsim_mnar/Retention50-v1")
-    chosen, policy = task("retention-50-v1"), task("retention-50-v1").reference_policy()
-    log = simulate(chosen.make_world(), policy, 60, 4)
-    longest = int(np.argmax(np.bincount(log["user"][log.is_bandit])))
-    rows = log.is_bandit & (log["user"] == longest)
-    assert rows.sum() > chosen.horizon
-    env.reset(seed=4, options={"user": longest})
-    for number, action in enumerate(log["action"][rows][: chosen.horizon].tolist(), start=1):
-        _, _, ended, cut, _ = env.step(action)
-        assert not ended
-        assert cut == (number == chosen.horizon)
-
-
 def test_references_have_names():
     """A planner of views alone gets most of what the oracle does; ahead, behind and tied are said."""
     chosen = task("flipped-100-v1")
@@ -534,7 +488,7 @@ def test_what_is_learned_from_a_log_has_no_environment():
     """But a log, with the exact propensities of its policy."""
     chosen = task("from-log-100-v1")
     assert not [name for name in gym.registry if "log" in name.lower().partition("/")[2]]
-    with pytest.raises(UserError, match=r"has no environment: it is learned from its log alone"):
+    with refused(r"has no environment: it is learned from its log alone"):
         task_env(chosen.name)
     small = dataclasses.replace(chosen, log_users=200)
     log = small.log()
@@ -549,39 +503,39 @@ def test_what_is_learned_from_a_log_has_no_environment():
 def test_a_tasks_parameters_are_frozen(vector):
     make = gym.make_vec if vector else gym.make
     more = {"num_envs": 2, "vectorization_mode": "vector_entry_point"} if vector else {}
-    with pytest.raises(UserError, match=r"n_items is frozen in the task flipped-100-v1.*recsim_mnar/Sessions-v0"):
+    with refused(r"n_items is frozen in the task flipped-100-v1.*recsim_mnar/Sessions-v0"):
         make("recsim_mnar/Flipped100-v1", **more, n_items=20)
-    with pytest.raises(UserError, match="unknown keyword 'observatoin'; did you mean 'observation'"):
+    with refused("unknown keyword 'observatoin'; did you mean 'observation'"):
         make("recsim_mnar/Flipped100-v1", **more, observatoin="last")
     made = make("recsim_mnar/Flipped100-v1", **more, observation="last=5")
     assert made.observation_space.shape == ((2, 5) if vector else (5,))
 
 
 def test_what_cannot_be_evaluated_is_said(capsys, tmp_path):
-    with pytest.raises(UserError, match=r"unknown task 'fatigue-50-v2'.*fatigue-50-v1"):
+    with refused(r"unknown task 'fatigue-50-v2'.*fatigue-50-v1"):
         evaluate("random", "fatigue-50-v2")
-    with pytest.raises(UserError, match="its n_items is 7, the log's world has 10 items"):
+    with refused("its n_items is 7, the log's world has 10 items"):
         evaluate(registry.uniform_policy(7), "sessions-10-v1")
-    with pytest.raises(UserError, match="FeaturePolicy"):
+    with refused("FeaturePolicy"):
         evaluate(lambda counts: counts, "sessions-10-v1")
-    with pytest.raises(UserError, match="n_users=500"):
+    with refused("n_users=500"):
         evaluate("random", "sessions-10-v1", users=500)
-    with pytest.raises(UserError, match="users must be"):
+    with refused("users must be"):
         evaluate("random", "sessions-10-v1", users="hidden")
-    with pytest.raises(UserError, match="learns from all users"):
+    with refused("learns from all users"):
         evaluate("lin-ucb", "sessions-10-v1", n_users=10)
     for name in UNLIKE:
-        with pytest.raises(UserError, match="unknown agent 'planner'"):
+        with refused("unknown agent 'planner'"):
             evaluate("planner", name, n_users=2)
-        with pytest.raises(UserError, match="by rank, softening would change nothing"):
+        with refused("by rank, softening would change nothing"):
             evaluate("popularity+epsilon=0.1", name, n_users=2)
-    with pytest.raises(UserError, match=r"must give weights of shape \(60,\), got \(61,\)"):
+    with refused(r"must give weights of shape \(60,\), got \(61,\)"):
         evaluate(lambda observation: observation, "campaigns-60-v1", n_users=2)
-    with pytest.raises(UserError, match="weights must be finite and not negative"):
+    with refused("weights must be finite and not negative"):
         evaluate(lambda observation: -observation[:-1], "campaigns-60-v1", n_users=2)
-    with pytest.raises(UserError, match="its n_items is 7"):
+    with refused("its n_items is 7"):
         evaluate(registry.uniform_policy(7), "uplift-200-v1", n_users=2)
-    with pytest.raises(UserError, match="its n_items is 7"):
+    with refused("its n_items is 7"):
         evaluate(registry.uniform_policy(7), "campaigns-60-v1", n_users=2)
 
 
@@ -593,13 +547,11 @@ class Third(Always):
 def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     file = tmp_path / "run.json"
     asked = ["evaluate", "popularity", "--task", "cold-100-v1", "--quoted", "--users", 50]
-    status, out, err = run(capsys, *asked, "--json", file)
-    assert status == 0, err
+    out = done(capsys, *asked, "--json", file)
     assert "popularity on cold-100-v1: score" in out
     held = json.loads(file.read_text())
     assert held["task_digest"] == FROZEN["cold-100-v1"]
-    status, out, _ = run(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
-    assert status == 0
+    out = done(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
     assert f"{file} holds." in out
     status, _, err = run(capsys, "evaluate", "random", "--task", "cold-100-v1", "--verify", file)
     assert status == 2
@@ -610,13 +562,11 @@ def test_the_command_says_writes_and_verifies(capsys, tmp_path):
     file.write_text("{}")
     status, _, err = run(capsys, "evaluate", "popularity", "--task", "cold-100-v1", "--verify", file)
     assert (status, "is no evaluation that --json wrote" in err) == (2, True)
-    status, out, err = run(capsys, "evaluate", f"{__name__}:Third", "--task", "sessions-10-v1", "--users", 30)
-    assert status == 0, err
-    status, out, _ = run(capsys, "list", "tasks")
+    done(capsys, "evaluate", f"{__name__}:Third", "--task", "sessions-10-v1", "--users", 30)
+    out = done(capsys, "list", "tasks")
     assert all(name in out for name in FROZEN)
-    status, out, _ = run(capsys, "describe", "fatigue-50-v1")
-    assert "planning-oracle: 1.23946 per user" in out
-    status, out, _ = run(capsys, "describe", "campaigns-60-v1")
+    assert "planning-oracle: 1.23946 per user" in done(capsys, "describe", "fatigue-50-v1")
+    out = done(capsys, "describe", "campaigns-60-v1")
     assert all(words in out for words in ("4 campaigns per platform", "100, seed 1000", "oracle: 5.83464 per user"))
 
 
@@ -624,11 +574,9 @@ def test_the_command_says_writes_and_verifies(capsys, tmp_path):
 def test_the_command_of_other_actions(name, capsys, tmp_path):
     file, n = tmp_path / "run.json", UNLIKE[name][0]
     asked = ["evaluate", "popularity", "--task", name, "--users", n]
-    status, out, err = run(capsys, *asked, "--against", "deployed,oracle")
-    assert status == 0, err
+    out = done(capsys, *asked, "--against", "deployed,oracle")
     unit = task(name).runner().unit
     assert f"{unit} by {unit}" in out
     assert f"{n} public {unit}s" in out
-    assert run(capsys, *asked, "--quoted", "--json", file)[0] == 0
-    status, out, _ = run(capsys, "evaluate", "popularity", "--task", name, "--verify", file)
-    assert (status, f"{file} holds." in out) == (0, True)
+    done(capsys, *asked, "--quoted", "--json", file)
+    assert f"{file} holds." in done(capsys, "evaluate", "popularity", "--task", name, "--verify", file)

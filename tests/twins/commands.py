@@ -29,3 +29,10 @@ def all_commands(group: click.Group = cli.cli, path: tuple[str, ...] = ()) -> It
             yield from all_commands(command, (*path, name))
         else:
             yield " ".join((*path, name)), command
+
+
+def done(capsys, *arguments) -> str:
+    """Output of a command that must succeed."""
+    status, out, err = run(capsys, *arguments)
+    assert status == 0, err
+    return out

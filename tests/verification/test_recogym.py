@@ -16,9 +16,9 @@ import pytest
 from recogym_figures import figures_of, jackknife, sums_of
 
 from recsim_mnar.log import Log
-from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from toys import untrained
 
 REFERENCE = Path(__file__).parent / "recogym_reference.json"
 CONFIGURATIONS = {c["name"]: c for c in json.loads(REFERENCE.read_text())["configurations"]}
@@ -68,8 +68,8 @@ def test_agrees_with_recogym(name):
     configuration = CONFIGURATIONS[name]
     params = SessionsParams.from_recogym(configuration["recogym"])
     first = 1000 * list(CONFIGURATIONS).index(name)
-    uniform = registry.learner("random").fit(Log({}), n_items=params.n_items, seed=0)
-    viewed = registry.learner("user-popularity").fit(Log({}), n_items=params.n_items, seed=0)
+    uniform = untrained("random", params.n_items)
+    viewed = untrained("user-popularity", params.n_items)
     policies = {"uniform": uniform, "user-views": viewed}
     rows = {policy: [] for policy in policies}
     catalogues = []

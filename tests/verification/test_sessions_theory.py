@@ -7,10 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from recsim_mnar.log import Log
-from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from toys import untrained
 from twins import sessions as twin
 
 pytestmark = pytest.mark.verify
@@ -23,7 +22,7 @@ WORLDS = {
 
 
 def uniform(n_items):
-    return registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
+    return untrained("random", n_items)
 
 
 @pytest.mark.slow

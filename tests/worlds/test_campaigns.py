@@ -138,17 +138,6 @@ def test_a_campaign_changes_nobody_whom_it_does_not_reach():
     assert logs[0].digest() == logs[1].digest()
 
 
-def test_a_list_gets_the_same_answers_from_whomever_it_comes():
-    """Common random numbers: an item shown to a user in a campaign is accepted or not, independent of who chose it."""
-    answers = []
-    for k in (3, 5):
-        platform = small(user_growth=0.0, item_growth=0.0).open_platform(9)
-        platform.advance(330)
-        campaign = platform.recommend(*platform.best_lists(np.tile(np.arange(30.0), (40, 1)), k=k))
-        answers.append(campaign.accepted[:, :3])
-    np.testing.assert_array_equal(*answers)
-
-
 def test_the_log_says_what_a_campaign_caused():
     world = small()
     platform = run_campaigns(world, 6)

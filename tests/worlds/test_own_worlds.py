@@ -11,11 +11,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 from recsim_mnar import plugins
-from recsim_mnar.cli import main
 from recsim_mnar.envs import WorldEnv, WorldVectorEnv, campaigns_env, purchases_env, sessions_env, world_env
-from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
-from recsim_mnar.policies import registry
 from recsim_mnar.protocols.ab_test import records_of_arms, run_arms
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
@@ -23,6 +20,8 @@ from recsim_mnar.testing import check_vector
 from recsim_mnar.worlds import DecisionWorld, Params, PlainLanes, as_world, make_world
 from recsim_mnar.worlds.features import FeatureParams, FeatureWorld
 from recsim_mnar.worlds.registry import listed, listed_presets
+from toys import refused, untrained
+from twins.commands import status_of
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
@@ -33,15 +32,8 @@ def _examples(monkeypatch):
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
 
 
-def run(arguments):
-    """Exit status of the command line."""
-    with pytest.raises(SystemExit) as ended:
-        main(arguments)
-    return ended.value.code
-
-
 def random_policy(world):
-    return registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+    return untrained("random", world.n_items)
 
 
 class SilentLanes(PlainLanes):
@@ -77,7 +69,7 @@ def test_by_name_and_settings():
     world = make_world("own_world:Cafe", settings=["p_stay=0.5", "n_items=4"])
     assert (world.n_items, world.params.p_stay) == (4, 0.5)
     assert make_world("own_world:Cafe", None, {"n_items": 9}).n_items == 9
-    with pytest.raises(UserError, match="did you mean 'p_stay'"):
+    with refused("did you mean 'p_stay'"):
         make_world("own_world:Cafe", settings=["p_sty=0.5"])
 
 
@@ -95,9 +87,8 @@ def test_by_name_and_settings():
     ],
 )
 def test_what_cannot_be_made_is_said_in_a_line(spec, settings, words):
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(words):
         make_world(spec, None, settings)
-    assert "\n" not in str(caught.value)
 
 
 def changed(**attributes):
@@ -152,14 +143,13 @@ WRONG = [
 
 @pytest.mark.parametrize(("make", "words"), WRONG, ids=[words for _, words in WRONG])
 def test_a_wrong_world_is_refused_in_one_line(make, words):
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(words):
         simulate(make(), random_policy(Silent()), 5)
-    assert "\n" not in str(caught.value)
 
 
 def test_wrong_views_are_refused():
     wrong = lanes_that(browse=lambda self, which: (np.ones(len(which), np.int64), np.full(len(which), 4)))
-    with pytest.raises(UserError, match=r"item must be in 0\.\.3, got 4"):
+    with refused(r"item must be in 0\.\.3, got 4"):
         simulate(wrong, random_policy(wrong), 5)
 
 
@@ -171,21 +161,21 @@ def test_a_world_without_truth_is_no_key_error(tmp_path, capsys):
     random = random_policy(world)
     log = simulate(world, random, 40, 1)
     assert len(log) == 160
-    with pytest.raises(UserError, match="no truth column"):
+    with refused("no truth column"):
         simulate(world, random, 4, keep_truth=True)
-    with pytest.raises(UserError, match="define reward_means"):
+    with refused("define reward_means"):
         value_on_log(world, log, {"random": random}, 1)
     arms = run_arms(world, {"random": random}, 50, 0, paired=False, executor=None)
     records = records_of_arms(world, arms, 50, paired=False, level=0.95)
     assert {record.metric for record in records} == {"reward", "reward_exact"}
     env = WorldEnv(world)
     env.reset(seed=0)
-    with pytest.raises(UserError, match=r"define reward_means|has no state"):
+    with refused(r"define reward_means|has no state"):
         env.reward_means()
     arguments = ["simulate", "--world", "test_own_worlds:Silent", "--policy", "random", "--users", "9"]
-    assert run([*arguments, "--truth", "--out", str(tmp_path / "a")]) == 2
+    assert status_of(*arguments, "--truth", "--out", tmp_path / "a") == 2
     assert "no truth column" in capsys.readouterr().err
-    assert run([*arguments, "--out", str(tmp_path / "b")]) == 0
+    assert status_of(*arguments, "--out", tmp_path / "b") == 0
     assert len(Log.read(tmp_path / "b" / "log")) == 36
 
 
@@ -200,7 +190,7 @@ def test_announced_worlds(monkeypatch):
     assert shown["cafe"].startswith("People in a café")
     assert "cannot be imported" in shown["lost"]
     assert any(name.startswith("sessions ") for name, _ in listed_presets())
-    with pytest.raises(UserError, match="cannot be imported"):
+    with refused("cannot be imported"):
         make_world("lost")
     assert isinstance(plugins.announced("recsim_mnar.agents"), dict)
 
@@ -212,23 +202,17 @@ def own():
     return make_world("own_world:Cafe")
 
 
-def features():
-    x = np.linspace(-1, 1, 21).reshape(7, 3)
-    return FeatureWorld(x, np.eye(3)[[0, 1, 2, 0]], reward="logistic", length=4)
-
-
-@pytest.mark.parametrize("world", ["own_world:Cafe", "sessions", "ratings", "features", "purchases", "campaigns"])
+@pytest.mark.parametrize("world", ["own_world:Cafe", "campaigns"])
 def test_any_world_is_an_environment(world):
     preset = None if ":" in world else "quick"
     env = gym.make("recsim_mnar/World-v0", world=world, preset=preset)
     check_env(env.unwrapped, skip_render_check=True)
 
 
-@pytest.mark.parametrize("make", [own, features])
-def test_the_vector_check_passes(make):
+def test_the_vector_check_passes():
     assert not check_vector(
-        lambda mode: WorldVectorEnv(make(), 4, autoreset_mode=mode),
-        lambda: WorldEnv(make()),
+        lambda mode: WorldVectorEnv(own(), 4, autoreset_mode=mode),
+        lambda: WorldEnv(own()),
         steps=60,
     )
 
@@ -246,7 +230,7 @@ def test_world_takes_an_object_a_name_and_nothing_else():
         (lambda: campaigns_env(world=own()), "does not have"),
         (lambda: WorldEnv(3), "must derive from"),
     ):
-        with pytest.raises(UserError, match=words):
+        with refused(words):
             make()
 
 
@@ -315,7 +299,7 @@ def test_features_of_a_file(tmp_path):
     np.savez(path, user_features=x, item_features=z, weights=w)
     out = tmp_path / "run"
     arguments = ["--world", "features", "--set", f"file={path}", "--set", "reward=linear", "--policy", "random"]
-    assert run(["simulate", *arguments, "--users", "12", "--truth", "--out", str(out)]) == 0
+    assert status_of("simulate", *arguments, "--users", 12, "--truth", "--out", out) == 0
     given = FeatureWorld(x, z, reward="linear", weights=w)
     world = make_world("features", settings=[f"file={path}", "reward=linear"])
     np.testing.assert_array_equal(world.means, given.means)
@@ -323,10 +307,10 @@ def test_features_of_a_file(tmp_path):
     again = make_world("features", settings=[f"file={out / 'catalogue.npz'}", "reward=means"])
     np.testing.assert_array_equal(again.means, given.means)
     np.savez(tmp_path / "half.npz", user_features=x)
-    with pytest.raises(UserError, match="lacks 'item_features'"):
+    with refused("lacks 'item_features'"):
         make_world("features", settings=[f"file={tmp_path / 'half.npz'}"])
     (tmp_path / "text.npz").write_text("no arrays")
-    with pytest.raises(UserError, match=r"no \.npz file"):
+    with refused(r"no \.npz file"):
         make_world("features", settings=[f"file={tmp_path / 'text.npz'}"])
 
 

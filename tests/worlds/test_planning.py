@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.replays.probabilities import replay
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.oracle import Oracle, Planner
 from recsim_mnar.worlds import make_world
+from toys import refused
 from twins.cases import quick_first
 
 FATIGUE = {"n_items": 50, "fatigue": 0.5, "fatigue_spread": 0.25, "fatigue_memory": 0.9}
@@ -82,7 +82,7 @@ def test_without_switches_planning_and_looking_no_further_are_the_same():
         simulate(world, Oracle(world), 30, 1)["action"].tolist()
         == simulate(world, Oracle(world, plans=True), 30, 1)["action"].tolist()
     )
-    with pytest.raises(UserError, match="without a calendar"):
+    with refused("without a calendar"):
         Planner(make_world("sessions", calendar=100.0))
 
 

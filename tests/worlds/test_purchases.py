@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
 from recsim_mnar.purchases import policies
 from recsim_mnar.purchases.exposures import Exposures
@@ -9,6 +8,7 @@ from recsim_mnar.purchases.policies import DeployedPolicy, draw, exposures_of
 from recsim_mnar.purchases.world import COUPLINGS, PRESETS, PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
+from toys import refused
 from twins import purchases as twin
 from twins.purchases_log import propensity_matrix
 
@@ -74,7 +74,7 @@ def test_a_recommendation_without_effect_changes_no_purchase_where_one_uniform_i
 
 
 def test_an_unknown_coupling_is_refused():
-    with pytest.raises(UserError, match="coupling"):
+    with refused("coupling"):
         world_of(coupling="opposed")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.errors import UserError
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.replays.truth import value_on_log
 from recsim_mnar.simulation import simulate
@@ -19,6 +18,7 @@ from recsim_mnar.worlds.ratings import (
     rerank,
 )
 from recsim_mnar.worlds.ratings.observation import complete, popularity_propensities, relative_propensity
+from toys import refused
 from twins.policies import Uniform
 
 REVEALED = (0.056, 0.1029, 0.246, 0.4215, 0.1736)  # at alpha = .25: p_r alpha^(4 - r) over their sum
@@ -185,6 +185,5 @@ def test_files_that_are_no_ratings(tmp_path, name, content, text):
         np.savez(tmp_path / name, x=np.ones(3))
     else:
         (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=text) as caught:
+    with refused(text):
         make_world("ratings", None, [f"ratings_file={tmp_path / name}"])
-    assert "\n" not in str(caught.value)

@@ -7,8 +7,7 @@ import pytest
 
 from recsim_mnar.campaigns import CampaignsParams, CampaignsWorld
 from recsim_mnar.campaigns.platform import run_campaign
-from recsim_mnar.envs import WorldEnv, WorldVectorEnv
-from recsim_mnar.errors import UserError
+from recsim_mnar.envs import WorldEnv
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy, propensity_table
@@ -19,6 +18,7 @@ from recsim_mnar.worlds.features import FeatureWorld
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld, alpha_propensities, rerank
 from recsim_mnar.worlds.ratings.observation import popularity_propensities
 from recsim_mnar.worlds.sessions import SessionsParams
+from toys import refused, untrained
 
 SMALL = {"n_items": 9, "n_periods": 3, "slate_size": 3}
 """Parameters of the purchases world."""
@@ -97,9 +97,8 @@ PRESET = {"campaigns": "viadeo"}
     ("world", "values", "words"), [(world, *case) for world, cases in PARAMETERS.items() for case in cases]
 )
 def test_a_parameter_that_breaks_a_rule_is_named(world, values, words):
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(words):
         make_world(world, PRESET.get(world), values)
-    assert "\n" not in str(caught.value)
 
 
 def world_of_slates(**changed):
@@ -108,7 +107,7 @@ def world_of_slates(**changed):
 
 def some(world, spec="random", users=5):
     """A policy fitted on a few users of the world, if it needs any."""
-    random = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
+    random = untrained("random", world.n_items)
     return random if spec == "random" else registry.learner(spec).fit(simulate(world, random, users), n_items=9)
 
 
@@ -229,15 +228,13 @@ CALLS = [
     (called("draw_lists", np.ones(30), k=0), "at least one item"),
     (lambda: simulate(platform()[0].world, some(platform()[0].world), 5), "whole platform"),
     (lambda: WorldEnv(platform()[0].world), "whole platform"),
-    (lambda: WorldVectorEnv(platform()[0].world), "whole platform"),
 ]
 
 
 @pytest.mark.parametrize(("call", "words"), CALLS)
 def test_a_wrong_call_is_refused_in_one_line(call, words):
-    with pytest.raises(UserError, match=words) as caught:
+    with refused(words):
         call()
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

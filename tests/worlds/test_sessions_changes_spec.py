@@ -32,7 +32,6 @@ OFF = {
     "ageing": 2.0,
     "trend": 1.5,
 }
-ALL_ON = {"fatigue": 0.5, "retention": 1.0, "influence": 0.2, "calendar": 50.0}
 
 
 def settings(**changes):
@@ -100,16 +99,6 @@ def test_a_switch_at_0_ignores_its_other_parameters():
         assert one[0].time == 0.0
 
 
-@pytest.mark.parametrize("switch", ALL_ON)
-def test_each_switch_changes_something(switch):
-    changed = settings(**{switch: ALL_ON[switch]})
-    act = twin.uniform_policy(3)
-    rows = [
-        [(*row[:9], *row.omega) for life in lives(p, act, range(60)) for row in life] for p in (settings(), changed)
-    ]
-    assert str(rows[0]) != str(rows[1])
-
-
 # --- fatigue ---------------------------------------------------------------------------------------------------------
 
 
@@ -170,15 +159,6 @@ def test_views_count_as_events_and_add_to_recency_alone():
         assert clicks_of(life)[1] == pytest.approx(p * math.exp(-phi * (m + M)), rel=1e-12)
         seen.add((shown[1] - shown[0] > 1, m_first > 0))
     assert len(seen) == 4
-
-
-def test_without_memory_nothing_wears_out_and_with_all_of_it_nothing_is_forgotten():
-    for memory, tired in ((0.0, [0, 0, 0]), (1.0, [0, 1, 2])):
-        params = settings(fatigue=0.5, fatigue_memory=memory, fatigue_spread=0.0, fatigue_of_views=0.0)
-        longest = max((clicks_of(life) for life in lives(params, always(0), range(40))), key=len)
-        assert len(longest) > 3
-        ratios = np.array(longest[:3]) / longest[0]
-        np.testing.assert_allclose(ratios, np.exp(-0.5 * np.array(tired)), rtol=1e-12)
 
 
 # --- retention -------------------------------------------------------------------------------------------------------
@@ -286,14 +266,6 @@ def test_a_click_pulls_interests_a_quarter_of_the_way_before_they_drift():
                     counts["drifted"] += row.reward == 1
                 np.testing.assert_allclose(following.omega, expected, rtol=1e-12)
     assert min(counts.values()) > 20
-
-
-def test_influence_of_1_makes_interests_those_of_the_item():
-    catalogue = twin.Catalogue(*twin.catalogue(settings())[:2], np.zeros((3, 2)), np.zeros(3))
-    for life in lives(settings(influence=1.0, click_link="logistic"), always(2), range(30), catalogue):
-        clicked = [row.step for row in life if row.reward == 1]
-        if clicked:
-            assert all((row.omega == catalogue.gamma[2]).all() for row in life[clicked[0] + 1 :])
 
 
 # --- calendar --------------------------------------------------------------------------------------------------------

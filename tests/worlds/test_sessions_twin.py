@@ -13,6 +13,7 @@ from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from recsim_mnar.worlds.sessions import lanes as sessions_lanes
 from recsim_mnar.worlds.sessions import world as sessions
 from recsim_mnar.worlds.sessions.views import ViewSampler
+from toys import refused
 from twins import sessions as twin
 from twins.cases import quick_first
 from twins.policies import MostViewed, Uniform
@@ -153,32 +154,6 @@ def test_clicks_come_as_often_as_is_said():
     assert stats.chi2.sf(statistic, 10) > 1e-3
 
 
-@pytest.mark.slow
-@pytest.mark.verify
-def test_users_leave_as_often_as_their_satisfaction_says():
-    """Chi-square by satisfaction, which is followed here from the twin's rows, of all decisions without a click."""
-    from scipy import stats
-
-    params = CASES["retention"]
-    catalogue = twin.catalogue(params)
-    act = twin.uniform_policy(params.n_items)
-    expected, left = [], []
-    for user in range(400):
-        rows, satisfaction = twin.life(params, catalogue, 3, user, act), 0.0
-        for number, row in enumerate(rows):
-            if row.event != "bandit":
-                continue
-            suits = np.tanh(catalogue.gamma[row.action] @ row.omega / np.linalg.norm(row.omega))
-            satisfaction = params.retention_memory * satisfaction + (1.0 - params.retention_memory) * suits
-            if not row.reward:
-                expected.append(params.p_leave_bandit * np.exp(-params.retention * satisfaction))
-                left.append(number == len(rows) - 1)
-    expected, left = np.array(expected), np.array(left, float)
-    fifth = np.argsort(np.argsort(expected, kind="stable"), kind="stable") * 5 // len(expected)
-    mean, variance = (np.bincount(fifth, each) for each in (expected, expected * (1.0 - expected)))
-    assert stats.chi2.sf(((np.bincount(fifth, left) - mean) ** 2 / variance).sum(), 5) > 1e-3
-
-
 def test_a_moment_of_some_lanes():
     world = SessionsWorld(CASES["leaving"])
     users = np.arange(30)
@@ -284,8 +259,6 @@ def test_a_fixed_distribution_is_checked_and_its_last_item_is_the_last_with_a_ch
         def fixed_distribution(self):
             return self.probability
 
-    from recsim_mnar.errors import UserError
-
     world = SessionsWorld(SessionsParams())
     policy = Fixed(10)
     policy.probability = np.append(np.full(3, 1 / 3), np.zeros(7))
@@ -294,5 +267,5 @@ def test_a_fixed_distribution_is_checked_and_its_last_item_is_the_last_with_a_ch
     assert (columns["propensity"][columns["event"] == 1] == 1 / 3).all()
     for wrong in (np.full(10, 0.08), np.full(20, 0.05), np.full(10, np.nan), np.append(-0.1, np.full(9, 1.1 / 9))):
         policy.probability = wrong
-        with pytest.raises(UserError, match="probabilities"):
+        with refused("probabilities"):
             simulate_shard(world, policy, 1, 0, 5)

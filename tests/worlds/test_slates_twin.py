@@ -13,8 +13,9 @@ from scipy import stats
 from recsim_mnar.log import schema
 from recsim_mnar.policies.rankings import Propensities, RankingPolicy, ranking_uniforms
 from recsim_mnar.simulation.items import simulate
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _rankings_kernel
 from recsim_mnar.worlds.sessions.params import OF_SLATES
+from toys import run_plainly
 from twins import sessions as single
 from twins import slates as twin
 from twins.cases import quick_first
@@ -151,10 +152,15 @@ def test_every_place_agrees(case):
     np.testing.assert_allclose(columns[TRUTH], [row.click_probability for row in expected], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("case", ["position-one, logistic link", "cascade-several, logistic link", "all of them"])
-def test_a_uniform_policy_agrees_and_users_do_not_depend_on_company(case):
+COMPARED = ["position-one, logistic link", "cascade-several, logistic link", "all of them", "no repeats"]
+
+
+@pytest.mark.parametrize("case", COMPARED)
+def test_a_uniform_policy_agrees_and_users_do_not_depend_on_company(case, monkeypatch):
     world = world_of(CASES[case])
     params = world.params
+    if params.changes or params.no_repeats:
+        run_plainly(monkeypatch, _rankings_kernel, "advance_rankings")
     acting = twin.MostViewedOrAny(params.n_items, params.slate_size, exploration=1.0)
     together = simulate(world, Rankings(acting), 6, 5, keep_truth=True).columns
     alone = simulate(world, Rankings(acting), 1, 5, first_user=4, keep_truth=True).columns
@@ -222,28 +228,12 @@ def test_truth_of_long_slates_where_one_click_remains(user_model):
     np.testing.assert_allclose(means.sum(axis=1), 1.0 - np.prod(1.0 - q, axis=1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("reading", OPTIONS)
-def test_truth_of_a_whole_slate_is_the_sum_of_its_places(reading):
-    """The expected number of clicks; where there is at most one, the probability that there is any."""
-    world = world_of(STRONG | OPTIONS[reading])
-    params, rng = world.params, np.random.default_rng(7)
-    omega = rng.standard_normal((40, params.n_factors))
-    rankings = random_rankings(rng, 40, params.n_items, params.slate_size)
-    of_slates = world.ranking_means(omega, rankings).sum(axis=1)
-    laws = [twin.click_patterns(params, row) for row in attractions(params, omega, rankings).tolist()]
-    assert all(math.isclose(math.fsum(law.values()), 1.0, rel_tol=1e-14) for law in laws)
-    clicks = [math.fsum(p * sum(pattern) for pattern, p in law.items()) for law in laws]
-    np.testing.assert_allclose(of_slates, clicks, rtol=0, atol=1e-13)
-    if params.clicks == "one":
-        none = (0,) * params.slate_size
-        np.testing.assert_allclose(of_slates, [1.0 - law[none] for law in laws], rtol=0, atol=1e-13)
-        assert of_slates.max() < 1.0
-
-
 @pytest.mark.parametrize("case", ["position-one, logistic link", "fatigue", "calendar, cascade", "all of them"])
-def test_what_the_world_says_of_a_ranking_is_what_is_drawn_from(case):
+def test_what_the_world_says_of_a_ranking_is_what_is_drawn_from(case, monkeypatch):
     """In the state before each slate, whatever changes with what is shown."""
     world, n = world_of(CASES[case]), 40
+    if world.params.changes:
+        run_plainly(monkeypatch, _rankings_kernel, "advance_rankings")
     params, rng = world.params, np.random.default_rng(3)
     lanes = world.open_lanes(n, keep_truth=True)
     which = np.arange(n)

@@ -155,12 +155,6 @@ class WrongShape(CoinLanes):
         return type(t)(t.starts[:-1], t.columns, t.alive)
 
 
-class NanReward(CoinLanes):
-    def answer(self, which, actions):
-        rewards, alive = super().answer(which, actions)
-        return np.full_like(rewards, np.nan), alive
-
-
 class BufferTwice(CoinLanes):
     def begin(self, which, seeds, users):
         t = super().begin(which, seeds, users)
@@ -301,12 +295,8 @@ def test_a_planted_fault_is_caught(rule):
     assert found[rule].fix
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"), [(WrongShape, r"starts must be"), (NanReward, "reward must be a finite number")]
-)
-def test_impossible_transitions_are_named(kind, words):
-    found = check_world(of_lanes(kind))
-    assert any(words in finding.why for finding in found)
+def test_impossible_transitions_are_named():
+    assert any("starts must be" in finding.why for finding in check_world(of_lanes(WrongShape)))
 
 
 def only(rule, kind):

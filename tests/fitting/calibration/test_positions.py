@@ -10,7 +10,6 @@ import pytest
 from click.testing import CliRunner
 
 from recsim_mnar.cli import cli
-from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world, calibrating
 from recsim_mnar.fitting.calibration.members import transitions_of
 from recsim_mnar.fitting.calibration.positions import Places, decisions_of, examination, slates_of
@@ -20,6 +19,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.rng import Stream, uniforms
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
+from toys import refused, untrained
 
 EXPONENT = 0.8
 
@@ -35,7 +35,7 @@ def log_of(policy, users=300, seed=1, n_items=12, **params):
 
 
 def uniform(n_items=12):
-    return registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
+    return untrained("random", n_items)
 
 
 @pytest.fixture(scope="module")
@@ -168,15 +168,15 @@ def test_slates_that_are_none(explored):
     assert rows.shape[1] == 4
     for name in ("slate", "position"):
         lacking = Log({k: v for k, v in explored.columns.items() if k != name})
-        with pytest.raises(UserError, match=f"none of {name}: which rows are one decision"):
+        with refused(f"none of {name}: which rows are one decision"):
             calibrate_world(lacking)
     cut = np.ones(len(explored), bool)
     cut[rows[7, 2]] = False
-    with pytest.raises(UserError, match=f"row {rows[7, 2]}: slates must be whole and of one size, here 4"):
+    with refused(f"row {rows[7, 2]}: slates must be whole and of one size, here 4"):
         slates_of(explored.select(cut))
-    with pytest.raises(UserError, match="slates must be whole"):
+    with refused("slates must be whole"):
         slates_of(explored.select(np.arange(rows[-1, -1])))
-    with pytest.raises(UserError, match="no slates"):
+    with refused("no slates"):
         examination(explored.organic())
 
 
@@ -229,7 +229,7 @@ def test_click_probabilities_are_those_of_a_look(explored, fitted):
     rows = slates_of(explored)
     world, users = fitted.make(), len(np.unique(explored["user"]))
     rate = explored["reward"][rows].mean(axis=0)
-    again = simulate(world, registry.learner("random").fit(Log({}), n_items=12, seed=0), users, 9)
+    again = simulate(world, untrained("random", 12), users, 9)
     direct = log_of("random", users, 5)
     (first, n), (second, m) = ((clicks.mean(axis=0), len(clicks)) for clicks in (
         each["reward"][slates_of(each)] for each in (again, direct)))  # fmt: skip
@@ -274,9 +274,9 @@ def test_what_is_assumed(explored):
     assert found.params.clicks == "one"
     rows = slates_of(explored)
     assert Places.of(explored, rows, 12, {"user_model": "independent"}).exponent == 0.0
-    with pytest.raises(UserError, match="the log's slates have 4 items: leave it out"):
+    with refused("the log's slates have 4 items: leave it out"):
         calibrate_world(explored, assume={"slate_size": 3})
-    with pytest.raises(UserError, match="position or independent users"):
+    with refused("position or independent users"):
         calibrate_world(explored, assume={"user_model": "cascade"})
 
 

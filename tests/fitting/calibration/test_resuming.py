@@ -58,10 +58,10 @@ def test_a_finished_world_of_something_else_is_refused(small_log, tmp_path, chan
     else:
         asked += changed
     before = out.read_bytes()
-    refused = CliRunner().invoke(cli, [*asked, "--resume"])
-    assert isinstance(refused.exception, UserError)
-    assert str(refused.exception).startswith("cannot resume: ")
-    assert named in str(refused.exception)
+    again = CliRunner().invoke(cli, [*asked, "--resume"])
+    assert isinstance(again.exception, UserError)
+    assert str(again.exception).startswith("cannot resume: ")
+    assert named in str(again.exception)
     assert out.read_bytes() == before
 
 

@@ -7,14 +7,13 @@ import pytest
 
 from recsim_mnar import make_world
 from recsim_mnar.cli import cli
-from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.validation import validate_world, validating
 from recsim_mnar.fitting.validation.validating import ShownPolicy
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
-from toys import Drawing
+from toys import Drawing, refused, untrained
 
 N_ITEMS, N_USERS = 40, 300
 
@@ -91,10 +90,10 @@ def test_a_name_an_object_and_a_file_say_the_same(tmp_path):
     log = unnamed(fitted)
     fitted.save(tmp_path / "agent.npz")
     assert how(held(log, logging=fitted)) == how(held(log, logging=str(tmp_path / "agent.npz"))) == ("replayed", True)
-    log = unnamed(learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=N_ITEMS, seed=0))
+    log = unnamed(untrained("user-popularity+epsilon=0.2", N_ITEMS))
     assert how(held(log, logging="user-popularity+epsilon=0.2")) == ("replayed", True)
     assert how(held(log)) == ("fitted", True)
-    with pytest.raises(UserError, match="unknown agent"):
+    with refused("unknown agent"):
         held(log, logging="nobody")
 
 
@@ -106,15 +105,15 @@ def test_a_policy_that_nobody_names_is_fitted():
 
 
 def test_propensities_that_only_claim_to_be_uniform_are_not_believed():
-    log = unnamed(learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0))
+    log = unnamed(untrained("user-popularity", N_ITEMS))
     claimed = Log({**log.columns, "propensity": np.where(log.is_bandit, 1.0 / N_ITEMS, np.nan)}, {})
     assert how(held(claimed)) == ("fitted", True)
-    assert how(held(unnamed(learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)))) == ("uniform", True)
+    assert how(held(unnamed(untrained("random", N_ITEMS)))) == ("uniform", True)
 
 
 @pytest.mark.slow
 def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
-    log = unnamed(learner("user-popularity+epsilon=0.2").fit(Log({}), n_items=N_ITEMS, seed=0))
+    log = unnamed(untrained("user-popularity+epsilon=0.2", N_ITEMS))
     monkeypatch.setattr(validating, "FITTED_USERS", 100)
     assert held(log).facts["users_held_out"] == 100
     assert held(log, logging="user-popularity+epsilon=0.2").facts["users_held_out"] == N_USERS
@@ -127,7 +126,7 @@ def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
 def test_item_shares_would_have_accused_the_right_world(monkeypatch):
     """Were everybody shown the log's shares of items, as if the logger did not look at users."""
     made = world(sigma_omega_initial=2.0)
-    policy = learner("user-popularity").fit(Log({}), n_items=N_ITEMS, seed=0)
+    policy = untrained("user-popularity", N_ITEMS)
     log = Log(simulate(made, policy, N_USERS, 1).columns, {})
     assert validate_world(made, log, same_items=True).not_valid_for == []
     shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS) / log.is_bandit.sum()
@@ -170,7 +169,7 @@ class Calendar(type(world())):
 def test_simulated_users_are_numbered_as_the_log_s():
     """The later half of the users alone: with other numbers they would be simulated as the first."""
     made = Calendar(world(sigma_mu_organic=1.5).params)
-    random = learner("random").fit(Log({}), n_items=N_ITEMS, seed=0)
+    random = untrained("random", N_ITEMS)
     log = simulate(made, random, N_USERS // 2, 1, first_user=N_USERS // 2)
     grades = []
     for shift in (0, N_USERS // 2):
