@@ -13,7 +13,6 @@ from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators import intervals as limits
 from recsim_mnar.estimators.cross_fitted import ActionMeans
 from recsim_mnar.estimators.ratings import popularity
-from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.protocols import records
 
@@ -122,19 +121,3 @@ def test_a_bound_of_the_provenance_is_a_probability(least, found):
     assert known_bound(provenance, {}, "propensity") == found
     assert known_bound(provenance, {"weight_max": 3.0}, "propensity") is None
     assert known_bound(provenance, {}, "other") is None
-
-
-def test_severity_is_straight_between_its_limits():
-    assert [scaled(x, 2.0, 4.0) for x in (1.0, 2.0, 3.0, 4.0)] == [0.5, 1.0, 1.5, 2.0]
-    assert scaled(0.0, 2.0, 4.0) == scaled(-1.0, 2.0, 4.0) == 0.0
-    # The smaller, the worse: in the inverse.
-    assert [scaled(x, 100.0, 50.0) for x in (200.0, 100.0, 50.0)] == pytest.approx([0.5, 1.0, 2.0])
-    assert scaled(75.0, 100.0, 50.0) == pytest.approx(1.0 + (1 / 75 - 1 / 100) / (1 / 50 - 1 / 100))
-    assert scaled(0.0, 100.0, 30.0) == 1000.0
-    assert scaled(2.0, 2.0, 2.0 + 1e-9) == 1.0
-
-
-def test_the_severity_of_a_verdict_is_its_gravest_findings():
-    findings = [Finding("a", severity, 0.0, "a", "b") for severity in (0.5, 1.5, 1.0)]
-    assert Verdict.of(findings).severity == 1.5
-    assert Verdict().severity == 0.0

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import warnings
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,6 @@ from recsim_mnar.estimators.rankings import (
     estimate_ranking_value,
     heavy_tail,
     items_below,
-    position_factors,
 )
 from recsim_mnar.estimators.verdict import for_command
 from recsim_mnar.log import Log
@@ -293,6 +291,10 @@ def test_the_log_contradicts_what_cascade_users_break():
     assert set(said["differences"]) == {"reward_interaction_ips", "slate_ips"}
     assert said["clicks_after_click"][2] < 0.0
     assert said["position_effect"][2] < 0.0
+    finding = next(f for f in found["independent_ips"].verdict.findings if f.code == "clicks_after_click")
+    value, low, high = said["clicks_after_click"]
+    assert finding.number == value
+    assert f"{-value:.3g} [{-high:.3g}, {-low:.3g}] less" in finding.message
 
 
 def test_users_of_positions_contradict_the_order_alone():
@@ -343,8 +345,9 @@ def test_what_hardly_sees_the_target_contradicts_nothing():
 
 def test_mass_that_the_log_never_shows_contradicts_nothing():
     log = drawn("cascade", n_users=1500) | {"new_unsupported": np.full(1500 * 4 * K, 0.2)}
-    found = estimate_ranking_value(log, "new", estimators="set_ips")["set_ips"]
-    assert found.diagnostics.assumption["differences"] == {}
+    found = estimate_ranking_value(log, "new", estimators=["set_ips", "reward_interaction_ips"])
+    assert found["set_ips"].diagnostics.assumption["differences"] == {}
+    assert found["reward_interaction_ips"].diagnostics.assumption["items_below"] is None
 
 
 def test_clicks_below_a_click_are_as_frequent_where_a_policy_knows_tastes():
@@ -380,6 +383,9 @@ def test_an_item_shown_more_often_than_stated_disproves_the_probabilities():
     less = np.where(np.asarray(log["action"]) == 0, 0.6, 1.0) * np.asarray(log["propensity"])
     wrong = estimate_ranking_value(log | {"propensity": less}, "new", **KNOWN)
     assert all("item_propensities" in codes(found) and not found.trusted for found in wrong.values())
+    named = np.array([f"sku {9 - action}" for action in log["action"]])
+    found = estimate_ranking_value(log | {"propensity": less, "action": named}, "new")["independent_ips"]
+    assert "with item sku 9 only" in str(found.verdict)
 
 
 def test_without_power_or_statement_it_is_caution():
@@ -394,13 +400,6 @@ def test_without_power_or_statement_it_is_caution():
     assert estimate_ranking_value(large, "new", assumption="cascade", **KNOWN)["reward_interaction_ips"].trusted
     only = {name: large[name] for name in ("user", "position", "reward", "propensity", "new")}
     assert "assumption_untested" in codes(estimate_ranking_value(only, "new", **KNOWN)["independent_ips"])
-
-
-def test_a_statement_that_the_log_denies_is_no_trust():
-    found = estimate_ranking_value(drawn("cascade", n_users=3000), "new", assumption="independent", **KNOWN)
-    assert "clicks_after_click" in codes(found["independent_ips"])
-    crowd = estimate_ranking_value(drawn("crowd", n_users=9000), "new", assumption="cascade", **KNOWN)
-    assert "assumption_contradicted" in codes(crowd["reward_interaction_ips"])
 
 
 @pytest.mark.parametrize(
@@ -462,12 +461,6 @@ def test_a_false_cascade_of_crowds_is_contradicted_by_the_items_below():
     assert found.diagnostics.assumption["items_below"][2] < 0.0
 
 
-def test_the_items_below_are_not_asked_where_the_log_lacks_some():
-    log = drawn("crowd", n_users=300) | {"new_unsupported": np.full(300 * 4 * K, 0.2)}
-    found = estimate_ranking_value(log, "new", estimators="reward_interaction_ips")["reward_interaction_ips"]
-    assert found.diagnostics.assumption["items_below"] is None
-
-
 def test_slates_of_one_click_have_no_heavy_tail():
     """Rewards of a slate are not independent: rows of one weight are compared slate by slate."""
     found = estimate_ranking_value(drawn("crowd", "uniform", n_users=1500), "new", assumption="unordered", **KNOWN)
@@ -491,10 +484,14 @@ def test_without_users_slates_are_independent():
     assert found.diagnostics.users == 600
 
 
-def test_few_effective_slates_are_named():
-    found = estimate_ranking_value(drawn("position", n_users=110, slates=1), "new")["slate_ips"]
-    assert found.diagnostics.effective_slates < 100
-    assert "effective_slates" in codes(found)
+def test_few_effective_slates_are_named_and_their_estimator_is_not_advised():
+    found = estimate_ranking_value(drawn("position", n_users=110, slates=1), "new")
+    assert found["slate_ips"].diagnostics.effective_slates < 100
+    assert "effective_slates" in codes(found["slate_ips"])
+    assert found["slate_ips"].verdict.level == "do_not_use"
+    said = advice(found["independent_ips"], "assumption_untested")
+    assert "use slate_ips" not in said
+    assert "too small for slate_ips" in said
 
 
 def test_the_logs_own_policy_contradicts_nothing_by_roundings():
@@ -581,6 +578,7 @@ BAD = {
     "slates of two users": (changed(user=at_row_2(7)), {}, "a slate has rows of several users"),
     "no such target": (lambda log: log, {"target": "old"}, "no column 'old'"),
     "no such estimator": (lambda log: log, {"estimators": "slate_isp"}, "slate_ips"),
+    "of single items": (lambda log: log, {"estimators": "ips"}, "is of single items, and these are slates"),
     "no columns of its kind": (without("set_propensity"), {"estimators": "set_ips"}, "'set_propensity'"),
     "no model": (lambda log: log, {"estimators": "cascade_dr"}, "needs q_logged"),
     "another assumption": (lambda log: log, {"assumption": "none"}, "assumption must be one of"),
@@ -613,58 +611,6 @@ def test_too_many_rankings_are_not_enumerated():
     many = np.zeros((60_000, K), np.int64), np.zeros(60_000), np.zeros(60_000)
     with pytest.raises(UserError, match="at most 50,000 rankings"):
         estimate_ranking_value(log, "new", estimators="pseudo_inverse", logger=lambda _: many)
-
-
-def test_factors_of_positions():
-    assert position_factors("mean", 3).tolist() == [1.0] * 3
-    assert position_factors("clicks", 3).tolist() == [3.0] * 3
-    assert position_factors("dcg", 3) == pytest.approx([3.0, 3.0 / math.log2(3.0), 1.5])
-
-
-# ---------------------------------------------------------------------------------------------------------------- obp
-
-
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # obp groups by columns in a way that pandas 2.2 to 2.3 warn of
-def test_obp_has_the_same_estimates():
-    """Open Bandit Pipeline's slate estimators count clicks per slate; its self-normalised ones divide by position."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        obp = pytest.importorskip("obp.ope", exc_type=ImportError)
-    log = drawn("cascade")
-    n = len(log["reward"]) // K
-    shared = {"slate_id": np.repeat(np.arange(n), K), "reward": log["reward"], "position": log["position"]}
-    down = {w: np.cumprod(log[c].reshape(-1, K), 1).ravel() for w, c in COLUMNS.items()}
-    cascade = {"pscore_cascade": down["log"], "evaluation_policy_pscore_cascade": down["new"]}
-    logged, mean = model_of(log["action"].reshape(-1, K).tolist())
-    laws = np.zeros((n, K, M))
-    for slate, ranking in enumerate(log["action"].reshape(-1, K).tolist()):
-        for j in range(K):
-            for other, p in TARGET.items():
-                laws[slate, j, other[j]] += p * (list(other[:j]) == ranking[:j])
-    laws /= laws.sum(2, keepdims=True)
-    q = np.broadcast_to(HAND_MODEL, (n, K, M))
-    theirs = {
-        "slate_ips": obp.SlateStandardIPS(len_list=K).estimate_policy_value(
-            **shared, pscore=log["slate_propensity"], evaluation_policy_pscore=log["new_slate"]
-        ),
-        "independent_ips": obp.SlateIndependentIPS(len_list=K).estimate_policy_value(
-            **shared,
-            pscore_item_position=log["propensity"],
-            evaluation_policy_pscore_item_position=log["new"],
-        ),
-        "reward_interaction_ips": obp.SlateRewardInteractionIPS(len_list=K).estimate_policy_value(**shared, **cascade),
-        "cascade_dr": obp.SlateCascadeDoublyRobust(len_list=K, n_unique_action=M).estimate_policy_value(
-            **shared, **cascade, action=log["action"], q_hat=q.ravel(), evaluation_policy_action_dist=laws.ravel()
-        ),
-    }
-    ours = estimate_ranking_value(
-        log, "new", estimators=list(theirs), position_weights="clicks", q_logged=logged, q_target=mean
-    )
-    for name, value in theirs.items():
-        assert ours[name].value == pytest.approx(value, rel=1e-9), name
-
-
-COLUMNS = {"log": "conditional_propensity", "new": "new_conditional"}
 
 
 @pytest.mark.slow
@@ -728,14 +674,6 @@ def test_an_estimator_that_lacks_columns_is_advised_with_them(columns, lacks):
     assert "'two_slate'" in said
 
 
-def test_an_estimator_that_cannot_be_used_is_not_advised():
-    found = estimate_ranking_value(drawn("position", n_users=110, slates=1), "new")
-    assert found["slate_ips"].verdict.level == "do_not_use"
-    said = advice(found["independent_ips"], "assumption_untested")
-    assert "use slate_ips" not in said
-    assert "too small for slate_ips" in said
-
-
 def test_it_is_said_why_an_assumption_cannot_be_tested():
     log = drawn("position", n_users=110, slates=1)
     names = ("user", "position", "reward", "propensity", "new")
@@ -750,21 +688,6 @@ def test_it_is_said_why_an_assumption_cannot_be_tested():
         found = estimate_ranking_value(columns, "new", estimators="independent_ips")["independent_ips"]
         said += [finding.message for finding in found.verdict.findings if finding.code == "assumption_untested"]
     assert len(set(said)) == 4
-
-
-def test_fewer_clicks_are_called_fewer():
-    found = estimate_ranking_value(drawn("cascade", n_users=3000), "new", assumption="independent", **KNOWN)
-    said = next(f for f in found["independent_ips"].verdict.findings if f.code == "clicks_after_click")
-    value, low, high = found["independent_ips"].diagnostics.assumption["clicks_after_click"]
-    assert value < 0.0
-    assert said.number == value
-    assert f"{-value:.3g} [{-high:.3g}, {-low:.3g}] less" in said.message
-
-
-@pytest.mark.parametrize("name", ["ips", "dr", "clipped_ips"])
-def test_estimators_of_single_items_are_refused_with_those_of_slates(name):
-    with pytest.raises(UserError, match=f"'{name}' is of single items, and these are slates: use one of slate_ips"):
-        estimate_ranking_value(drawn("cascade", n_users=5), "new", estimators=name)
 
 
 def test_a_log_is_read_as_its_columns_are():
@@ -782,11 +705,3 @@ def test_a_log_is_read_as_its_columns_are():
     assert {name: each.value for name, each in ours.items()} == {name: each.value for name, each in theirs.items()}
     with pytest.raises(UserError, match=r"no column 'random' of a target's probabilities: give what replay_ranking"):
         estimate_ranking_value(log, "random")
-
-
-def test_an_item_is_called_as_the_log_calls_it():
-    log = drawn("position", n_users=1500)
-    less = np.where(np.asarray(log["action"]) == 0, 0.6, 1.0) * np.asarray(log["propensity"])
-    named = np.array([f"sku {9 - action}" for action in log["action"]])
-    found = estimate_ranking_value(log | {"propensity": less, "action": named}, "new")["independent_ips"]
-    assert "with item sku 9 only" in str(found.verdict)

@@ -200,13 +200,6 @@ def test_order_of_rows_and_names_of_users_mean_nothing(log):
             assert getattr(a, end) == pytest.approx(getattr(b, end), rel=1e-9), (name, end)
 
 
-def test_another_target_has_another_value(log):
-    ours, others = dict(every(log)), dict(every(log, target=log["target"][::-1].copy()))
-    for name, estimate in ours.items():
-        if name != "dm":
-            assert estimate.value != others[name].value, name
-
-
 def within_interval(estimate):
     """Whether the value is in its interval, or its bias is proved."""
     proved = any(f.code == "bias_proved" and f.level != "trust" for f in estimate.verdict.findings)
