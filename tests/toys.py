@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 
 from recsim_mnar.campaigns.platform import platform_log
 from recsim_mnar.policies import Policy
@@ -48,6 +49,15 @@ class Greedy(Drawing):
     def learn(self, users, actions, rewards, propensities):
         np.add.at(self.shown, actions, 1.0)
         np.add.at(self.earned, actions, rewards)
+
+
+def drawn_rows(rng, of_user, law, clicked, **policies):
+    """Rows of users who are shown items drawn from a law; ``clicked`` and policies by item."""
+    user = np.repeat(np.arange(len(of_user)), of_user)
+    action = rng.choice(len(law), user.size, p=law)
+    reward = (rng.random(user.size) < clicked[action]).astype(int)
+    columns = {"user": user, "action": action, "reward": reward, "propensity": law[action]}
+    return pd.DataFrame(columns | {name: policy[action] for name, policy in policies.items()})
 
 
 def campaigns_log():

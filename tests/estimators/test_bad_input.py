@@ -8,6 +8,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import ESTIMATORS, Facts
 from twins.facts import difference, estimate_value
+from twins.findings import codes
 
 
 def make(n: int = 500) -> dict[str, np.ndarray]:
@@ -122,11 +123,6 @@ def test_wrong_arguments(arguments, words):
 )  # fmt: skip
 def test_wrong_arguments_of_a_difference(arguments, words):
     refused(difference, {"baseline": make()["target"]} | arguments, words)
-
-
-def codes(estimate, level=None):
-    """Codes of all findings, or of those of one level."""
-    return {finding.code for finding in estimate.verdict.findings if level in (None, finding.level)}
 
 
 def test_a_difference_without_rewards_is_not_to_be_used():

@@ -27,6 +27,7 @@ from recsim_mnar.replays.probabilities import replay_ranking
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld
 from twins import rankings as plain
+from twins.findings import codes, doubts, finding
 
 M, K = 4, 3
 LOGGERS = {
@@ -277,43 +278,39 @@ def test_frames_and_tables_are_columns_too():
 KNOWN = {"full_support": True, "weight_max": 40.0}
 
 
-def codes(estimate):
-    return {finding.code for finding in estimate.verdict.findings if finding.level != "trust"}
-
-
 def test_the_log_contradicts_what_cascade_users_break():
     found = estimate_ranking_value(drawn("cascade", n_users=1500), "new", **KNOWN)
     assert found["slate_ips"].trusted
-    assert "clicks_after_click" in codes(found["independent_ips"])
-    assert "position_effect" in codes(found["set_ips"])
-    assert "assumption_contradicted" not in codes(found["reward_interaction_ips"])
+    assert "clicks_after_click" in doubts(found["independent_ips"])
+    assert "position_effect" in doubts(found["set_ips"])
+    assert "assumption_contradicted" not in doubts(found["reward_interaction_ips"])
     said = found["independent_ips"].diagnostics.assumption
     assert set(said["differences"]) == {"reward_interaction_ips", "slate_ips"}
     assert said["clicks_after_click"][2] < 0.0
     assert said["position_effect"][2] < 0.0
-    finding = next(f for f in found["independent_ips"].verdict.findings if f.code == "clicks_after_click")
+    order = finding(found["independent_ips"], "clicks_after_click")
     value, low, high = said["clicks_after_click"]
-    assert finding.number == value
-    assert f"{-value:.3g} [{-high:.3g}, {-low:.3g}] less" in finding.message
+    assert order.number == value
+    assert f"{-value:.3g} [{-high:.3g}, {-low:.3g}] less" in order.message
 
 
 def test_users_of_positions_contradict_the_order_alone():
     found = estimate_ranking_value(drawn("position", n_users=1500), "new", assumption="independent", **KNOWN)
     assert found["independent_ips"].trusted
     assert found["reward_interaction_ips"].trusted
-    assert {"position_effect", "assumption_unstated"} <= codes(found["set_ips"])
+    assert {"position_effect", "assumption_unstated"} <= doubts(found["set_ips"])
     low, high = found["slate_ips"].diagnostics.assumption["clicks_after_click"][1:]
     assert low < 0.0 < high
 
 
 def test_crowds_contradict_what_looks_from_the_top():
     found = estimate_ranking_value(drawn("crowd", n_users=3000), "new", **KNOWN)
-    assert "assumption_contradicted" in codes(found["reward_interaction_ips"])
-    assert "assumption_contradicted" in codes(found["independent_ips"])
-    assert "assumption_contradicted" not in codes(found["set_ips"])
+    assert "assumption_contradicted" in doubts(found["reward_interaction_ips"])
+    assert "assumption_contradicted" in doubts(found["independent_ips"])
+    assert "assumption_contradicted" not in doubts(found["set_ips"])
     another = drawn("crowd", n_users=3000, seed=4)  # one log in twenty objects to what is true
     stated = estimate_ranking_value(another, "new", assumption="unordered", **KNOWN)
-    assert not codes(stated["set_ips"]) & {"position_effect", "assumption_contradicted", "assumption_unstated"}
+    assert not doubts(stated["set_ips"]) & {"position_effect", "assumption_contradicted", "assumption_unstated"}
 
 
 def hardly_shown(n_items=30, n_slates=600):
@@ -338,8 +335,8 @@ def hardly_shown(n_items=30, n_slates=600):
 def test_what_hardly_sees_the_target_contradicts_nothing():
     log = hardly_shown()
     found = estimate_ranking_value(log, "new", estimators="independent_ips")["independent_ips"]
-    assert "assumption_contradicted" not in codes(found)
-    assert "assumption_untested" in codes(found)
+    assert "assumption_contradicted" not in doubts(found)
+    assert "assumption_untested" in doubts(found)
     assert found.diagnostics.assumption["differences"] == {}
 
 
@@ -379,10 +376,10 @@ def test_clicks_below_a_click_are_as_frequent_where_a_policy_knows_tastes():
 def test_an_item_shown_more_often_than_stated_disproves_the_probabilities():
     log = drawn("position", n_users=1500)
     right = estimate_ranking_value(log, "new", **KNOWN)
-    assert all("item_propensities" not in codes(found) for found in right.values())
+    assert all("item_propensities" not in doubts(found) for found in right.values())
     less = np.where(np.asarray(log["action"]) == 0, 0.6, 1.0) * np.asarray(log["propensity"])
     wrong = estimate_ranking_value(log | {"propensity": less}, "new", **KNOWN)
-    assert all("item_propensities" in codes(found) and not found.trusted for found in wrong.values())
+    assert all("item_propensities" in doubts(found) and not found.trusted for found in wrong.values())
     named = np.array([f"sku {9 - action}" for action in log["action"]])
     found = estimate_ranking_value(log | {"propensity": less, "action": named}, "new")["independent_ips"]
     assert "with item sku 9 only" in str(found.verdict)
@@ -390,16 +387,16 @@ def test_an_item_shown_more_often_than_stated_disproves_the_probabilities():
 
 def test_without_power_or_statement_it_is_caution():
     small = drawn("position", n_users=120, slates=1)
-    assert "assumption_untested" in codes(estimate_ranking_value(small, "new", **KNOWN)["independent_ips"])
+    assert "assumption_untested" in doubts(estimate_ranking_value(small, "new", **KNOWN)["independent_ips"])
     large = drawn("position", n_users=2000)
     unstated = estimate_ranking_value(large, "new", **KNOWN)["independent_ips"]
-    assert codes(unstated) == {"assumption_unstated"}
-    assert "assumption_unstated" in codes(
+    assert doubts(unstated) == {"assumption_unstated"}
+    assert "assumption_unstated" in doubts(
         estimate_ranking_value(large, "new", assumption="whole", **KNOWN)["reward_interaction_ips"]
     )
     assert estimate_ranking_value(large, "new", assumption="cascade", **KNOWN)["reward_interaction_ips"].trusted
     only = {name: large[name] for name in ("user", "position", "reward", "propensity", "new")}
-    assert "assumption_untested" in codes(estimate_ranking_value(only, "new", **KNOWN)["independent_ips"])
+    assert "assumption_untested" in doubts(estimate_ranking_value(only, "new", **KNOWN)["independent_ips"])
 
 
 @pytest.mark.parametrize(
@@ -415,7 +412,7 @@ def test_a_statement_silences_no_objection(user, name, assumption, code):
     log, severities = drawn(user, n_users=3000), []
     for each in (assumption, None):
         found = estimate_ranking_value(log, "new", estimators=name, assumption=each, **KNOWN)[name]
-        severities.append({f.code: f.severity for f in found.verdict.findings}[code])
+        severities.append(finding(found, code).severity)
     assert severities[0] == severities[1] >= 1.0
 
 
@@ -457,7 +454,7 @@ def test_a_false_cascade_of_crowds_is_contradicted_by_the_items_below():
     found = estimate_ranking_value(log, "new", assumption="cascade", **KNOWN)["reward_interaction_ips"]
     (low, high) = found.diagnostics.assumption["differences"]["slate_ips"][1:]
     assert low < 0.0 < high
-    assert "assumption_contradicted" in codes(found)
+    assert "assumption_contradicted" in doubts(found)
     assert found.diagnostics.assumption["items_below"][2] < 0.0
 
 
@@ -466,8 +463,7 @@ def test_slates_of_one_click_have_no_heavy_tail():
     found = estimate_ranking_value(drawn("crowd", "uniform", n_users=1500), "new", assumption="unordered", **KNOWN)
     assert found["slate_ips"].trusted
     assert found["set_ips"].trusted
-    heavy = next(f for f in found["slate_ips"].verdict.findings if f.code == "heavy_tail")
-    assert 0.7 < heavy.number < 1.3
+    assert 0.7 < finding(found["slate_ips"], "heavy_tail").number < 1.3
 
 
 def test_a_heavy_tail_is_that_of_slates_whose_heaviest_earn_little():
@@ -487,9 +483,9 @@ def test_without_users_slates_are_independent():
 def test_few_effective_slates_are_named_and_their_estimator_is_not_advised():
     found = estimate_ranking_value(drawn("position", n_users=110, slates=1), "new")
     assert found["slate_ips"].diagnostics.effective_slates < 100
-    assert "effective_slates" in codes(found["slate_ips"])
+    assert "effective_slates" in doubts(found["slate_ips"])
     assert found["slate_ips"].verdict.level == "do_not_use"
-    said = advice(found["independent_ips"], "assumption_untested")
+    said = finding(found["independent_ips"], "assumption_untested").action
     assert "use slate_ips" not in said
     assert "too small for slate_ips" in said
 
@@ -502,7 +498,7 @@ def test_the_logs_own_policy_contradicts_nothing_by_roundings():
     log = plain.log_of(rankings, rng.random((400, K)) < 0.3, own, own, np.arange(400))
     found = estimate_ranking_value(log, "new", logger=lambda _: laws)["pseudo_inverse"]
     assert set(map(tuple, found.diagnostics.assumption["differences"].values())) == {(0.0, 0.0, 0.0)}
-    assert "assumption_contradicted" not in {each.code for each in found.verdict.findings}
+    assert "assumption_contradicted" not in codes(found)
 
 
 def test_wrong_propensities_show_in_the_mean_weight_of_the_pseudo_inverse():
@@ -511,7 +507,7 @@ def test_wrong_propensities_show_in_the_mean_weight_of_the_pseudo_inverse():
     found = estimate_ranking_value(
         log | {"new": np.minimum(aim, 1.0)}, "new", estimators="pseudo_inverse", logger="independent"
     )["pseudo_inverse"]
-    assert "propensities" in codes(found)
+    assert "propensities" in doubts(found)
 
 
 def test_scores_of_their_own_count_negative_rewards_from_the_least():
@@ -544,7 +540,7 @@ def test_an_own_function_gets_the_rows(tmp_path, monkeypatch):
     log = drawn("cascade")
     found = estimate_ranking_value(log, "new", estimators=["own_rankings:halved", "slate_ips"])
     assert found["own_rankings:halved"].value == pytest.approx(found["slate_ips"].value / 2.0, rel=1e-12)
-    assert "own_estimator" in codes(found["own_rankings:halved"])
+    assert "own_estimator" in doubts(found["own_rankings:halved"])
     third = estimate_ranking_value(log, "new", estimators=["own_rankings:halved"], share=0.25)
     assert third["own_rankings:halved"].value == pytest.approx(found["slate_ips"].value / 4.0, rel=1e-12)
 
@@ -633,10 +629,6 @@ def test_intervals_of_differences_from_todays_policy_hold():
 # -------------------------------------------------------------------------------------------- advice, clips and names
 
 
-def advice(estimate, code):
-    return next(finding.action for finding in estimate.verdict.findings if finding.code == code)
-
-
 def test_a_clip_says_how_many_rows_its_weights_are_worth_or_is_refused():
     log = drawn("position", n_users=600)
     clip = estimate_ranking_value(log, "new", clip=2.0)["slate_ips"]
@@ -653,7 +645,7 @@ def test_advice_names_arguments_and_on_the_command_line_options():
     found = estimate_ranking_value(log, "new")
     for estimate in found.values():
         assert "--" not in " ".join(finding.action for finding in estimate.verdict.findings)
-    said = advice(found["independent_ips"], "assumption_unstated")
+    said = finding(found["independent_ips"], "assumption_unstated").action
     assert "assumption=" in said
     assert "--assumption" in for_command(said)
 
@@ -666,11 +658,13 @@ def test_an_estimator_that_lacks_columns_is_advised_with_them(columns, lacks):
     names = ("user", "position", "action", "reward", "propensity", "new", *columns)
     log = drawn("position", n_users=600)
     single = {name: log[name] for name in names}
-    said = advice(estimate_ranking_value(single, "new", **KNOWN)["independent_ips"], "assumption_untested")
+    said = finding(estimate_ranking_value(single, "new", **KNOWN)["independent_ips"], "assumption_untested").action
     assert all(name in said for name in lacks)
     assert said.count("'") == 2 * len(lacks)
     arrays = {"marginal": single.pop("new")}
-    said = advice(estimate_ranking_value(single, arrays, called="two")["independent_ips"], "assumption_untested")
+    said = finding(
+        estimate_ranking_value(single, arrays, called="two")["independent_ips"], "assumption_untested"
+    ).action
     assert "'two_slate'" in said
 
 

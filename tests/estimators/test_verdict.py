@@ -22,6 +22,7 @@ from recsim_mnar.protocols.ab_test import judged
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.uplift import evaluate_lists
 from twins.facts import difference, estimate_value
+from twins.findings import codes, doubts, finding
 
 # Those that use folds or an order of rows are exempt from what permutes, renames or repeats users.
 PLAIN = ("ips", "clipped_ips", "snips", "sg_ips", "ix_ips", "replay")
@@ -60,16 +61,6 @@ def rows_of(columns, index):
     return {k: v[index] if isinstance(v, np.ndarray) else v for k, v in columns.items()}
 
 
-def finding(estimate, code):
-    (found,) = (each for each in estimate.verdict.findings if each.code == code)
-    return found
-
-
-def codes(estimate, doubts=False):
-    """Codes of all findings, or of those that speak against trust."""
-    return {f.code for f in estimate.verdict.findings if not doubts or f.level != "trust"}
-
-
 def clicks(rng, n, rate):
     return (rng.random(n) < rate) * 1.0
 
@@ -84,9 +75,8 @@ def log_of(n, p, target, **more):
 def test_the_value_lies_in_its_interval_unless_its_bias_is_proved(columns, estimator, clip):
     def lies_within(estimate):
         outside = not estimate.low <= estimate.value <= estimate.high
-        proved = [f for f in estimate.verdict.findings if f.code == "bias_proved" and f.level != "trust"]
         assert estimate.low <= estimate.high
-        return outside <= bool(proved)
+        return outside <= ("bias_proved" in doubts(estimate))
 
     found = estimate_value(**columns, estimator=estimator, clip=clip)
     assert lies_within(found)
@@ -404,7 +394,7 @@ def heavy_rows(number, n=2000):
 def test_too_few_heavy_rows_prove_what_is_missing(stated, code):
     """200 rows of weight 10 are to be expected: 170 are 2.4 standard errors too few, 130 are 6, a strict proof."""
     for number, proved in ((170, False), (130, True)):
-        assert (code in codes(estimate_value(**heavy_rows(number), **stated), doubts=True)) == proved
+        assert (code in doubts(estimate_value(**heavy_rows(number), **stated))) == proved
 
 
 def test_the_policy_that_logged_has_no_heavier_weight():
