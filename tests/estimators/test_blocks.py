@@ -71,7 +71,7 @@ def at_once(path, targets, **question):
     return estimate_columns(log.values(), targets, missing=missing, facts=Facts(**facts), **question)
 
 
-@pytest.mark.parametrize("n_parts", [1, 2, 7])
+@pytest.mark.parametrize("n_parts", [1, pytest.param(2, marks=pytest.mark.slow), 7])
 @pytest.mark.parametrize("case", ["plain", "rows", "out of order", "negative", "arrow", "one user", "limits"])
 def test_blocks_give_the_bits_of_all_rows(tmp_path, monkeypatch, case, n_parts):
     n = 3 * CHUNK + 77 if case == "rows" else 6_000

@@ -437,7 +437,7 @@ def of_items_below(log):
     return items_below(read_log(log, "new", "user"), down, 0.99)
 
 
-@pytest.mark.parametrize("user", USERS)
+@pytest.mark.parametrize("user", [*USERS[:3], pytest.param("crowd", marks=pytest.mark.slow)])
 def test_items_below_matter_to_crowds_alone(user):
     """The limits hold 0 where clicks depend on what is above, whatever the log's policy; those of crowds do not."""
     logs = [drawn(user, logger, n_users=4000 if user == "crowd" else 500) for logger in LOGGERS]

@@ -105,6 +105,7 @@ def test_the_error_of_the_random_sample_is_in_the_interval():
     assert np.sqrt(np.mean(spreads)) == pytest.approx(np.std(values, ddof=1), rel=4 / np.sqrt(2 * logs))
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_refitting_popularity_takes_away_the_noise_in_counts_and_covers():
     """150 logs, P by item: resamples spread as the estimate does, and user sums with the P as known spread more."""
@@ -127,6 +128,7 @@ def test_refitting_popularity_takes_away_the_noise_in_counts_and_covers():
     assert np.sqrt(np.mean(known)) > (1 + 4 / np.sqrt(2 * logs)) * np.std(values, ddof=1)
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_the_bias_of_smoothing_is_taken_from_the_ends_and_not_from_the_value():
     """Laplace draws P(1) towards 1/5 by more than a standard error; in 300 logs the ends cover all the same."""

@@ -164,7 +164,7 @@ def test_6_weights_whose_mean_cannot_be_1(tmp_path, capsys):
     assert [each["holds"] for each in facts["mean_weight"]] == [False, False]
     assert facts["mean_weight"][1]["mean"] == pytest.approx(2.0, abs=0.25)
     assert "mean_weight" in codes(found, "problem")
-    said = str(finding(found, "mean_weight"))
+    said = " ".join(map(str, found.problems))
     assert "either 'pscore' or 'target_new' is not the probability of the item shown" in said
     assert "estimate" not in fits(found)
 
