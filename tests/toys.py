@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from recsim_mnar.campaigns.platform import platform_log
@@ -114,6 +115,15 @@ class Stubbed(Policy):
     def scores(self, users):
         each = ((user, self.n_items, self.seen[user]) if self.learner.views else (user, self.n_items) for user in users)
         return np.array([self.learner.score(*one) for one in each])
+
+
+def drawn_rows(rng, of_user, law, clicked, **policies):
+    """Rows of users who are shown items drawn from a law; ``clicked`` and policies by item."""
+    user = np.repeat(np.arange(len(of_user)), of_user)
+    action = rng.choice(len(law), user.size, p=law)
+    reward = (rng.random(user.size) < clicked[action]).astype(int)
+    columns = {"user": user, "action": action, "reward": reward, "propensity": law[action]}
+    return pd.DataFrame(columns | {name: policy[action] for name, policy in policies.items()})
 
 
 def campaigns_log():

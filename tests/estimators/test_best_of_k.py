@@ -26,6 +26,8 @@ def test_level_of_best():
         level_of_best(95.0, 2)
 
 
+@pytest.mark.slow
+@pytest.mark.verify
 def test_the_winner_of_equal_policies_is_held_at_the_level_of_the_best_only():
     """Items earn the same, so luck alone picks: of 20 intervals at .95 one misses in most logs, the winner's."""
     held = {0.95: 0, level_of_best(0.95, K): 0}

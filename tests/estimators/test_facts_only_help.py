@@ -103,8 +103,3 @@ def test_of_a_difference(estimator, seed, logger, rewards):
 def test_a_least_reward_below_all_seen(estimator):
     columns, _ = log(0, "softmax", "clicks")
     assert no_worse(value_of(columns, estimator, reward_min=-1.0), value_of(columns, estimator))
-
-
-def test_a_largest_reward_above_all_seen():
-    columns, facts = log(2, "softmax", "revenue")
-    assert no_worse(value_of(columns, "dros", reward_max=facts["reward_max"]), value_of(columns, "dros"))

@@ -11,9 +11,10 @@ from scipy import stats
 from recsim_mnar.answers.provenance import known_bound
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators import intervals as limits
-from recsim_mnar.estimators.cross_fitted import ActionMeans
+from recsim_mnar.estimators.cross_fitted import ActionMeans, LoggingModel
 from recsim_mnar.estimators.ratings import popularity
-from recsim_mnar.estimators.verdict import Finding, Verdict, scaled
+from recsim_mnar.estimators.refuters import _Rows, halves
+from recsim_mnar.log.columns import Clusters
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.protocols import records
 
@@ -124,17 +125,32 @@ def test_a_bound_of_the_provenance_is_a_probability(least, found):
     assert known_bound(provenance, {}, "other") is None
 
 
-def test_severity_is_straight_between_its_limits():
-    assert [scaled(x, 2.0, 4.0) for x in (1.0, 2.0, 3.0, 4.0)] == [0.5, 1.0, 1.5, 2.0]
-    assert scaled(0.0, 2.0, 4.0) == scaled(-1.0, 2.0, 4.0) == 0.0
-    # The smaller, the worse: in the inverse.
-    assert [scaled(x, 100.0, 50.0) for x in (200.0, 100.0, 50.0)] == pytest.approx([0.5, 1.0, 2.0])
-    assert scaled(75.0, 100.0, 50.0) == pytest.approx(1.0 + (1 / 75 - 1 / 100) / (1 / 50 - 1 / 100))
-    assert scaled(0.0, 100.0, 30.0) == 1000.0
-    assert scaled(2.0, 2.0, 2.0 + 1e-9) == 1.0
+def test_propensities_are_smoothed_shares_of_other_folds():
+    rng = np.random.default_rng(8)
+    action, context, fold = rng.integers(0, 4, 60), rng.integers(0, 3, 60), rng.integers(0, 3, 60)
+    weight = rng.integers(0, 3, 60).astype(float)
+    found = LoggingModel(action, context, fold, 4, prior=0.5).propensities(weight)
+    for row in range(60):
+        others = (fold != fold[row]) & (context == context[row])
+        chosen = weight[others & (action == action[row])].sum() + 0.5
+        assert found[row] == pytest.approx(chosen / (weight[others].sum() + 0.5 * 4), rel=1e-12)
 
 
-def test_the_severity_of_a_verdict_is_its_gravest_findings():
-    findings = [Finding("a", severity, 0.0, "a", "b") for severity in (0.5, 1.5, 1.0)]
-    assert Verdict.of(findings).severity == 1.5
-    assert Verdict().severity == 0.0
+def test_halves_say_by_how_much_they_differ():
+    rng = np.random.default_rng(9)
+    reward, weight = rng.random(400), rng.uniform(0.5, 1.5, 400)
+    reward[200:] += 1.0
+    finding = halves(_Rows(reward, weight, None, 0.99))
+    assert finding is not None
+    values = [np.sum((weight * reward)[half]) / np.sum(weight[half]) for half in (slice(200), slice(200, 400))]
+    assert finding.number == pytest.approx(values[1] - values[0], rel=1e-9)
+
+
+def test_limits_of_sums_are_about_the_mean_of_a_row():
+    rng = np.random.default_rng(10)
+    user, parts = np.repeat(np.arange(40), rng.integers(1, 6, 40)), 0.0
+    parts = rng.normal(0.3, 1.0, user.size)
+    rows = _Rows(parts, parts, Clusters.of(user, user.size), 0.9)
+    mean, low, high = rows.limits(parts, 50.0, 2.0)
+    less, more = limits.Deviations.of(np.bincount(user, parts - parts.mean())).spread(50.0, 2.0, 2.0, 0.9).reaches(0.9)
+    assert (mean, low, high) == pytest.approx((parts.sum() / 50, parts.sum() / 50 - less, parts.sum() / 50 + more))

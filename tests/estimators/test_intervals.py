@@ -11,6 +11,7 @@ from scipy import stats
 from recsim_mnar.estimators import Facts, intervals
 from recsim_mnar.rng import Stream, blocks
 from twins.facts import difference, estimate_value
+from twins.findings import finding
 
 
 def make(n: int = 6000, seed: int = 0, users: int = 400) -> dict[str, np.ndarray]:
@@ -178,8 +179,7 @@ def test_a_gap_that_the_mean_weight_proves_is_not_to_be_used(clip):
     data["target"] = data["propensity"] * 0.6  # 40 % of the target's probability is on actions never logged
     for stated, code in (({}, "support_missing"), ({"full_support": True}, "support_denied")):
         estimate = estimate_value(**data, clip=clip, **stated)
-        (gap,) = (f.number for f in estimate.verdict.findings if f.code == code)
-        assert gap == pytest.approx(0.4, abs=0.01)
+        assert finding(estimate, code).number == pytest.approx(0.4, abs=0.01)
         assert estimate.verdict.level == "do_not_use"
     known = estimate_value(**data, clip=clip, facts=Facts(unsupported=np.full(6000, 0.4)))
     assert known.diagnostics.gap_part == pytest.approx(0.4)

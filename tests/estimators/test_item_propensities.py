@@ -67,6 +67,8 @@ def test_without_users_a_row_is_one():
         np.testing.assert_allclose(getattr(alone, name), getattr(named, name), rtol=1e-12)
 
 
+@pytest.mark.slow
+@pytest.mark.verify
 @pytest.mark.parametrize("held", [False, True])
 def test_right_logs_are_flagged_no_more_often_than_stated(held):
     """With the least propensity, so on either side; by item and then by item and context: two families of tests."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -64,17 +62,3 @@ def test_what_is_wrong_is_said(folder):
     (folder / "dataset" / "obd" / "bts" / "women" / "women.csv").write_text("a,b\n1,2\n")
     with pytest.raises(UserError, match="no column 'timestamp'"):
         open_bandit.load_open_bandit(folder)
-
-
-@pytest.mark.skipif("OPEN_BANDIT" not in os.environ, reason="OPEN_BANDIT names no folder of the unzipped obp 0.4.1")
-def test_both_directions_on_the_real_women_data():
-    thompson, uniform = (open_bandit.load_open_bandit(os.environ["OPEN_BANDIT"], policy=p) for p in ("bts", "random"))
-    columns = (thompson.reward, thompson.propensity, thompson.uniform())
-    for estimate in (estimate_value(*columns), estimate_value(*columns, clip=15.0)):
-        assert estimate.verdict.startswith("do not use")
-        assert 2.0 < estimate.ess < 2.2
-        assert estimate.low <= uniform.reward.mean() <= estimate.high
-    back = estimate_value(uniform.reward, uniform.propensity, uniform.under(thompson.shares()), clip=15.0)
-    assert back.low <= thompson.reward.mean() <= back.high
-    assert back.high - back.low < 0.006
-    assert not back.verdict.startswith("do not use")

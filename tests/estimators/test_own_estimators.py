@@ -13,6 +13,7 @@ from recsim_mnar.estimators import ESTIMATORS, Facts
 from recsim_mnar.estimators.scores import check_name, known_estimators
 from twins.commands import status_of
 from twins.facts import estimate_value
+from twins.findings import codes
 
 OWN = '''
 """Somebody else's estimators."""
@@ -89,7 +90,7 @@ def test_an_own_estimator_has_value_interval_and_verdict(own):
     assert mine.value == pytest.approx(theirs.value, rel=1e-12)
     assert mine.low < mine.value < mine.high
     assert mine.verdict.level == "caution"
-    assert "own_estimator" in {finding.code for finding in mine.verdict.findings}
+    assert "own_estimator" in codes(mine)
     assert check_name("own_estimators:cut").title == "Weights cut by hand."
 
 

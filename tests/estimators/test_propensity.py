@@ -20,12 +20,6 @@ def test_naive_bayes_finds_the_propensities_of_each_rating():
     assert smoothed.marginals == pytest.approx(np.array([3, 1, 1, 1, 2]) / 8)
 
 
-def test_popularity_and_true_propensities():
-    share = propensity.popularity(OBSERVED)
-    assert share.shape == TRUTH.shape
-    assert np.array_equal(share[0], share[1])
-
-
 @pytest.mark.parametrize(
     ("call", "text"),
     [

@@ -30,6 +30,8 @@ def test_ips_is_unbiased(delta):
     assert abs(np.mean(found) - everywhere.mean()) < 4 * np.std(found) / math.sqrt(400) + 1e-12
 
 
+@pytest.mark.slow
+@pytest.mark.verify
 def test_ips_stays_unbiased_where_observations_depend_on_each_other():
     """A user reveals all or nothing of what has the same propensity: P is the same, O is not independent."""
     delta = r.loss("mse", GUESS)
@@ -81,6 +83,8 @@ def test_ties_are_broken_by_a_draw_not_by_index():
     assert np.array_equal(np.sort(r.ranks(np.zeros((2, 10))), axis=1), np.tile(np.arange(1, 11), (2, 1)))
 
 
+@pytest.mark.slow
+@pytest.mark.verify
 def test_clipping_can_help():
     """The paper's conjecture: where few propensities are tiny, raising them costs little bias and much variance."""
     g = np.random.default_rng(0)

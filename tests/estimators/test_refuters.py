@@ -54,6 +54,8 @@ def found(columns, **more):
     return {finding.code for finding in refute(**columns | more) if finding.severity >= 1.0}
 
 
+@pytest.mark.slow
+@pytest.mark.verify
 def test_right_logs_give_hardly_a_finding():
     """``ALARM`` for all tests together, and two at the strict level."""
     alarms = sum(bool(found(log([1, seed]))) for seed in range(100))

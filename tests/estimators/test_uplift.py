@@ -19,6 +19,7 @@ from recsim_mnar.purchases.uplift import (
 )
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 from recsim_mnar.simulation import simulate
+from twins.findings import codes, finding
 from twins.purchases_log import of_grid, random_grid
 
 
@@ -71,11 +72,10 @@ def test_users_without_a_treated_or_a_control_item_are_left_out_and_counted():
     assert result["uplift"].value == 1.0 - 1.0  # user 0 alone: both of its items were bought
     details = result["uplift"].diagnostics
     assert (details["user_periods"], details["without_treated"], details["without_control"]) == (4, 2, 1)
-    found = {finding.code: finding for finding in result["uplift"].verdict.findings}
-    assert found["left_out"].message.startswith("75 % of lists")
+    assert finding(result["uplift"], "left_out").message.startswith("75 % of lists")
     assert result["uplift"].verdict.level == "do_not_use"  # four users
     assert result["uplift_ips"].value == pytest.approx(np.mean([0, 1, -1, -1]))
-    assert "left_out" not in {finding.code for finding in result["uplift_ips"].verdict.findings}
+    assert "left_out" not in codes(result["uplift_ips"])
     # User 0 has both halves, the same share of each bought; the others have one half.
     zero = evaluate_lists(of_grid(z, y, np.full((1, 1, 1), 0.5)), lists, empty="zero")["uplift"]
     assert zero.value == 0.0

@@ -168,6 +168,7 @@ def test_a_model_never_sees_the_users_it_predicts_for():
     )
 
 
+@pytest.mark.slow
 def test_interval_without_propensities_covers(logs):
     covered, number = 0, 40
     for log in logs[:number]:

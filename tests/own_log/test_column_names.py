@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.cli import main
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
@@ -13,6 +12,7 @@ from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
+from twins.commands import run
 
 N = 400
 RNG = np.random.default_rng(5)
@@ -140,9 +140,8 @@ def test_doctor_guesses_the_line_where_the_reward_is_not_clear(tmp_path, capsys)
         found = examine_file(messy(tmp_path / "log.csv", name, other=other))
         (fit,) = [fit for fit in commands_for(found) if fit.command == "estimate"]
         assert not fit.fits
-        with pytest.raises(SystemExit, match="3"):
-            main(["doctor", str(tmp_path / "log.csv")])
-        said = capsys.readouterr().out
+        status, said, _ = run(capsys, "doctor", tmp_path / "log.csv")
+        assert status == 3
         assert (
             f"--target new_prob --baseline today --reward-column {name}\n      guessed: {name} is the reward\n" in said
         )
@@ -150,9 +149,8 @@ def test_doctor_guesses_the_line_where_the_reward_is_not_clear(tmp_path, capsys)
 
 def test_all_that_a_line_lacks_is_said_at_once(tmp_path, capsys):
     path = messy(tmp_path / "log.csv")
-    with pytest.raises(SystemExit, match="2"):
-        main(["estimate", str(path)])
-    said = capsys.readouterr().err
+    status, _, said = run(capsys, "estimate", path)
+    assert status == 2
     assert "--target (by their names new_prob)" in said
     assert "could be column 'bought' or 'revenue'" in said
     strange = messy(tmp_path / "other.csv", "took_it", "w", "sum")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 
 import numpy as np
-import pandas as pd
 import pytest
 
 import recsim_mnar
+from toys import drawn_rows
 from twins.commands import run
 
 SYSTEM = np.array([0.05, 0.05, 0.1, 0.1, 0.7])
@@ -21,18 +21,9 @@ LAWS = {
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    rng = np.random.default_rng(5)
-    user = np.repeat(np.arange(120), 11)
-    action = rng.choice(5, user.size, p=SYSTEM)
     clicks = np.array([0.02, 0.03, 0.04, 0.05, 0.15])
     path = tmp_path_factory.mktemp("drawn") / "log.csv"
-    pd.DataFrame({
-        "user": user,
-        "action": action,
-        "reward": (rng.random(user.size) < clicks[action]).astype(int),
-        "propensity": SYSTEM[action],
-        **{name: law[action] for name, law in LAWS.items()},
-    }).to_csv(path, index=False)  # fmt: skip
+    drawn_rows(np.random.default_rng(5), np.full(120, 11), SYSTEM, clicks, **LAWS).to_csv(path, index=False)
     return path
 
 

@@ -19,6 +19,7 @@ from recsim_mnar.own_log.estimating import Question, estimate_log, is_own_schema
 from recsim_mnar.own_log.gate import unmet
 from recsim_mnar.tables.parts import TableFile
 from twins.commands import run
+from twins.findings import codes, finding
 from twins.own_schema import estimate_file
 
 _SPEC = importlib.util.spec_from_file_location("shop", Path("benchmarks/own_log/shop.py"))
@@ -136,10 +137,6 @@ def test_each_actions_price_is_read_from_a_column_that_is_named(capsys, tmp_path
         assert run(capsys, *command, *more)[0] == 0
         answers.append([(each["value"], each["low"], each["high"]) for each in json.loads(found.read_text())])
     assert answers[0] == answers[1]
-    frame.loc[frame.clicks.idxmax(), "price"] = 0.5
-    status, _, err = run(capsys, "estimate", write(frame, tmp_path / "low.csv"), *command[2:], *more)
-    assert status == 2
-    assert "is above the row's 'price' 0.5" in err
     status, _, err = run(capsys, *command, "--reward-limit-column", "prize")
     assert status == 2
     assert "no column 'prize'; did you mean 'price'" in err
@@ -186,24 +183,15 @@ def test_without_propensities_they_are_estimated_and_the_verdict_says_so(tmp_pat
         cluster=pd.factorize(frame.visitor, sort=True)[0],  # folds are every fifth user
     )  # fmt: skip
     assert answer.records[0]["value"] == pytest.approx(wanted.value)
-    assert "propensities_estimated" in [each["code"] for each in answer.records[0]["findings"]]
+    assert "propensities_estimated" in codes(answer.records[0])
     assert any("each action's share of the rows within place (4 values)" in line for line in answer.lines)
     with pytest.raises(UserError, match="--baseline today"):
         asked(path, baseline="new")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        (lambda t: t.rename(columns={"clicks": "k"}), "no column is recognised as the reward.*--reward-column"),
-        (lambda t: t.assign(conversion=1), "reward could be column 'clicks' or 'conversion'; say which with --reward"),
-        (lambda t: t.assign(user_id=1), "the user could be column 'visitor' or 'user_id'; say which with --user"),
-    ],
-)
-def test_one_line_for_what_is_wrong(tmp_path, change, words):
-    with pytest.raises(UserError, match=words) as caught:
-        asked(write(change(table()), tmp_path / "log.csv"))
-    assert "\n" not in str(caught.value)
+def test_a_user_column_that_is_not_clear_is_asked_for(tmp_path):
+    with pytest.raises(UserError, match="the user could be column 'visitor' or 'user_id'; say which with --user"):
+        asked(write(table().assign(user_id=1), tmp_path / "log.csv"))
 
 
 def test_all_faults_come_at_once_and_what_is_left_out_is_counted(tmp_path):
@@ -228,7 +216,7 @@ def test_all_faults_come_at_once_and_what_is_left_out_is_counted(tmp_path):
     assert kept.log.counts["dropped_duplicates"] == 23
     assert kept.log.counts["dropped_missing"] == len(frame) - 23 - len(wanted)
     same(kept.records[0], of_columns(wanted, estimator="ips"))
-    assert "rows_dropped" in [each["code"] for each in kept.records[0]["findings"]]
+    assert "rows_dropped" in codes(kept.records[0])
 
 
 @pytest.mark.parametrize(
@@ -318,10 +306,9 @@ def test_the_shop_with_two_loggers(capsys, monkeypatch, tmp_path):
     _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "two-loggers")
     assert "logger: logging_policy" in said
     assert "2 loggers (column logging_policy) are pooled" in said
-    assert not any(each["code"] == "logger_propensities" for each in records[0]["findings"])
+    assert "logger_propensities" not in codes(records[0])
     _, _, said, records = in_shop(capsys, monkeypatch, tmp_path, "wrong-logger")
-    (found,) = [each for each in records[0]["findings"] if each["code"] == "logger_propensities"]
-    assert "among the rows of logger v2 the mean weight is" in found["message"]
+    assert "among the rows of logger v2 the mean weight is" in finding(records[0], "logger_propensities").message
     assert "the propensities of" in records[0]["verdict"]  # item by item they are proved wrong
 
 
@@ -341,7 +328,6 @@ def test_the_shop_with_users_under_another_name(capsys, monkeypatch, tmp_path):
     [
         ([], "name the target policies' columns with --target, or give --target-file FILE --on KEY"),
         (["--target", "new", "--on", "visitor"], "--on needs --target-file"),
-        (["--target", "new", "--clip", "much"], "--clip must be a positive number, or none"),
         (["--target", "new", "--reward-column", "klicks"], "no column 'klicks'; did you mean 'clicks'"),
         (["--target", "new", "--context-columns", "arms"], "no column 'arms'; did you mean 'arm'.*--context-columns"),
     ],
@@ -551,18 +537,6 @@ def test_items_that_differ_in_capitals_are_asked_about_and_folded(tmp_path):
     assert asked(write(frame, path), ["loud_item"], arm | {"fold_case": True}).records[0]["n"] == len(frame)
 
 
-def test_the_command_folds_items_and_its_plan_does_too(tmp_path, capsys):
-    frame = table()
-    frame["new_item"] = np.random.default_rng(1).permutation(frame.arm)
-    frame["new_item"] = frame.new_item.str.upper()
-    path = write(frame, tmp_path / "log.csv")
-    asked = ("estimate", path, "--target", "new_item", "--action-column", "arm")
-    status, _, error = run(capsys, *asked)
-    assert status == 2
-    assert "--fold-case" in error
-    assert run(capsys, *asked, "--fold-case")[0] == 0
-
-
 @pytest.mark.parametrize("name", ["new", "new - v2", "new - today"])
 def test_what_a_log_knows_of_a_policy_does_not_hang_on_its_name(tmp_path, name):
     """Mean weights of .9 and 1.1 by logger: found for values and differences, whatever the column is called."""
@@ -581,6 +555,5 @@ def test_what_a_log_knows_of_a_policy_does_not_hang_on_its_name(tmp_path, name):
     found = {record["role"]: record for record in answer.records}
     assert [found[role]["target"] for role in ("target", "difference")] == [name, name]
     for role in ("target", "difference"):
-        codes = [each["code"] for each in found[role]["findings"]]
-        assert codes.count("logger_propensities") == 2
+        assert [each["code"] for each in found[role]["findings"]].count("logger_propensities") == 2
         assert found[role]["verdict_level"] != "trust"

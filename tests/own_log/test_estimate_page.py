@@ -15,6 +15,7 @@ from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.report import estimate_page
 from recsim_mnar.report.estimate_page import Estimates, weights_of, write_estimates
 from recsim_mnar.tables.files import write_table
+from toys import drawn_rows
 from twins.commands import status_of as run
 from twins.pages import unlinked
 
@@ -23,46 +24,28 @@ N_USERS = 150
 
 def columns(seed=0, per_user=20):
     """Three actions by a known policy; the target prefers the one that earns most."""
-    rng = np.random.default_rng(seed)
-    n = N_USERS * per_user
-    logging = np.array([0.5, 0.3, 0.2])
-    action = rng.choice(3, n, p=logging)
-    reward = (rng.random(n) < np.array([0.1, 0.2, 0.4])[action]).astype(int)
-    return {
-        "user": np.repeat(np.arange(N_USERS), per_user),
-        "propensity": logging[action],
-        "better": np.array([0.1, 0.2, 0.7])[action],
-        "action": action,
-        "reward": reward,
-    }
+    logging, clicked, better = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.4], [0.1, 0.2, 0.7]])
+    return drawn_rows(np.random.default_rng(seed), np.full(N_USERS, per_user), logging, clicked, better=better)
 
 
 def foreign_file(path, seed=0):
     """String ids, ``clicks``, ``pscore``; the ids occur nowhere else."""
     data = columns(seed)
-    lines = ["shopper_id;pscore;better;sku;clicks"]
-    for i in range(len(data["reward"])):
-        values = (f"geheim-{data['user'][i]:04}@example.org", data["propensity"][i], data["better"][i])
-        lines.append(";".join(str(value) for value in (*values, f"sku{data['action'][i]}", data["reward"][i])))
-    path.write_text("\n".join(lines) + "\n")
+    named = {"user": "shopper_id", "propensity": "pscore", "action": "sku", "reward": "clicks"}
+    data["user"] = [f"geheim-{each:04}@example.org" for each in data.user]
+    data["action"] = [f"sku{each}" for each in data.action]
+    data.rename(columns=named).to_csv(path, index=False, sep=";")
     return path
 
 
 def own_file(path):
     """A log as we write it, with ids that occur nowhere else."""
     data = columns()
-    n = len(data["reward"])
-    table = {
-        "user": data["user"] + 770011223300,
-        "step": np.tile(np.arange(20, dtype=np.int32), N_USERS),
-        "time": np.arange(n, dtype=float),
-        "event": ["bandit"] * n,
-        "action": data["action"].astype(np.int32),
-        "propensity": data["propensity"],
-        "reward": data["reward"].astype(float),
-        "better": data["better"],
-    }
-    write_table(pa.table(table), path)
+    data["user"] += 770011223300
+    data["step"] = np.tile(np.arange(20, dtype=np.int32), N_USERS)
+    data["time"], data["event"] = np.arange(len(data), dtype=float), "bandit"
+    data = data.astype({"action": np.int32, "reward": float})
+    write_table(pa.table(data), path)
     return path
 
 
@@ -229,7 +212,8 @@ def test_the_next_step_has_a_size_that_a_test_on_users_would_need(tmp_path):
     """Users and whole weeks by `plan ab`, for the lift's lower end; rows that are nobody's have no users."""
     from recsim_mnar.own_log.plan import plan_ab
 
-    write_table(pa.table(columns()), tmp_path / "log.parquet")
+    data = columns()
+    write_table(pa.table(data), tmp_path / "log.parquet")
     asked = ("--target", "better", "--baseline", "today", "--propensity-min", "0.2")
     assert run("estimate", tmp_path / "log.parquet", *asked, "--out", tmp_path / "out") == 0
     page = unlinked(tmp_path / "out" / "report.html")
@@ -239,14 +223,13 @@ def test_the_next_step_has_a_size_that_a_test_on_users_would_need(tmp_path):
     sentence = json.loads((tmp_path / "out" / "results.json").read_text())["sentence"]
     lift = f"{sentence['low_percent']}%"
     assert int(size) == max(100, plan_ab(tmp_path / "log.parquet", lift).users)
-    rows = np.arange(len(columns()["user"]))
-    dated = {**columns(), "date": np.datetime64("2026-01-01T00:00:00") + 86_400 * (rows % 9) + rows}
+    rows = np.arange(len(data))
+    dated = data.assign(date=np.datetime64("2026-01-01T00:00:00") + 86_400 * (rows % 9) + rows)
     write_table(pa.table(dated), tmp_path / "dated.parquet")
     assert run("estimate", tmp_path / "dated.parquet", *asked, "--out", tmp_path / "days") == 0
     page = unlinked(tmp_path / "days" / "report.html")
     (weeks,) = re.findall(r"A/B test of (\d+) weeks?: ", page)
     assert int(weeks) == math.ceil(plan_ab(tmp_path / "dated.parquet", lift).days / 7)
-    table = pa.table({name: values for name, values in columns().items() if name != "user"})
-    write_table(table, tmp_path / "rows.parquet")
+    write_table(pa.table(columns().drop(columns="user")), tmp_path / "rows.parquet")
     assert run("estimate", tmp_path / "rows.parquet", *asked, "--out", tmp_path / "nobody") == 0
     assert "users per variant" not in (tmp_path / "nobody" / "report.html").read_text()

@@ -65,19 +65,19 @@ def test_the_causes_tell_not_trusted_from_not_better(shop, capsys, tmp_path):
     def causes(target, *stated):
         path = tmp_path / "a.json"
         asked = ("--target", target, "--baseline", "today", "--require", "better", "--json", path)
-        status = run(capsys, "estimate", shop, *asked, *stated)[0]
+        status, _, err = run(capsys, "estimate", shop, *asked, *stated)
         first, *others = json.loads(path.read_text())
         assert not any("reasons" in each for each in others)
         assert (status, first["met"]) == ((3, False) if first["reasons"] else (0, True))
+        assert all(each["message"] in err for each in first["reasons"])
         return first["reasons"]
 
     assert causes("new", *STATED) == []
     (worse,) = causes("worse", *STATED)
     assert worse.pop("message").endswith("is not above 0")
     assert worse == {"policy": "worse - propensity", "estimator": "snips", "code": "not_above_0", "contradicted": False}
-    assert [each["code"] for each in causes("new", "--propensity-min", "0.9") if each["contradicted"]] == [
-        "bound_denied"
-    ]
+    denied = causes("new", "--propensity-min", "0.9")
+    assert [each["code"] for each in denied if each["contradicted"]] == ["bound_denied"]
     assert causes("new") == []
 
 
@@ -98,13 +98,6 @@ def test_every_target_must_be_better(shop, capsys):
     assert [line.split(",")[0] for line in err.splitlines()] == [
         f"--require better: {name} - the random traffic" for name in ("worse", "same")
     ]
-
-
-def test_better_must_be_trusted(shop, capsys):
-    asked = ("estimate", shop, "--target", "new", "--baseline", "today", "--require", "better")
-    status, _, err = run(capsys, *asked, "--propensity-min", "0.9")
-    assert status == 3
-    assert err.startswith("--require better: new - the random traffic, snips: do not use: ")
 
 
 @pytest.mark.parametrize(
@@ -293,21 +286,6 @@ def test_no_exploration_is_said_by_the_name_of_the_option(shop, capsys, given, s
     assert (status, err) == (2, f"error: --propensity-min {given}: {said}\n")
 
 
-def test_help_lists_the_statuses(capsys):
-    text = " ".join(run(capsys, "--help")[1].split())
-    for status in (
-        "0 done",
-        "1 a crash",
-        "2 your mistake",
-        "3 --require",
-        "4 memory",
-        "130 inter",
-        "141 closed",
-        "143 SIGTERM",
-    ):
-        assert status in text
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "status", "said"), [("SIGTERM", 143, "ended by SIGTERM"), ("SIGINT", 130, "interrupted")]
@@ -419,20 +397,8 @@ def test_standard_input_is_read(shop, tmp_path):
 def test_python_says_what_the_command_writes(shop, capsys, tmp_path):
     found = estimate_file(shop, "worse", baseline="today", require="better", propensity_min=FLOOR)
     path = tmp_path / "a.json"
-    asked = (
-        "estimate",
-        shop,
-        "--target",
-        "worse",
-        "--baseline",
-        "today",
-        "--require",
-        "better",
-        *STATED,
-        "--json",
-        path,
-    )
-    status, _, err = run(capsys, *asked)
+    asked = ("--target", "worse", "--baseline", "today", "--require", "better", "--json", path)
+    status, _, err = run(capsys, "estimate", shop, *asked, *STATED)
     assert status == 3
     assert json.loads(path.read_text()) == json.loads(json.dumps(found.to_json()))
     assert (found.met, found.answer) == (False, "worse")

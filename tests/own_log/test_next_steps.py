@@ -10,25 +10,20 @@ import pandas as pd
 import pytest
 
 import recsim_mnar
+from recsim_mnar.estimators.verdict import for_command
+from toys import drawn_rows
 from twins.commands import run
+from twins.findings import doubts, finding
 
 LOGGED = np.array([0.3, 0.3, 0.2, 0.1, 0.1])
 TARGET = np.array([0.1, 0.1, 0.2, 0.3, 0.3])
 CLICKED = np.array([0.02, 0.03, 0.04, 0.05, 0.06])
 
 
-def log(seed: int, users: int = 600, target: np.ndarray = TARGET, clicked: np.ndarray = CLICKED) -> pd.DataFrame:
+def log(seed: int, users: int = 600, target: np.ndarray = TARGET) -> pd.DataFrame:
     rng = np.random.default_rng(seed)
-    user = np.repeat(np.arange(users), rng.poisson(10, users) + 1)
-    action = rng.choice(5, user.size, p=LOGGED)
-    return pd.DataFrame({
-        "user": user,
-        "time": 1_600_000_000 + 10 * np.arange(user.size),
-        "action": action,
-        "reward": (rng.random(user.size) < clicked[action]).astype(int),
-        "propensity": LOGGED[action],
-        "target": target[action],
-    })  # fmt: skip
+    rows = drawn_rows(rng, rng.poisson(10, users) + 1, LOGGED, CLICKED, target=target)
+    return rows.assign(time=1_600_000_000 + 10 * np.arange(len(rows)))
 
 
 def asked(frame: pd.DataFrame, path, **more):
@@ -76,12 +71,8 @@ def test_a_target_that_saw_the_rewards_is_told_so_first(tmp_path):
     frame = log(2)
     frame["target"] = np.where(frame["reward"] > 0, 1.0, 0.1 * frame["propensity"])
     found = asked(frame, tmp_path / "log.csv", baseline="today").sentence
-    (wanted,) = {
-        each["action"]
-        for record in asked(frame, tmp_path / "log.csv").records
-        for each in record["findings"]
-        if each["code"] == "target_knows"
-    }
+    records = asked(frame, tmp_path / "log.csv").records
+    (wanted,) = {for_command(finding(record, "target_knows").action) for record in records}
     assert found.answer == found.sure == "do_not_use"
     assert found.action == wanted
 
@@ -95,10 +86,10 @@ def test_who_has_the_most_rows_is_found_and_can_be_left_out(tmp_path, at_once):
     (line,) = [line for line in found.found.lines if "900 rows" in line]
     assert f"row {first} " in line
     assert "70001" not in line  # no id of a user stands on a page
-    assert "long_user" in {each["code"] for each in found.records[0]["findings"] if each["level"] != "trust"}
+    assert "long_user" in doubts(found.records[0])
     without = asked(frame[frame["user"] != 70_001], tmp_path / "log.csv", refute=at_once)
     assert not [line for line in without.found.lines if "900 rows" in line]
-    assert "long_user" not in {each["code"] for each in without.records[0]["findings"] if each["level"] != "trust"}
+    assert "long_user" not in doubts(without.records[0])
 
 
 def test_a_bound_that_rows_deny_can_be_stated_as_the_log_has_it(tmp_path):

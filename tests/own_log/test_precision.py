@@ -11,6 +11,7 @@ import pytest
 
 import recsim_mnar
 from recsim_mnar.answers.sentence import verdict_in_words
+from toys import drawn_rows
 from twins.commands import run
 
 LAW = np.array([0.4, 0.3, 0.2, 0.1])
@@ -18,18 +19,10 @@ LAW = np.array([0.4, 0.3, 0.2, 0.1])
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory):
-    rng = np.random.default_rng(2)
-    user = np.repeat(np.arange(500), 10)
-    action = rng.choice(4, user.size, p=LAW)
+    clicked, target = np.array([0.1, 0.1, 0.12, 0.1]), np.array([0.2, 0.3, 0.3, 0.2])
     path = tmp_path_factory.mktemp("precision") / "log.csv"
-    pd.DataFrame({
-        "user": user,
-        "action": action,
-        "reward": (rng.random(user.size) < np.array([0.1, 0.1, 0.12, 0.1])[action]).astype(int),
-        "propensity": LAW[action],
-        "target": np.array([0.2, 0.3, 0.3, 0.2])[action],
-        "site": user % 2,
-    }).to_csv(path, index=False)  # fmt: skip
+    rows = drawn_rows(np.random.default_rng(2), np.full(500, 10), LAW, clicked, target=target)
+    rows.assign(site=rows.user % 2).to_csv(path, index=False)
     return path
 
 

@@ -14,6 +14,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run
 from twins.facts import difference, estimate_value
+from twins.findings import codes
 from twins.own_schema import estimate_file
 
 N, ITEMS, FLOOR = 8000, 6, 0.05
@@ -183,8 +184,7 @@ def test_a_segment_may_lack_support(tmp_path):
     frame.loc[few, "propensity"] /= frame.first_four
     frame = frame[~few | (frame.item < 4)]
     for record in records_of(frame, tmp_path / "log.csv").segments:
-        codes = [each["code"] for each in record["findings"]]
-        assert ("support_missing" in codes) == (record["segment"] == "AT" and "new" in record["policy"])
+        assert ("support_missing" in codes(record)) == (record["segment"] == "AT" and "new" in record["policy"])
 
 
 def test_a_few_users_who_always_click_are_a_segment(tmp_path):
@@ -222,7 +222,7 @@ def test_thin_segments_have_a_verdict_and_no_interval(tmp_path, rows, unit, ques
     thin = [r for r in records_of(frame, tmp_path / "log.csv", **question).segments if r["segment"] == "LI"]
     assert [r["n"] for r in thin] == [rows] * 3
     assert {r["verdict_level"] for r in thin} == {"do_not_use"}
-    assert any(f["code"] == "few_users" for f in thin[0]["findings"])
+    assert "few_users" in codes(thin[0])
     assert [(r["low"], r["high"]) for r in thin] == ends
 
 

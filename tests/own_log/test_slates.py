@@ -13,14 +13,15 @@ import pyarrow.parquet as pq
 import pytest
 
 import recsim_mnar
-from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES
 from recsim_mnar.estimators.rankings import estimate_ranking_value
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor.fitting import commands_for, first_of
 from recsim_mnar.own_log.plan import plan_ab
+from twins import commands
 from twins import rankings as plain
+from twins.findings import codes, finding
 from twins.json_schema import breaches
 
 M, K, USERS, PER_USER = 5, 3, 250, 4
@@ -95,6 +96,16 @@ def ours(house, *kinds, **asked):
     return estimate_ranking_value(known, {kind: new[kind] for kind in kinds}, **asked)
 
 
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "log.csv"
+
+
+def answered(data, file, target="new", **asked):
+    data.to_csv(file, index=False)
+    return recsim_mnar.estimate_file(file, target, **asked)
+
+
 def same(records, expected, policy="new"):
     """The records of a policy are these estimates, to 1e-12."""
     found = {each["estimator"]: each for each in records if each["policy"] == policy}
@@ -104,23 +115,19 @@ def same(records, expected, policy="new"):
             assert found[name][key] == pytest.approx(getattr(each, key), rel=1e-12, abs=1e-12), (name, key)
 
 
-def test_one_row_per_position_in_any_order(house, tmp_path):
-    file = tmp_path / "log.csv"
-    per_position(house, *KINDS).sample(frac=1, random_state=1).sort_values("visitor_id", kind="stable").to_csv(
-        file, index=False
-    )
-    found = recsim_mnar.estimate_file(file, "new")
+def test_one_row_per_position_in_any_order(house, file):
+    data = per_position(house, *KINDS).sample(frac=1, random_state=1).sort_values("visitor_id", kind="stable")
+    found = answered(data, file)
     # Slates stand as the file has them first; only what is said of a user's next slate depends on that.
     same(found.records, ours(house, *KINDS))
     assert any("one row per position: 1,000 slates of 3 items" in line for line in found.found.lines)
 
 
 @pytest.mark.parametrize("kind", ["marginal", "conditional", "slate", "set"])
-def test_what_a_propensity_is_of_is_stated(house, tmp_path, kind):
+def test_what_a_propensity_is_of_is_stated(house, file, kind):
     """By its name, or by the user."""
-    file, stated = tmp_path / "log.csv", {"marginal": "position"}.get(kind, kind)
-    per_position(house, kind, generic=True).to_csv(file, index=False)
-    found = recsim_mnar.estimate_file(file, "new", propensities_of=stated)
+    file, stated = file, {"marginal": "position"}.get(kind, kind)
+    found = answered(per_position(house, kind, generic=True), file, propensities_of=stated)
     same(found.records, ours(house, kind))
     assert examine_file(file, Asked(propensities_of=stated)).facts["slates"]["propensities_of"] == {"pscore": kind}
 
@@ -145,21 +152,19 @@ def test_one_row_per_slate(house, tmp_path, write, ending, kind, one_number):
     assert any("one row per slate: 1,000 slates of 3 items" in line for line in found.found.lines)
 
 
-def test_one_reward_per_slate_is_the_sum_of_its_clicks(house, tmp_path):
+def test_one_reward_per_slate_is_the_sum_of_its_clicks(house, file):
     columns, new = house
     data = per_slate(house, "slate", json.dumps, one_number=True)
     data["clicks"] = columns["reward"].reshape(N, K).sum(1)
-    data.to_csv(tmp_path / "log.csv", index=False)
-    found = recsim_mnar.estimate_file(tmp_path / "log.csv", "new", reward_max=3.0)
+    found = answered(data, file, reward_max=3.0)
     assert [each["estimator"] for each in found.records] == ["slate_ips"]
     weight = new["slate"][::K] / columns[LOGGED["slate"]][::K]
     assert found.records[0]["value"] == pytest.approx(np.mean(weight * data["clicks"]), rel=1e-12)
     assert "per slate" in found.sentence.text
 
 
-def test_difference_from_today_is_of_the_same_weights(house, tmp_path):
-    per_position(house, "marginal", "slate").to_csv(tmp_path / "log.csv", index=False)
-    found = recsim_mnar.estimate_file(tmp_path / "log.csv", "new", baseline="today")
+def test_difference_from_today_is_of_the_same_weights(house, file):
+    found = answered(per_position(house, "marginal", "slate"), file, baseline="today")
     columns, new = house
     by = {(each["role"], each["estimator"]): each for each in found.records}
     assert {role for role, _ in by} == {"target", "today", "difference"}
@@ -172,11 +177,10 @@ def test_difference_from_today_is_of_the_same_weights(house, tmp_path):
     assert not [f for f in by["today", "independent_ips"]["findings"] if f["code"].startswith("assumption")]
 
 
-def test_a_deterministic_policy_names_its_items(house, tmp_path):
+def test_a_deterministic_policy_names_its_items(house, file):
     data = per_position(house, "conditional", "marginal").drop(columns=["new", "new_conditional"])
     data["new_item"] = np.tile([f"i{a}" for a in (1, 2, 0)], N)
-    data.to_csv(tmp_path / "log.csv", index=False)
-    found = recsim_mnar.estimate_file(tmp_path / "log.csv", "new_item")
+    found = answered(data, file, "new_item")
     columns, _ = house
     hit = (columns["action"].reshape(N, K) == [1, 2, 0]).all(1)
     expected = np.mean(hit * columns["reward"].reshape(N, K).mean(1) / columns[LOGGED["slate"]][::K])
@@ -247,93 +251,84 @@ BROKEN = {
 
 
 @pytest.mark.parametrize(("changes", "code", "said"), BROKEN.values(), ids=list(BROKEN))
-def test_broken_files_are_refused_in_one_line(house, tmp_path, changes, code, said):
-    file = tmp_path / "log.csv"
-    broken(house, **changes).to_csv(file, index=False)
+def test_broken_files_are_refused_in_one_line(house, file, changes, code, said):
     with pytest.raises(UserError) as refused:
-        recsim_mnar.estimate_file(file, "new")
+        answered(broken(house, **changes), file)
     assert refused.value.code == "bad_slates"
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
     found = examine_file(file, Asked(targets=("new",)))
-    assert code in {problem.code for problem in found.problems}
+    assert code in codes(found)
     assert first_of(commands_for(found)) is None
 
 
-def test_a_propensity_above_1_names_its_row(house, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "change", "said"),
+    [
+        ("marginal_prob", lambda p: p.where(p.index != 4, 1.2), r"'marginal_prob' is outside \(0, 1\] in row 5: 1.2"),
+        ("rank", lambda r: r.map({1: "top", 2: "mid", 3: "low"}), r"'rank' is not a number in 3,000 rows \(1: top"),
+    ],
+)
+def test_values_that_are_none_are_named_with_their_rows(house, file, name, change, said):
     data = per_position(house, "marginal")
-    data.loc[4, "marginal_prob"] = 1.2
-    data.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(UserError, match=r"'marginal_prob' is outside \(0, 1\] in row 5: 1.2"):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+    data[name] = change(data[name])
+    with pytest.raises(UserError, match=said):
+        answered(data, file)
+    assert any(f"'{name}' is " in problem.message for problem in examine_file(file).problems)
 
 
-def test_positions_in_words_are_named(house, tmp_path):
-    data = per_position(house, "marginal")
-    data["rank"] = data["rank"].map({1: "top", 2: "middle", 3: "below"})
-    data.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(UserError, match=r"'rank' is not a number in 3,000 rows \(1: top"):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
-    assert any("'rank' is not a number" in problem.message for problem in examine_file(tmp_path / "log.csv").problems)
-
-
-def test_doctor_asks_for_positions_where_slates_may_be(house, tmp_path):
+def test_doctor_asks_for_positions_where_slates_may_be(house, file):
     data = per_position(house, "marginal").rename(columns={"rank": "ordering"})
-    data.to_csv(tmp_path / "log.csv", index=False)
-    found = examine_file(tmp_path / "log.csv")
-    advice = next(each.advice for each in found.problems if each.code == "perhaps_slates")
-    assert advice.startswith("name it with --position-column")
-    named = examine_file(tmp_path / "log.csv", Asked(columns={"position": "ordering"}, targets=("new",)))
+    data.to_csv(file, index=False)
+    found = examine_file(file)
+    assert finding(found, "perhaps_slates").advice.startswith("name it with --position-column")
+    named = examine_file(file, Asked(columns={"position": "ordering"}, targets=("new",)))
     assert named.facts["slates"]["slates"] == N
     assert "--position-column ordering" in first_of(commands_for(named)).line
 
 
-def test_a_missing_position_is_one_of_the_missing_values(house, tmp_path):
+def test_a_missing_position_is_one_of_the_missing_values(house, file):
     data = per_position(house, "marginal")
     data["rank"] = data["rank"].astype("Int64")
     data.loc[4, "rank"] = pd.NA
-    data.to_csv(tmp_path / "log.csv", index=False)
-    assert "--drop-missing" in first_of(commands_for(examine_file(tmp_path / "log.csv", Asked(targets=("new",))))).line
+    data.to_csv(file, index=False)
+    assert "--drop-missing" in first_of(commands_for(examine_file(file, Asked(targets=("new",))))).line
 
 
-def test_lists_of_other_lengths_name_the_row(house, tmp_path):
+def test_lists_of_other_lengths_name_the_row(house, file):
     data = per_slate(house, "marginal", json.dumps)
     data.loc[6, "clicks"] = "[0, 1]"
-    data.to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(UserError, match=r"row 7 has another number of values in 'clicks' than of items in 'items'"):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+        answered(data, file)
 
 
-def test_drop_missing_leaves_out_whole_slates(house, tmp_path):
+def test_drop_missing_leaves_out_whole_slates(house, file):
     data = per_position(house, "marginal")
     data["clicks"] = data["clicks"].astype("Int64")
     data.loc[4, "clicks"] = pd.NA
-    data.to_csv(tmp_path / "log.csv", index=False)
-    found = recsim_mnar.estimate_file(tmp_path / "log.csv", "new", drop_missing=True)
+    found = answered(data, file, drop_missing=True)
     assert found.records[0]["n"] == (N - 1) * K
     assert "slates that lost a row are left out: 1" in " ".join(found.found.lines)
 
 
-def test_better_is_required_of_slates_too(house, tmp_path):
-    per_position(house, "slate", "marginal").to_csv(tmp_path / "log.csv", index=False)
-    found = recsim_mnar.estimate_file(tmp_path / "log.csv", "new", baseline="today", require="better")
+def test_better_is_required_of_slates_too(house, file):
+    found = answered(per_position(house, "slate", "marginal"), file, baseline="today", require="better")
     assert found.met is False
     assert {cause["policy"] for cause in found.causes} == {"new - propensity"}
 
 
-def test_what_is_not_stated_is_asked_for(house, tmp_path):
+def test_what_is_not_stated_is_asked_for(house, file):
     data = per_position(house, "slate", generic=True)
-    data.to_csv(tmp_path / "log.csv", index=False)
     with pytest.raises(UserError, match="--propensities-of position"):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
-    found = examine_file(tmp_path / "log.csv", Asked(targets=("new",)))
-    assert "unclear_propensities" in {problem.code for problem in found.problems}
-    stated = examine_file(tmp_path / "log.csv", Asked(targets=("new",), propensities_of="slate"))
+        answered(data, file)
+    found = examine_file(file, Asked(targets=("new",)))
+    assert "unclear_propensities" in codes(found)
+    stated = examine_file(file, Asked(targets=("new",), propensities_of="slate"))
     assert "--propensities-of slate" in first_of(commands_for(stated)).line
 
 
-def test_advice_can_be_followed(house, tmp_path, capsys):
-    file, data = tmp_path / "log.csv", per_position(house, "marginal")
+def test_advice_can_be_followed(house, tmp_path, file, capsys):
+    data = per_position(house, "marginal")
     data.to_csv(file, index=False)
     assert "Next: compare a new policy with it" in run(capsys, "estimate", file, "--target", "propensity")
     said = run(capsys, "doctor", file)
@@ -350,12 +345,11 @@ def test_advice_can_be_followed(house, tmp_path, capsys):
         assert "--deduplicate" not in str(refused.value)
     assert "'rank' begins" not in str(refused.value)
     assert "3 items" in examine_file(file).facts["slates"]["lines"][0]
-    pd.concat([data.drop(index=4), data.loc[[3]]]).to_csv(file, index=False)
     with pytest.raises(UserError, match=r"leave out copies \(--deduplicate\)"):
-        recsim_mnar.estimate_file(file, "new")
+        answered(pd.concat([data.drop(index=4), data.loc[[3]]]), file)
 
 
-def test_one_item_per_row_is_as_before(tmp_path):
+def test_one_item_per_row_is_as_before(file):
     """A session with single items one after another, and a key of one row, are no slates."""
     rng = np.random.default_rng(0)
     n = 400
@@ -363,28 +357,22 @@ def test_one_item_per_row_is_as_before(tmp_path):
         "session_id": np.repeat(np.arange(80), 5), "impression_id": np.arange(n), "position": rng.integers(1, 4, n),
         "item_id": rng.integers(0, 4, n), "click": rng.integers(0, 2, n), "pscore": 0.25, "new": 0.25,
     })  # fmt: skip
-    data.to_csv(tmp_path / "log.csv", index=False)
-    assert {each["estimator"] for each in recsim_mnar.estimate_file(tmp_path / "log.csv", "new").records} == {
-        "ips",
-        "snips",
-    }
-    assert examine_file(tmp_path / "log.csv").facts["slates"] is None
+    assert {each["estimator"] for each in answered(data, file).records} == {"ips", "snips"}
+    assert examine_file(file).facts["slates"] is None
     with pytest.raises(UserError, match="--assumption cascade is about slates"):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new", assumption="cascade")
+        recsim_mnar.estimate_file(file, "new", assumption="cascade")
 
 
-def test_slates_can_be_read_as_single_items(house, tmp_path):
-    per_position(house, "marginal", generic=True).to_csv(tmp_path / "log.csv", index=False)
-    found = recsim_mnar.estimate_file(tmp_path / "log.csv", "new", columns={"slate": "none"})
+def test_slates_can_be_read_as_single_items(house, file):
+    found = answered(per_position(house, "marginal", generic=True), file, columns={"slate": "none"})
     assert {each["estimator"] for each in found.records} == {"ips", "snips"}
 
 
-def test_slates_without_a_recognised_column_are_no_silent_single_items(house, tmp_path):
-    file, data = tmp_path / "log.csv", per_position(house, "marginal", generic=True)
+def test_slates_without_a_recognised_column_are_no_silent_single_items(house, file):
+    data = per_position(house, "marginal", generic=True)
 
     def doubts(data, **asked):
-        data.to_csv(file, index=False)
-        found = recsim_mnar.estimate_file(file, "new", propensity_min=0.02, **asked)
+        found = answered(data, file, propensity_min=0.02, **asked)
         assert found.records[0]["verdict_level"] != "trust"
         return [each["action"] for each in found.records[0]["findings"] if each["code"] == "perhaps_slates"]
 
@@ -399,26 +387,22 @@ def test_slates_without_a_recognised_column_are_no_silent_single_items(house, tm
     assert doubts(several, columns={"propensity": "marginal_prob"})[0].startswith(
         "name it with --slate-column NAME, or"
     )
-    unnamed.to_csv(file, index=False)
-    single = recsim_mnar.estimate_file(file, "new", columns={"slate": "none"}).records[0]
-    assert "perhaps_slates" not in {each["code"] for each in single["findings"]}
+    single = answered(unnamed, file, columns={"slate": "none"}).records[0]
+    assert "perhaps_slates" not in codes(single)
     named = recsim_mnar.estimate_file(file, "new", columns={"slate": "foo"}, propensities_of="position")
     same(named.records, ours(house, "marginal"))
 
 
 @pytest.mark.parametrize("option", [{"by": "item_id"}, {"refute": True}, {"estimators": ["dr"]}, {"baseline": "other"}])
-def test_what_is_of_single_items_is_refused(house, tmp_path, option):
-    per_position(house, "marginal").to_csv(tmp_path / "log.csv", index=False)
+def test_what_is_of_single_items_is_refused(house, file, option):
     with pytest.raises(UserError) as refused:
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new", **option)
+        answered(per_position(house, "marginal"), file, **option)
     assert "\n" not in str(refused.value)
 
 
 def run(capsys, *words, status=0):
-    with pytest.raises(SystemExit) as left:
-        main([str(word) for word in words])
-    out, err = capsys.readouterr()
-    assert left.value.code == status, err
+    found, out, err = commands.run(capsys, *words)
+    assert found == status, err
     return out + err
 
 
@@ -441,15 +425,15 @@ def test_from_doctor_to_estimate(house, tmp_path, capsys):
     assert {each["role"] for each in records} == {"target", "today", "difference"}
 
 
-def test_a_plan_of_weights_is_of_single_items(house, tmp_path, capsys):
-    per_position(house, "marginal").to_csv(tmp_path / "log.csv", index=False)
-    said = run(capsys, "plan", "ab", tmp_path / "log.csv", "--lift", "5%", "--target", "new", status=2)
+def test_a_plan_of_weights_is_of_single_items(house, file, capsys):
+    per_position(house, "marginal").to_csv(file, index=False)
+    said = run(capsys, "plan", "ab", file, "--lift", "5%", "--target", "new", status=2)
     assert "is a log of slates (one row per position): without --target" in said
 
 
 @pytest.mark.parametrize("slate", ["impression_id", "foo"])
-def test_the_test_that_doctor_plans_can_be_typed(house, tmp_path, capsys, slate):
-    file, single = tmp_path / "log.csv", tmp_path / "single.csv"
+def test_the_test_that_doctor_plans_can_be_typed(house, tmp_path, file, capsys, slate):
+    file, single = file, tmp_path / "single.csv"
     per_position(house, *KINDS).rename(columns={"impression_id": slate}).to_csv(file, index=False)
     named = {} if slate == "impression_id" else {"slate": slate}
     found = examine_file(file, Asked(targets=("new",), columns=named, propensities_of="position"))
@@ -465,17 +449,8 @@ def test_the_test_that_doctor_plans_can_be_typed(house, tmp_path, capsys, slate)
 
 def test_simulate_replay_estimate(tmp_path, capsys):
     settings = ["--set", "slate_size=3", "--set", "n_items=8", "--quiet"]
-    run(
-        capsys,
-        "simulate",
-        *settings,
-        "--users",
-        60,
-        "--policy",
-        "user-popularity+epsilon=0.5",
-        "--out",
-        tmp_path / "run",
-    )
+    logging = ("--users", 60, "--policy", "user-popularity+epsilon=0.5", "--out", tmp_path / "run")
+    run(capsys, "simulate", *settings, *logging)
     run(capsys, "simulate", *settings, "--users", 40, "--seed", 1, "--policy", "random", "--out", tmp_path / "train")
     run(capsys, "replay", tmp_path / "run", "--policy", "random,popularity", "--train", tmp_path / "train", "--out",
         tmp_path / "replayed.parquet", "--quiet")  # fmt: skip
@@ -555,38 +530,11 @@ def lead(found):
     return said
 
 
-def test_a_clip_whose_bias_is_proved_is_not_used(house, tmp_path):
-    file = tmp_path / "log.csv"
-    per_position(house, *KINDS).to_csv(file, index=False)
-    found = recsim_mnar.estimate_file(file, "new", clip=1.1, estimators=["slate_ips"])
+def test_a_clip_whose_bias_is_proved_is_not_used(house, file):
+    found = answered(per_position(house, *KINDS), file, clip=1.1, estimators=["slate_ips"])
     assert found.records[0]["value"] < found.records[0]["low"]
-    assert "bias_proved" in {each["code"] for each in found.records[0]["findings"] if each["level"] == "do_not_use"}
+    assert "bias_proved" in codes(found.records[0], "do_not_use")
     assert found.sentence.action == "raise the clip, or leave it out"
-
-
-@pytest.mark.parametrize("names", ["ips", "snips", "ips,slate_ips", "dr", "clipped_ips"])
-def test_estimators_of_single_items_are_refused_in_one_line(house, tmp_path, capsys, names):
-    per_position(house, *KINDS).to_csv(tmp_path / "log.csv", index=False)
-    words = ("--clip", 9) if names == "clipped_ips" else ()
-    said = run(capsys, "estimate", tmp_path / "log.csv", "--target", "new", "--estimators", names, *words, status=2)
-    assert "is of single items, and these are slates: use one of slate_ips, set_ips" in said
-    with pytest.raises(UserError, match="of single items, and these are slates"):
-        recsim_mnar.estimate_file(tmp_path / "log.csv", "new", estimators=names.split(","), clip=9.0)
-
-
-def test_an_unknown_estimator_is_told_those_of_slates(house, tmp_path, capsys):
-    per_position(house, *KINDS).to_csv(tmp_path / "log.csv", index=False)
-    said = run(capsys, "estimate", tmp_path / "log.csv", "--target", "new", "--estimators", "foo", status=2)
-    assert "known: adaptive_ips, cascade_dr" in said
-
-
-@pytest.mark.parametrize("name", ["slate_ips", "pseudo_inverse", "adaptive_ips"])
-def test_an_estimator_of_slates_is_described(capsys, name):
-    for words in (("estimator", name), (name,)):
-        said = run(capsys, "describe", *words)
-        assert f"estimator {name}" in said
-        assert "assumes of users" in said
-    assert f"\n{name} " in run(capsys, "list", "estimators")
 
 
 @pytest.mark.parametrize(
@@ -606,18 +554,8 @@ def test_estimators_of_a_comparison_are_checked_before_it_simulates(tmp_path, ca
 def test_a_comparison_takes_estimators_of_slates(tmp_path, capsys):
     few = {"test_users": 60, "train_users": 60, "truth_users": 60, "estimators": "set_ips,slate_snips,slate_ips"}
     words = [word for name, value in few.items() for word in ("--option", f"{name}={value}")]
-    words += [
-        "--set",
-        "slate_size=2",
-        "--set",
-        "n_items=5",
-        "--set",
-        "n_flips=0",
-        "--protocols",
-        "off_policy",
-        "--agents",
-        "random,popularity",
-    ]
+    words += ["--set", "slate_size=2", "--set", "n_items=5", "--set", "n_flips=0", "--protocols", "off_policy"]
+    words += ["--agents", "random,popularity"]
     run(capsys, "compare", *words, "--json", tmp_path / "found.json", "--out", tmp_path / "run", "--quiet")
     records = json.loads((tmp_path / "found.json").read_text())["records"]
     found = {each["metric"]: each["details"] for each in records if each["protocol"] == "off_policy"}
@@ -626,62 +564,64 @@ def test_a_comparison_takes_estimators_of_slates(tmp_path, capsys):
     assert found["slate_snips"].get("clip") is None
 
 
-def test_an_assumption_is_said_once_and_no_line_twice(house, tmp_path, capsys):
-    file = tmp_path / "log.csv"
-    per_position(house, "marginal", "slate").to_csv(file, index=False)
-    found = recsim_mnar.estimate_file(file, "new", estimators=["independent_ips"], full_support=True, weight_max=50.0)
+def test_an_assumption_is_said_once_and_no_line_twice(house, file, capsys):
+    found = answered(
+        per_position(house, "marginal", "slate"),
+        file,
+        estimators=["independent_ips"],
+        full_support=True,
+        weight_max=50.0,
+    )
     assert len(lead(found).split()) < 40
     said = run(capsys, "estimate", file, "--target", "new", "--estimators", "independent_ips")
     assert said.count("a click depends on the item and its position") == 1
     assert [line.count("the probability of the item at its position") for line in found.found.lines].count(1) == 1
 
 
-def test_what_is_stated_of_propensities_and_denied_is_what_to_change(house, tmp_path):
-    file = tmp_path / "log.csv"
+def test_what_is_stated_of_propensities_and_denied_is_what_to_change(house, file):
     # Too few slates for arithmetic to say what propensities are of.
-    per_position(house, "slate", generic=True)[: 400 * K].to_csv(file, index=False)
-    found = recsim_mnar.estimate_file(file, "new", propensities_of="position")
+    found = answered(per_position(house, "slate", generic=True)[: 400 * K], file, propensities_of="position")
     assert "with item i" in found.sentence.text
     assert found.sentence.action == "state another --propensities-of: the numbers deny 'position'"
 
 
-def test_todays_policy_is_not_to_be_compared_with_itself(house, tmp_path):
-    file = tmp_path / "log.csv"
-    per_position(house, "marginal", generic=True).to_csv(file, index=False)
-    found = recsim_mnar.estimate_file(file, "pscore", columns={"propensity": "pscore"}, propensities_of="position")
+def test_todays_policy_is_not_to_be_compared_with_itself(house, file):
+    found = answered(
+        per_position(house, "marginal", generic=True),
+        file,
+        "pscore",
+        columns={"propensity": "pscore"},
+        propensities_of="position",
+    )
     assert found.sentence.action == "compare a new policy with it (--target COLUMN --baseline today)"
 
 
-def test_slates_of_a_user_are_in_the_order_of_their_numbers_in_whatever_order_rows_stand(house, tmp_path):
+def test_slates_of_a_user_are_in_the_order_of_their_numbers_in_whatever_order_rows_stand(house, file):
     data = per_position(house, *KINDS)
     found = []
     for seed in (None, 1):
-        file = tmp_path / f"log{seed}.csv"
-        (data if seed is None else data.sample(frac=1, random_state=seed)).to_csv(file, index=False)
-        answer = recsim_mnar.estimate_file(file, "new")
+        answer = answered(data if seed is None else data.sample(frac=1, random_state=seed), file)
         found.append({r["estimator"]: r["diagnostics"]["assumption"]["clicks_after_click"] for r in answer.records})
         assert not any("no column has times" in line for line in answer.found.lines)
     for name, limits in found[0].items():
         assert found[1][name] == pytest.approx(limits, rel=1e-9)
     data["impression_id"] = [each.replace("1", "a") for each in data["impression_id"]]
-    data.to_csv(tmp_path / "named.csv", index=False)
-    lines = recsim_mnar.estimate_file(tmp_path / "named.csv", "new").found.lines
+    lines = answered(data, file).found.lines
     assert "no column has times: the slates of a user are taken in the order of the file" in lines
 
 
-def test_at_the_top_nothing_is_above(house, tmp_path):
+def test_at_the_top_nothing_is_above(house, file):
     data = per_position(house, *KINDS)
     exchanged = data.assign(new=np.roll(data["new"], K))
     for wrong, names in (
         (data.assign(rank=K + 1 - data["rank"]), "'conditional_prob' is not 'marginal_prob' at the top"),
         (exchanged, "'new_conditional' is not 'new' at the top"),
     ):
-        wrong.to_csv(tmp_path / "log.csv", index=False)
         with pytest.raises(UserError, match=names):
-            recsim_mnar.estimate_file(tmp_path / "log.csv", "new")
+            answered(wrong, file)
 
 
-def test_names_of_open_bandit_pipeline_are_refused_with_those_to_write(tmp_path):
+def test_names_of_open_bandit_pipeline_are_refused_with_those_to_write(file):
     """Two rankings of two items; the value of the second policy is known by hand once the columns are renamed."""
     rng = np.random.default_rng(1)
     order = rng.random(400) < 0.7
@@ -692,14 +632,12 @@ def test_names_of_open_bandit_pipeline_are_refused_with_those_to_write(tmp_path)
             rows.append((slate, place, item, int(rng.random() < 0.2 + 0.3 * item), logged, logged, new, new))
     names = "slate_id position action reward pscore pscore_item_position evaluation_policy_pscore "
     frame = pd.DataFrame(rows, columns=[*names.split(), "evaluation_policy_pscore_item_position"])
-    frame.to_csv(tmp_path / "obp.csv", index=False)
     for target in ("evaluation_policy_pscore", "evaluation_policy_pscore_item_position"):
         with pytest.raises(UserError) as caught:
-            recsim_mnar.estimate_file(tmp_path / "obp.csv", target)
+            answered(frame, file, target)
         assert caught.value.code == "unclear_propensities"
     frame.columns = [*names.split()[:4], "slate_pscore", "position_pscore", "new_slate", "new"]
-    frame.to_csv(tmp_path / "renamed.csv", index=False)
-    records = recsim_mnar.estimate_file(tmp_path / "renamed.csv", "new").records
+    records = answered(frame, file).records
     (slate_ips,) = [record for record in records if record["estimator"] == "slate_ips"]
     by_hand = (frame.new_slate / frame.slate_pscore * frame.reward).sum() / len(frame)
     assert slate_ips["value"] == pytest.approx(by_hand)

@@ -3,30 +3,6 @@
 import numpy as np
 
 
-def doubly_robust_risk(ratings, p, prediction, imputation):
-    total = 0.0
-    observed = {(u, i): (y, q) for u, i, y, q in zip(ratings.users, ratings.items, ratings.values, p, strict=True)}
-    for u in range(ratings.n_users):
-        for i in range(ratings.n_items):
-            imputed = (imputation[u, i] - prediction[u, i]) ** 2
-            total += imputed
-            if (u, i) in observed:
-                y, q = observed[u, i]
-                total += ((y - prediction[u, i]) ** 2 - imputed) / q
-    return total / (ratings.n_users * ratings.n_items)
-
-
-def imputation_loss(ratings, p, prediction, v, w, a, b, c, centre, anchor):
-    """``centre``: (v, w, a, b, c) of the fit from which distances count."""
-    total = 0.0
-    for u, i, y, q in zip(ratings.users, ratings.items, ratings.values, p, strict=True):
-        g = sum(v[u, j] * w[i, j] for j in range(v.shape[1])) + a[u] + b[i] + c
-        total += ((y - prediction[u, i]) ** 2 - (g - prediction[u, i]) ** 2) ** 2 / q
-    total /= ratings.n_users * ratings.n_items
-    parts = zip((v, w, a, b, np.array(c)), centre, strict=True)
-    return total + anchor * sum(float(((mine - other) ** 2).sum()) for mine, other in parts)
-
-
 def covariance(u, i, other_u, other_i, x, z, browsing, audience, form):
     """Of f in two cells; x, z lists of categories, one an attribute."""
     k, item = 1.0, 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections import defaultdict
 
 import numpy as np
@@ -22,21 +21,6 @@ def item_sums(action, propensity, user, level):
         own = np.array([n for (where, _), n in rows.items() if where == c], float)
         levels[c] = (own.sum(), len(own), (own**2).sum(), own.max())
     return dict(cells), levels
-
-
-def order_numbers(reward, weight, user):
-    """By user: rows, and over rows that another follows the sums of (w - 1) w' r', (w - 1) w' and w - 1."""
-    rows = defaultdict(list)
-    for r, w, u in zip(reward, weight, user, strict=True):
-        rows[u].append((r, w))
-    found = {}
-    for u, own in rows.items():
-        total = np.zeros(4)
-        total[0] = len(own)
-        for (_, w), (next_r, next_w) in itertools.pairwise(own):
-            total[1:] += [(w - 1.0) * next_w * next_r, (w - 1.0) * next_w, w - 1.0]
-        found[u] = total
-    return found
 
 
 def least_ratio(weight, reward, factor):

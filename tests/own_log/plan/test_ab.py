@@ -59,6 +59,8 @@ def test_the_variance_under_a_lift_is_that_of_users_with_it():
     assert before.variance_under(0.2) == pytest.approx(after.variance, rel=0.03)
 
 
+@pytest.mark.slow
+@pytest.mark.verify
 def test_power_comes_true():
     """Of 1,000 tests the share that finds the lift: its standard error is .013."""
     plan = plan_ab(shop(3, 100_000), "15%", power=0.8)
@@ -187,7 +189,6 @@ def test_as_many_off_policy_rows_give_the_same_width():
     [
         ({"lift": "0%"}, "lift is 0"),
         ({"lift": "abc"}, "lift must be a share"),
-        ({"lift": "5%", "power": 1.2}, "power must be in"),
         ({"lift": "5%", "power": 0.01}, "is reached without any effect"),
         ({"lift": "5%", "level": 95}, "level must be"),
         ({}, "give a lift"),

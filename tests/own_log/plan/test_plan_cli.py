@@ -43,28 +43,3 @@ def test_ab_of_a_shop(shop, capsys):
     assert "everybody who comes takes part" in out
     assert "after 28 days: " in out
     assert "the same precision from" in out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["ab", "LOG"], "give a lift"),
-        (["ab", "LOG", "--lift", "5%", "--user-column", "nobody"], "nobody"),
-        (["ab", "missing.csv", "--lift", "5%"], "missing.csv"),
-        (["ab", "LOG", "--lift", "5%", "--target", "gone"], "no column 'gone'"),
-    ],
-)
-def test_bad_input_is_one_line(shop, capsys, arguments, said):
-    status, out, err = run(capsys, "plan", *[shop if each == "LOG" else each for each in arguments])
-    assert (status, out) == (2, "")
-    assert err.startswith("error: ")
-    assert said in err
-    assert err.count("\n") == 1
-
-
-def test_a_log_without_users(shop, capsys, tmp_path):
-    frame = pd.read_csv(shop, sep=";", decimal=",").drop(columns="visitor")
-    frame.to_csv(tmp_path / "anonymous.csv", index=False)
-    status, _, err = run(capsys, "plan", "ab", tmp_path / "anonymous.csv", "--lift", "5%")
-    assert status == 2
-    assert "no users" in err
