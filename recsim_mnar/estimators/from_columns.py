@@ -88,9 +88,9 @@ def estimate_value(
             them the method's name says what it rests on.
         precision: half the interval over the value up to which a value is trusted.
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
-            (ix_ips), group_target and group_propensity, or groups and context (mips), folds (beta_ips: a number, every
-            K-th user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities
-            of the logged action and each row's logger). And replicates and seed, of the bootstrap.
+            (ix_ips), group_target and group_propensity (mips), folds (beta_ips: every K-th user or row is one),
+            loggers and logger (balanced_ips: (n, J) probabilities of the logged action and each row's logger). And
+            replicates and seed, of the bootstrap.
 
     Returns:
         The estimate; ``low`` and ``high`` cover the target policy's value, what clipping may hide included.
@@ -100,8 +100,6 @@ def estimate_value(
     """
     info, facts, level = _asked(estimator, clip), _facts(facts), level_of(level)
     precision = check_precision(precision)
-    if "context" in info.takes and context is not None:
-        parameters["context"], context = context, None if action is None else context
     _check_parameters(info, parameters)
     policies = {"target": (target, facts.unsupported)}
     (rows,) = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)

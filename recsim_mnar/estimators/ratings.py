@@ -33,8 +33,7 @@ from recsim_mnar.rng import check_seed
 
 REFITS = 200
 """Resamples in which propensities are fitted again, by default."""
-METRICS = ("mse", "mae", "accuracy", "cg", "dcg", "dcg@k", "prec@k")
-RANKED = ("dcg", "dcg@k", "prec@k")
+METRICS = ("mse", "mae", "cg", "dcg@k")
 
 
 # ----------------------------------------------------------------------------------------------------- propensities
@@ -194,17 +193,16 @@ def ranks(scores: Any, *, seed: int = 0) -> NDArray[np.int64]:
 
 
 def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = None, seed: int = 0) -> Loss:
-    """Delta of one metric for one matrix of predictions.
+    """Return delta of one metric for one matrix of predictions.
 
-    ``mse``, ``mae`` and ``accuracy`` (1 where prediction and rating agree: larger is better) compare ratings; ``cg``
-    takes the predictions as a binary matrix of k recommendations per user, (I/k) Yhat Y; ``dcg`` and ``dcg@k`` give
-    I Y / log2(1 + rank), so that the mean over all entries is the mean over users of the DCG; ``prec@k``
-    gives (I/k) Y 1[rank <= k], graded.
+    ``mse`` and ``mae`` compare ratings; ``cg`` takes the predictions as a binary matrix of k recommendations per user,
+    (I/k) Yhat Y; ``dcg@k`` gives I Y 1[rank <= k] / log2(1 + rank), so that the mean over all entries is the mean over
+    users of the DCG.
 
     Args:
         metric: of :data:`METRICS`.
         predictions: (U, I).
-        k: of ``cg``, ``dcg@k`` and ``prec@k``.
+        k: of ``cg`` and ``dcg@k``.
         ranking: (U, I) ranks, where they are known already (:func:`ranks`).
         seed: of the ties' draws.
 
@@ -219,25 +217,20 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     if not np.isfinite(matrix).all():
         u, i = np.argwhere(~np.isfinite(matrix))[0]
         raise UserError(f"the prediction of user {u}, item {i} is {matrix[u, i]}, not a finite number")
-    if metric in ("cg", "dcg@k", "prec@k") and (k is None or not 1 <= k <= matrix.shape[1]):
-        raise UserError(f"{metric} needs k in 1..{matrix.shape[1]}, got {k}")
     n_items = matrix.shape[1]
-    top = n_items if k is None or metric == "dcg" else k
-    if metric in RANKED:
+    if metric == "mse":
+        return Loss(metric, lambda users, items, values: (values - matrix[users, items]) ** 2, matrix.shape)
+    if metric == "mae":
+        return Loss(metric, lambda users, items, values: np.abs(values - matrix[users, items]), matrix.shape)
+    if k is None or not 1 <= k <= n_items:
+        raise UserError(f"{metric} needs k in 1..{n_items}, got {k}")
+    if metric == "cg":
+        gain = (n_items / k) * matrix
+    else:
         rank = ranks(matrix, seed=seed) if ranking is None else np.asarray(ranking)
         if rank.shape != matrix.shape:
             raise UserError(f"the ranking has shape {rank.shape} and the predictions {matrix.shape}")
-        gain = np.where(rank <= top, n_items / (top if metric == "prec@k" else np.log2(1.0 + rank)), 0.0)
-    elif metric == "cg":
-        gain = (n_items / top) * matrix
-    else:
-        errors: dict[str, Callable[[Floats], Floats]] = {
-            "mse": lambda e: e * e,
-            "mae": np.abs,
-            "accuracy": lambda e: (e == 0).astype(np.float64),
-        }
-        error = errors[metric]
-        return Loss(metric, lambda users, items, values: error(values - matrix[users, items]), matrix.shape)
+        gain = np.where(rank <= k, n_items / np.log2(1.0 + rank), 0.0)
     return Loss(metric, lambda users, items, values: gain[users, items] * values, matrix.shape)
 
 

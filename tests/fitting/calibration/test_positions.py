@@ -48,6 +48,17 @@ def fitted(explored):
     return calibrate_world(explored, seed=1, ensemble=4)
 
 
+def slates_of_users(columns, k):
+    """A log of one slate of k items per user."""
+    position = np.tile(np.arange(k), len(columns["action"]) // k)
+    user = np.arange(len(position)) // k
+    zeros = np.zeros(len(position), int)
+    return Log(
+        {"user": user, "step": position, "time": zeros, "event": zeros + 1, "slate": zeros, "position": position}
+        | columns
+    )
+
+
 def shuffled(n=4000, k=3, orders=6, exponent=1.0, n_items=9):
     """Columns of slates of each user's own k items of n, in any order or (``orders``=2) with the first two swapped."""
     u = np.stack([uniforms(0, Stream.PROTOCOL, np.arange(n), i) for i in range(2 + k)])
@@ -56,14 +67,14 @@ def shuffled(n=4000, k=3, orders=6, exponent=1.0, n_items=9):
     action = offset[:, None] + permutations[np.floor(u[1] * orders).astype(int)]
     p = np.full((n, k), 1 / k) if orders == 6 else np.tile([0.5, 0.5, 1 - 1e-6], (n, 1))
     chance = 0.9 * (1 + action % k) / k * np.arange(1, k + 1.0) ** -exponent
-    return {
+    columns = {
         "action": action.ravel(),
-        "position": np.tile(np.arange(k), n),
         "propensity": p.ravel(),
         "reward": (chance > u[2:].T).astype(float).ravel(),
         "slate_propensity": np.full(n * k, 1 / orders),
         "set_propensity": np.ones(n * k),
     }
+    return slates_of_users(columns, k)
 
 
 def test_by_hand():
@@ -72,7 +83,7 @@ def test_by_hand():
     action = np.stack([top, 1 - top], axis=1).ravel()
     p = np.where(action == np.tile([0, 1], 400), 0.75, 0.25)
     reward = np.tile([1, 0, 1, 1, 1, 0, 1, 1], 100).astype(float)
-    found = examination({"action": action, "position": np.tile([0, 1], 400), "propensity": p, "reward": reward})
+    found = examination(slates_of_users({"action": action, "propensity": p, "reward": reward}, 2))
     first = (3 / 0.75 + 1 / 0.25) / (3 / 0.75 + 1 / 0.25)
     second = (1 / 0.75 + 1 / 0.25) / (3 / 0.75 + 1 / 0.25)
     assert found.relative.tolist() == pytest.approx([1.0, second / first])
