@@ -26,7 +26,7 @@ from recsim_mnar.runs.folder import RunFolder, differences
 from recsim_mnar.runs.receipts import Index, made_with
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.design import design_of, setup_of
-from recsim_mnar.studies.result import mean, share
+from recsim_mnar.studies.paired import mean, share
 
 SMALL = {"n_items": 20, "n_flips": 5}
 SIZES = {"train_users": 60, "test_users": 60, "arm_users": 60, "truth_users": 100, "folds": 2}

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -75,14 +75,12 @@ class VecEnvAdapter(VecEnv):
 
     Args:
         env: in the mode SAME_STEP, the only one that the library knows.
-        infos: also hand over what the environment says of each lane (user, step, views), one dictionary a lane. It
-            costs more than a step.
 
     Raises:
         UserError: another mode, or no vector environment.
     """
 
-    def __init__(self, env: VectorEnv[Any, Any, Any], *, infos: bool = False) -> None:
+    def __init__(self, env: VectorEnv[Any, Any, Any]) -> None:
         if not isinstance(env, VectorEnv):
             raise UserError(
                 f"VecEnvAdapter takes a vector environment, got {type(env).__name__}: make it with gymnasium.make_vec"
@@ -92,7 +90,6 @@ class VecEnvAdapter(VecEnv):
                 "Stable-Baselines3 resets in the same step: make the environment with autoreset_mode='SameStep'"
             )
         self.env = env
-        self.infos = infos
         super().__init__(env.num_envs, env.single_observation_space, env.single_action_space)
         self._actions: Array = np.zeros(env.num_envs, np.int64)
 
@@ -105,8 +102,8 @@ class VecEnvAdapter(VecEnv):
         options = self._options[0]
         if any(other != options for other in self._options):
             raise UserError("set_options: lanes are one environment. Give one dictionary for all of them")
-        observations, given = self.env.reset(seed=self._seeds[0], options=options or None)
-        self.reset_infos = self._lanes(given) if self.infos else [{} for _ in range(self.num_envs)]
+        observations, _ = self.env.reset(seed=self._seeds[0], options=options or None)
+        self.reset_infos = [{} for _ in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -126,15 +123,11 @@ class VecEnvAdapter(VecEnv):
         """Step: observations, rewards (n,) float32, flags of ended lanes, and one ``info`` per lane."""
         observations, rewards, terminated, truncated, given = self.env.step(self._actions)
         ended = terminated | truncated
-        infos = self._lanes(given) if self.infos else [{} for _ in range(self.num_envs)]
+        infos: Infos = [{} for _ in range(self.num_envs)]
         for lane in np.flatnonzero(ended).tolist():
             infos[lane]["terminal_observation"] = given["final_obs"][lane]
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return observations, rewards.astype(np.float32), ended, infos
-
-    def get_images(self) -> Sequence[Array | None]:
-        """One picture per lane, of an environment made with ``render_mode="rgb_array"``; lanes of ours draw none."""
-        return self.env.render()  # type: ignore[return-value]  # what Gymnasium allows is wider
 
     def close(self) -> None:
         """Close the environment."""
@@ -170,17 +163,6 @@ class VecEnvAdapter(VecEnv):
         lanes: Iterable[int] = self._get_indices(indices)
         if len(list(lanes)) != self.num_envs:
             raise UserError(f"{what} is for all lanes: they are one environment")
-
-    def _lanes(self, given: Mapping[str, Any]) -> Infos:
-        """``info`` of each lane; of those that ended, that of their end."""
-        lanes: Infos = [{} for _ in range(self.num_envs)]
-        for source in (given, given.get("final_info") or {}):
-            for key, values in source.items():
-                if key.startswith("_") or key in ("final_obs", "final_info") or f"_{key}" not in source:
-                    continue
-                for lane in np.flatnonzero(source[f"_{key}"]).tolist():
-                    lanes[lane][key] = values[lane]
-        return lanes
 
 
 _TRANSPARENT: tuple[type, ...] = (VecEnvAdapter, DummyVecEnv, vector.SyncVectorEnv, VecMonitor, VecCheckNan, Monitor)

@@ -1,16 +1,16 @@
-"""Paired differences over catalogues: means with bounded intervals, p-values, and Holm's adjustment."""
+"""Shares, means and paired differences over catalogues, with their intervals, p-values and Holm's adjustment."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
-from recsim_mnar.protocols.records import user_mean_interval
+from recsim_mnar.protocols.records import student_mean_interval, user_mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -20,6 +20,69 @@ LEAST = 5
 """Catalogues from which on there are intervals over catalogues."""
 BOUNDS = {"cost": 1.0, "tau": 2.0}
 """Largest difference possible of two shares of the best value, and of two rank correlations."""
+
+
+class Share(TypedDict):
+    """A proportion of catalogues, its Wilson interval, and how many they are."""
+
+    share: float
+    low: float
+    high: float
+    count: int
+
+
+class Mean(TypedDict):
+    """A mean over catalogues and its interval, and how many have a value; None where there is none."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+def share(hits: Sequence[bool], level: float = 0.95) -> Share:
+    """A proportion and its Wilson interval."""
+    from scipy.special import ndtri
+
+    n, count = len(hits), int(sum(hits))
+    z = float(ndtri(0.5 + level / 2))
+    p = count / n
+    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return {"share": p, "low": max(centre - half, 0.0), "high": min(centre + half, 1.0), "count": count}
+
+
+def mean(
+    values: Iterable[float | None],
+    level: float = 0.95,
+    *,
+    least: float | None = None,
+    largest: float | None = None,
+) -> Mean:
+    """A mean over catalogues and its interval; values that are None are left out, and counted.
+
+    Args:
+        values: one per catalogue.
+        level: nominal coverage.
+        least: the least value possible. None for Student's interval, which knows no bounds.
+        largest: the largest value possible. The interval never leaves what is possible; there is none below
+            :data:`LEAST` values.
+    """
+    given = list(values)
+    x = np.array([v for v in given if v is not None and math.isfinite(v)], float)
+    if len(x) == 0:
+        return {"mean": None, "low": None, "high": None, "n": 0}
+    value = float(x.mean())
+    if len(x) < LEAST:
+        return {"mean": value, "low": None, "high": None, "n": len(x)}
+    if least == 0.0:
+        _, low, high = positive_mean_interval(np.maximum(x, 0.0), level)
+        high = high if largest is None else min(high, largest)
+    elif least is not None and largest is not None:
+        _, low, high = ranged_mean_interval(x, level, least, largest)
+    else:
+        _, low, high = student_mean_interval(x, level)
+    return {"mean": value, "low": low, "high": high, "n": len(x)}
 
 
 def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: float) -> pd.DataFrame:

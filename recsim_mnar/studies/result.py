@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import collections
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -24,30 +23,12 @@ from recsim_mnar.protocols.records import (
 )
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.studies.design import Levels, Result, Took
-from recsim_mnar.studies.paired import BOUNDS, LEAST, paired_table
+from recsim_mnar.studies.paired import BOUNDS, Mean, Share, mean, paired_table, share
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AB_TEST = "ab_test"
-
-
-class Share(TypedDict):
-    """A proportion of catalogues, its Wilson interval, and how many they are."""
-
-    share: float
-    low: float
-    high: float
-    count: int
-
-
-class Mean(TypedDict):
-    """A mean over catalogues and its interval, and how many have a value; None where there is none."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
 
 
 class Judged(TypedDict):
@@ -566,53 +547,3 @@ def percent(found: Mean) -> str:
 
 def _loss(found: Mean) -> str:
     return "--" if found["mean"] is None else percent(found).replace("%", "")
-
-
-def share(hits: Sequence[bool], level: float = 0.95) -> Share:
-    """A proportion and its Wilson interval."""
-    from scipy.special import ndtri
-
-    n, count = len(hits), int(sum(hits))
-    z = float(ndtri(0.5 + level / 2))
-    p = count / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return {"share": p, "low": max(centre - half, 0.0), "high": min(centre + half, 1.0), "count": count}
-
-
-def mean(
-    values: Iterable[float | None],
-    level: float = 0.95,
-    *,
-    least: float | None = None,
-    largest: float | None = None,
-) -> Mean:
-    """A mean over catalogues and its interval; values that are None are left out, and counted.
-
-    Args:
-        values: one per catalogue.
-        level: nominal coverage.
-        least: the least value possible. None for Student's interval, which knows no bounds.
-        largest: the largest value possible. The interval never leaves what is possible; there is none below
-            :data:`LEAST` values.
-    """
-    import numpy as np
-
-    from recsim_mnar.protocols.records import student_mean_interval
-    from recsim_mnar.studies.paired import positive_mean_interval, ranged_mean_interval
-
-    given = list(values)
-    x = np.array([v for v in given if v is not None and math.isfinite(v)], float)
-    if len(x) == 0:
-        return {"mean": None, "low": None, "high": None, "n": 0}
-    value = float(x.mean())
-    if len(x) < LEAST:
-        return {"mean": value, "low": None, "high": None, "n": len(x)}
-    if least == 0.0:
-        _, low, high = positive_mean_interval(np.maximum(x, 0.0), level)
-        high = high if largest is None else min(high, largest)
-    elif least is not None and largest is not None:
-        _, low, high = ranged_mean_interval(x, level, least, largest)
-    else:
-        _, low, high = student_mean_interval(x, level)
-    return {"mean": value, "low": low, "high": high, "n": len(x)}

@@ -308,7 +308,7 @@ def _fold(case: _Case, agents: Mapping[str, Learner | Policy], fold: int) -> tup
     held = held_out_views(views, eligible, seed, fold)
     kept = np.ones(len(log), bool)
     kept[views.rows[held]] = False
-    rest = log.select_when_read(kept)  # agents read three of the columns, and several folds are in memory at once
+    rest = log.select(kept)
     tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
     ranks, seconds = [], []
     with sharing_counts(rest):
