@@ -572,8 +572,14 @@ def _limits(
     return centre - less, centre + more
 
 
-def top_items(scores: Any, n: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """The n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
+def top_items(scores: Any, n: int, *, users: Any = None, seed: int = 0) -> NDArray[np.int64]:
+    """Return the n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
+
+    Args:
+        scores: (U, I).
+        n: items of a list.
+        users: (U,) ids at whose addresses ties are drawn; 0 .. U - 1 where None.
+        seed: of the draws.
 
     Raises:
         UserError: n larger than the number of items, or a score that is not a number.
@@ -585,10 +591,11 @@ def top_items(scores: Any, n: int, *, seed: int = 0) -> NDArray[np.int64]:
     if np.isnan(scores).any():
         u, i = np.argwhere(np.isnan(scores))[0]
         raise UserError(f"the score of user {u} for item {i} is not a number")
+    numbers = np.arange(len(scores)) if users is None else users
     out = np.empty((len(scores), n), np.int64)
     items = np.arange(scores.shape[1])
-    for u, own in enumerate(scores):
-        out[u] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, u, items), -own))[:n]
+    for place, (user, own) in enumerate(zip(numbers, scores, strict=True)):
+        out[place] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, user, items), -own))[:n]
     return out
 
 

@@ -339,7 +339,7 @@ def _next_slates(log: SlateLog) -> Ints:
     """(S,) the user's next slate; of the last one the first."""
     user = log.clusters.dense()[0][:: log.slate_size]
     order = np.argsort(user, kind="stable")
-    starts = np.flatnonzero(np.diff(user[order], prepend=-1))
+    starts = user_starts(user[order])
     after = np.roll(order, -1)
     after[np.r_[starts[1:], user.size] - 1] = order[starts]
     following = np.empty(user.size, np.int64)

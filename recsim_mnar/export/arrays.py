@@ -159,7 +159,7 @@ def decisions(
         propensity=propensity,
         user=user,
         step=log["step"][shown].astype(np.int64),
-        last=_lasts(user),
+        last=last_of_each(user),
         truncated=np.zeros(len(user), np.bool_),
         final=finals[kept],
     )
@@ -261,7 +261,7 @@ def from_arrays(
     if not good.all():
         row = int(np.flatnonzero(~good)[0])
         raise UserError(f"row {row}: propensity must be in (0, 1], got {propensity_[row]}")
-    last = _lasts(user_)
+    last = last_of_each(user_)
     return Decisions(
         n_items=n_items,
         context=context_,
@@ -276,5 +276,6 @@ def from_arrays(
     )
 
 
-def _lasts(user: Ints) -> NDArray[np.bool_]:
+def last_of_each(user: Ints) -> NDArray[np.bool_]:
+    """Return which rows (n,) are the last of their user."""
     return np.append(user_begins(user)[1:], True) if len(user) else np.zeros(0, np.bool_)

@@ -103,7 +103,7 @@ class VecEnvAdapter(VecEnv):
         if any(other != options for other in self._options):
             raise UserError("set_options: lanes are one environment. Give one dictionary for all of them")
         observations, _ = self.env.reset(seed=self._seeds[0], options=options or None)
-        self.reset_infos = [{} for _ in range(self.num_envs)]
+        self.reset_infos: Infos = [{} for _ in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return observations

@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 from vowpalwabbit import Workspace
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.export.episodes import feature_texts
-from recsim_mnar.log.contexts import Context
+from recsim_mnar.log.contexts import Context, feature_texts
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.features import FeaturePolicy
 

@@ -30,7 +30,7 @@ from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
+from recsim_mnar.protocols.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import checked_users

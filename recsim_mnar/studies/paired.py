@@ -42,14 +42,11 @@ class Mean(TypedDict):
 
 def share(hits: Sequence[bool], level: float = 0.95) -> Share:
     """A proportion and its Wilson interval."""
-    from scipy.special import ndtri
+    from scipy.stats import binomtest
 
     n, count = len(hits), int(sum(hits))
-    z = float(ndtri(0.5 + level / 2))
-    p = count / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return {"share": p, "low": max(centre - half, 0.0), "high": min(centre + half, 1.0), "count": count}
+    interval = binomtest(count, n).proportion_ci(level, method="wilson")
+    return {"share": count / n, "low": float(interval.low), "high": float(interval.high), "count": count}
 
 
 def mean(
@@ -92,12 +89,14 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
 
     Args:
         pairs: columns ``catalogue``, ``first`` and ``second``, and those of the groups.
-        by: columns of the groups.
+        by: columns of the groups; one group of all where there is none.
         bound: largest absolute difference possible.
         level: of the intervals.
     """
     import pandas as pd
 
+    if not by:
+        pairs, by = pairs.assign(cells="all"), ["cells"]
     rows = []
     for group, own in pairs.groupby(list(by), sort=False, dropna=False):
         names = dict(zip(by, group, strict=True))
@@ -108,6 +107,34 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
     for test in ("p_t", "p_wilcoxon"):
         frame[f"{test}_holm"] = holm(frame[test].to_numpy(np.float64))
     return frame
+
+
+def steps_from_first(values: pd.DataFrame, factor: str) -> pd.DataFrame:
+    """Pair each level of a factor with its first where all else is the same.
+
+    Args:
+        values: columns of a unit, and ``value``.
+        factor: one of the columns.
+
+    Returns:
+        The same columns, the factor's as ``LEVEL - FIRST`` and ``value`` a difference; and ``first``, ``second``, its
+        two sides.
+    """
+    import pandas as pd
+
+    rest = [name for name in values.columns if name not in (factor, "value")]
+    levels = list(dict.fromkeys(values[factor]))
+    at_level = {level: values[values[factor] == level][[*rest, "value"]] for level in levels}
+    base = at_level[levels[0]].rename(columns={"value": "second"})
+    pairs = [
+        at_level[level]
+        .rename(columns={"value": "first"})
+        .merge(base, on=rest)
+        .assign(**{factor: f"{level} - {levels[0]}"})
+        for level in levels[1:]
+    ]
+    both = pd.concat(pairs) if pairs else values.iloc[:0].assign(first=0.0, second=0.0)
+    return both.assign(value=both["first"] - both["second"])
 
 
 def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, float]:

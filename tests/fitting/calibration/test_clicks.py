@@ -8,10 +8,10 @@ from scipy.stats import multivariate_normal
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.fitting import clicks as module
 from recsim_mnar.fitting.calibration import calibrate_world
-from recsim_mnar.fitting.calibration import clicks as module
-from recsim_mnar.fitting.calibration.clicks import PRIORS, Posterior, Recommended, link_of, outside
-from recsim_mnar.fitting.calibration.members import rate_on_log
+from recsim_mnar.fitting.clicks import PRIORS, Posterior, Recommended, link_of, outside
+from recsim_mnar.fitting.members import rate_on_log
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate

@@ -11,9 +11,10 @@ from click.testing import CliRunner
 
 from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
-from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world, calibrating
-from recsim_mnar.fitting.calibration.members import transitions_of
-from recsim_mnar.fitting.calibration.positions import Places, decisions_of, examination, slates_of
+from recsim_mnar.fitting import calibration
+from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
+from recsim_mnar.fitting.members import transitions_of
+from recsim_mnar.fitting.positions import Places, decisions_of, examination, slates_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.policies import registry
@@ -252,7 +253,7 @@ def test_click_probabilities_are_those_of_a_look(explored, fitted):
 @pytest.mark.slow
 def test_of_a_long_log_whole_slates_are_taken(explored, fitted, monkeypatch):
     """A stride over rows could take the same place of each slate."""
-    monkeypatch.setattr(calibrating, "_MOST_SHOWN", len(slates_of(explored)))
+    monkeypatch.setattr(calibration, "_MOST_SHOWN", len(slates_of(explored)))
     fewer = calibrate_world(explored, seed=1, ensemble=0)
     of_all, of_some = (each.facts["click_rate_of_log"] for each in (fitted, fewer))
     assert of_some[0] != of_all[0]

@@ -333,7 +333,11 @@ class Places:
         rates = clicked.mean(axis=0)
         many = clicked.sum(axis=1)
         pairs = n * float(rates.sum() ** 2 - (rates**2).sum()) / 2.0
-        clicks = SEVERAL if many.max() > 1 else ONE if pairs > _PAIRS else None
+        clicks = None
+        if many.max() > 1:
+            clicks = SEVERAL
+        elif pairs > _PAIRS:
+            clicks = ONE
         assumed = {name: assume[name] for name in ("user_model", "examination", "clicks") if name in assume}
         shares = float((many > 0).mean()), float(many.mean())
         return cls(size, n, *shares, float(exponent), deviation, assumed, clicks, found)
