@@ -34,8 +34,6 @@ GUARANTEED = {
     "anytime": "betting confidence sequence, anytime-valid",
 }
 INTERVALS = ("auto", "bootstrap", *GUARANTEED)
-BLOCK = 1 << 20
-"""Rows of a difference that are summed at a time."""
 
 _COMMON = ("replicates", "seed")
 _MEANING = {
@@ -385,7 +383,7 @@ def difference(
 
 
 def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: Facts, level: float) -> Estimate:
-    """The difference of two policies, summed some users at a time.
+    """Estimate the difference of two policies from their rows.
 
     Args:
         ours: of the target.
@@ -397,20 +395,12 @@ def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: 
     Raises:
         UserError: a weight or a reward whose powers are too large for numbers.
     """
-    found: PairSums | None = None
-    for parts in zip(ours.parts(BLOCK), theirs.parts(BLOCK), strict=True):
-        both = []
-        for rows in parts:
-            try:
-                policy = PolicySums.of_rows(rows, facts, degree=2)
-            except UserError:
-                refuse_overflow(ours)  # names the row of the log
-                raise
-            scores = info.scores(rows)
-            both.append((rows, scores, ScoreSums.of(scores, rows, policy)))
-        more = PairSums.of(*both)
-        found = more if found is None else found + more
-    assert found is not None
+    both = []
+    for rows in (ours, theirs):
+        policy = PolicySums.of_rows(rows, facts, degree=2)
+        scores = info.scores(rows)
+        both.append((rows, scores, ScoreSums.of(scores, rows, policy)))
+    found = PairSums.of(*both)
     if not found.finite:
         refuse_overflow(ours)
     return difference_of(found, info.name, facts=facts, level=level, clip=ours.clip)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.estimators.facts import HIGHEST_TARGET, check_rows, missing_column
 from recsim_mnar.estimators.verdict import CAUTION, Finding
-from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column
+from recsim_mnar.log.columns import Clusters, Floats, column, finite_column
 from recsim_mnar.plugins import announced, imported, unknown
 
 
@@ -85,29 +85,6 @@ class Rows:
             weight = t / p
         lost = None if missing is None else missing_column(missing, t)
         return Rows(r - shift if shift else r, p, t, weight, clusters=clusters, shift=shift, missing=lost)
-
-    def at(self, rows: slice | Ints) -> Rows:
-        """Those of whole users, each user's side by side."""
-
-        def some(values: Any) -> Any:
-            if isinstance(values, Clusters):
-                return Clusters(values.codes[rows], None)
-            return values[rows] if isinstance(values, np.ndarray) else values
-
-        return replace(self, **{each.name: some(getattr(self, each.name)) for each in fields(self)})
-
-    def parts(self, size: int) -> Iterator[Rows]:
-        """Some ``size`` rows at a time, a user's never apart."""
-        n, start = self.reward.size, 0
-        users = order = None
-        if self.clusters is not None:
-            users, order = self.clusters.together(self.clusters.codes), self.clusters.order
-        while start < n:
-            stop = min(start + size, n)
-            if users is not None:
-                stop = int(np.searchsorted(users, users[stop - 1], side="right"))
-            yield self.at(slice(start, stop) if order is None else order[start:stop])
-            start = stop
 
     @functools.cached_property
     def earned(self) -> Floats:
