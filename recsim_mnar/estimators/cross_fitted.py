@@ -17,6 +17,8 @@ from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
 _BLOCK = 2**22  # entries of rows times actions held at once
+_REWARD_FOLDS, _LOGGING_FOLDS = 3, 5
+"""Folds of users: every K-th user is in one."""
 
 
 @dataclass
@@ -63,7 +65,6 @@ def cross_fitted_rewards(
     n_actions: int,
     context: Any = None,
     cluster: Any = None,
-    folds: int = 3,
 ) -> tuple[Floats, Floats]:
     """``q_logged`` and ``q_target`` of a reward model that never saw the users it predicts for.
 
@@ -75,7 +76,6 @@ def cross_fitted_rewards(
         n_actions: number of actions.
         context: (n, d) numbers, or None.
         cluster: (n,) users; a user's rows are in one fold. None where rows are independent.
-        folds: number of folds; every K-th user is in one.
 
     Returns:
         (n,) value of the logged action, (n,) mean under the target policy.
@@ -89,11 +89,11 @@ def cross_fitted_rewards(
     if n == 0 or actions.min() < 0 or actions.max() >= n_actions:
         raise UserError(f"column 'action' must hold whole numbers from 0 to {n_actions - 1}")
     x = np.zeros((n, 0)) if context is None else np.asarray(context, dtype=np.float64).reshape(n, -1)
-    fold_of = _folds(Clusters.of(cluster, n), n, folds)[0] % folds
+    fold_of = _folds(Clusters.of(cluster, n), n, _REWARD_FOLDS)[0] % _REWARD_FOLDS
     probabilities = target if callable(target) else lambda rows: np.asarray(target, dtype=np.float64)[rows]
     q_logged, q_target = np.empty(n), np.empty(n)
     size = max(_BLOCK // n_actions, 1)
-    for fold in range(folds):
+    for fold in range(_REWARD_FOLDS):
         held, others = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
         fitted = ActionMeans(n_actions)
         fitted.fit(x[others], actions[others], r[others])
@@ -111,14 +111,16 @@ def cross_fitted_rewards(
 
 
 def _folds(clusters: Clusters | None, n: int, folds: int) -> tuple[NDArray[np.int64], int]:
-    """The number of each row's user (the row's own without users), and how many there are.
+    """Return the number of each row's user (the row's own without users), and how many there are.
 
     Raises:
-        UserError: fewer than folds, or fewer than two folds.
+        UserError: fewer than folds.
     """
     units, number = (np.arange(n), n) if clusters is None else clusters.dense()
-    if not 2 <= folds <= number:
-        raise UserError(f"folds must be between 2 and the number of users ({number}), got {folds}")
+    if number < folds:
+        raise UserError(
+            f"models are fitted on {folds} folds of users, and there are {number} users: bring a longer log"
+        )
     return units, number
 
 
@@ -166,7 +168,6 @@ def estimate_without_propensities(
     estimator: str = "ips",
     clip: float | None = None,
     level: float = 0.95,
-    folds: int = 5,
     replicates: int = 200,
     seed: int = 0,
     from_today: bool = False,
@@ -188,7 +189,6 @@ def estimate_without_propensities(
         estimator: "ips", "clipped_ips" or "snips".
         clip: of clipped_ips.
         level: nominal coverage.
-        folds: number of user folds.
         replicates: of the bootstrap.
         seed: of its draws.
         from_today: estimate its difference from the log's mean reward, which is what the logging policy earned.
@@ -207,11 +207,11 @@ def estimate_without_propensities(
     if actions is None or n == 0:
         raise UserError("the logged actions are needed to estimate the logging policy. Give one per row")
     clusters = Clusters.of(cluster, n)
-    units, users = _folds(clusters, n, folds)
+    units, users = _folds(clusters, n, _LOGGING_FOLDS)
     codes, n_actions = actions.dense()
     contexts = Clusters.of(context, n, "context")
     labels = np.zeros(n, np.int64) if contexts is None else contexts.dense()[0]
-    fitted = LoggingModel(codes, labels, units % folds, n_actions)
+    fitted = LoggingModel(codes, labels, units % _LOGGING_FOLDS, n_actions)
     p = fitted.propensities(np.ones(n))
     asked: dict[str, Any] = {"clip": clip, "cluster": clusters, "level": level, "facts": facts, "estimator": estimator}
     base = difference(r, p, t, p, **asked) if from_today else estimate_value(r, p, t, precision=precision, **asked)

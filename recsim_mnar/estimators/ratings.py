@@ -8,7 +8,7 @@ random sample; and by popularity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,6 +31,8 @@ from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.rng import check_seed
 
+STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
+"""The scale of ratings."""
 REFITS = 200
 """Resamples in which propensities are fitted again, by default."""
 METRICS = ("mse", "mae", "cg", "dcg@k")
@@ -93,27 +95,24 @@ class NaiveBayes:
         return p
 
 
-def naive_bayes(
-    ratings: Ratings, sample: Any, *, scale: Sequence[float] = (1, 2, 3, 4, 5), laplace: float = 1.0
-) -> NaiveBayes:
+def naive_bayes(ratings: Ratings, sample: Any, *, laplace: float = 1.0) -> NaiveBayes:
     """Fit naive Bayes propensities.
 
     Args:
         ratings: self-selected (MNAR).
         sample: (m,) rating values of cells drawn uniformly (MCAR).
-        scale: the rating values.
         laplace: added to each value's count in the sample.
 
     Raises:
-        UserError: no sample, ratings outside the scale, a value of the sample never seen in the MNAR data.
+        UserError: no sample, ratings outside 1 to 5, a value of the sample never seen in the MNAR data.
     """
     values = np.asarray(sample, np.float64)
     if values.size == 0:
         raise UserError("the MCAR sample is empty: naive Bayes needs ratings of randomly drawn items")
     if len(ratings) == 0:
         raise UserError("there are no MNAR ratings to fit naive Bayes on")
-    points = np.array(sorted(scale), np.float64)
-    ratings.check_scale(tuple(points))
+    points = np.array(STARS)
+    ratings.check_scale(STARS)
     outside = values[~np.isin(values, points)]
     if outside.size:
         raise UserError(f"the MCAR sample has rating {outside.ravel()[0]:g}, outside the scale")
