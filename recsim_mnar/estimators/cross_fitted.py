@@ -118,9 +118,7 @@ def _folds(clusters: Clusters | None, n: int, folds: int) -> tuple[NDArray[np.in
     """
     units, number = (np.arange(n), n) if clusters is None else clusters.dense()
     if number < folds:
-        raise UserError(
-            f"models are fitted on {folds} folds of users, and there are {number} users: bring a longer log"
-        )
+        raise UserError(f"models are fitted on {folds} folds of users, and there are {number}: bring a longer log")
     return units, number
 
 

@@ -311,28 +311,44 @@ def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
     slate are weighted (S, k) by the item's probability at its position over that given the items above: then the items
     that do not stand above have the same shares on both sides.
     """
-    shown, following, off = log.by_slate(action), _next_slates(log), _above_usual(log)
+    shown = log.by_slate(action)
+    following = _next_slates(log)
+    excess = _above_usual(log)
     n, k = shown.shape
-    weight = np.ones((n, k))
-    if "marginal" in log.logging and "cumulative" in log.logging:
-        at_place, down = (log.by_slate(log.logging[kind]) for kind in ("marginal", "cumulative"))
-        weight[:, 1:] = at_place[:, 1:] * down[:, :-1] / down[:, 1:]
-    above = np.zeros((n, k), bool)
-    above[:, 1:] = np.logical_or.accumulate(log.by_slate(log.reward) > 0.0, axis=1)[:, :-1]
-    above &= (following != np.arange(n))[:, None]
-    then, later = shown[following], off[following]
-    free = above & ~np.stack([(then[:, j, None] == shown[:, :j]).any(1) for j in range(k)], axis=1)
-    mine = above * weight
-    number, sums, others = above.sum(0), mine.sum(0), free.sum(0)
+    has_next = following != np.arange(n)
+    below_click = np.zeros((n, k), bool)
+    below_click[:, 1:] = np.logical_or.accumulate(log.by_slate(log.reward) > 0.0, axis=1)[:, :-1]
+    below_click &= has_next[:, None]
+    shown_next = shown[following]
+    excess_next = excess[following]
+    stands_above = np.stack([(shown_next[:, j, None] == shown[:, :j]).any(1) for j in range(k)], axis=1)
+    compared = below_click & ~stands_above
+    weighted = below_click * _place_weights(log)
+    rows = below_click.sum(0)
+    sums = weighted.sum(0)
+    rows_next = compared.sum(0)
     # Positions are left out where few rows carry the weight: an item that hardly ever stands below those above it.
-    known = (others > 0) & (sums**2 >= FEW_ESS * (mine**2).sum(0)) & (sums > 0.0)
+    known = (rows_next > 0) & (sums**2 >= FEW_ESS * (weighted**2).sum(0)) & (sums > 0.0)
     if not known.any():
         return None
-    sums, others, total = np.where(known, sums, 1.0), np.where(known, others, 1.0), float(number[known].sum())
-    rate, usual = (off * mine).sum(0) / sums, (later * free).sum(0) / others
-    effect = float(((rate - usual) * number)[known].sum()) / total
-    parts = known * number * (mine * (off - rate) / sums - free * (later - usual) / others)
+    sums = np.where(known, sums, 1.0)
+    rows_next = np.where(known, rows_next, 1.0)
+    total = float(rows[known].sum())
+    rate = (excess * weighted).sum(0) / sums
+    rate_next = (excess_next * compared).sum(0) / rows_next
+    effect = float(((rate - rate_next) * rows)[known].sum()) / total
+    parts = known * rows * (weighted * (excess - rate) / sums - compared * (excess_next - rate_next) / rows_next)
     return _limits(effect, parts.ravel() * (n * k / total), log.clusters, level)
+
+
+def _place_weights(log: SlateLog) -> Floats:
+    """Return (S, k) the item's probability at its position over that given the items above; 1 where not known."""
+    weights = np.ones((log.reward.size // log.slate_size, log.slate_size))
+    if "marginal" in log.logging and "cumulative" in log.logging:
+        at_place = log.by_slate(log.logging["marginal"])
+        down = log.by_slate(log.logging["cumulative"])
+        weights[:, 1:] = at_place[:, 1:] * down[:, :-1] / down[:, 1:]
+    return weights
 
 
 def _next_slates(log: SlateLog) -> Ints:
