@@ -129,6 +129,10 @@ class VecEnvAdapter(VecEnv):
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return observations, rewards.astype(np.float32), ended, infos
 
+    def get_images(self) -> Sequence[Array | None]:
+        """One picture per lane, of an environment made with ``render_mode="rgb_array"``; lanes of ours draw none."""
+        return self.env.render()  # type: ignore[return-value]  # what Gymnasium allows is wider
+
     def close(self) -> None:
         """Close the environment."""
         self.env.close()

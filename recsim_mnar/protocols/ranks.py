@@ -161,7 +161,7 @@ def _count(
     n_tied: Ints,
 ) -> NDArray[Any]:
     """Fill ``above`` and ``n_tied`` from score rows; the rows, with what is no candidate at -inf."""
-    from recsim_mnar.protocols import _ranks_kernel
+    from recsim_mnar.kernels import _vectors_kernel
 
     single = scores.dtype == np.float32
     copied = np.array if unseen else np.asarray
@@ -173,7 +173,7 @@ def _count(
         table[rows, items] = own
     if not table.flags.writeable:  # the kernel is compiled for one kind of array only
         table = table.copy()
-    _ranks_kernel.above_and_tied(table, items, above, n_tied)
+    _vectors_kernel.above_and_tied(table, items, above, n_tied)
     if n_tied.min() < 0:
         raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
     return table

@@ -104,6 +104,22 @@ def test_sb3_adapter_passes_options_on_once():
         env.reset()
 
 
+def test_sb3_adapter_hands_over_pictures():
+    pytest.importorskip("stable_baselines3")
+    from recsim_mnar.integrations.stable_baselines3 import VecEnvAdapter
+
+    class Painted(gym.Wrapper):
+        metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  (Gymnasium reads a plain dict here)
+        render_mode = "rgb_array"
+
+        def render(self):
+            return np.full((4, 4, 3), 7, np.uint8)
+
+    lanes = [lambda: Painted(gym.make("recsim_mnar/Sessions-v0", **ENV))] * 2
+    env = VecEnvAdapter(gym.vector.SyncVectorEnv(lanes, autoreset_mode="SameStep"))
+    assert env.render().shape == (8, 4, 3)
+
+
 def test_sb3_workers_find_the_environment_by_the_module_in_its_id():
     """A worker started afresh has not imported the package: the id names who registers it."""
     pytest.importorskip("stable_baselines3")
