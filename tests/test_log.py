@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import pickle
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -10,7 +9,6 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log, replacing, schema
-from recsim_mnar.log.table import FixedColumns
 from recsim_mnar.policies import registry
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.simulation import simulate
@@ -183,33 +181,6 @@ def test_json_takes_numpy_numbers_and_refuses_the_rest(tmp_path):
         with pytest.raises((TypeError, ValueError)):
             write_json(tmp_path / "y.json", {"a": wrong})
     assert sorted(path.name for path in tmp_path.iterdir()) == ["x.json"]
-
-
-@pytest.mark.parametrize("chosen", ["mask", "indices"])
-def test_rows_whose_columns_are_copied_when_they_are_read(log, chosen):
-    kept = np.random.default_rng(0).random(len(log)) < 0.7
-    rows = kept if chosen == "mask" else np.flatnonzero(kept)
-    wanted, found = (
-        log.with_column("more", log["user"] + 1).select(rows),
-        log.with_column("more", log["user"] + 1).select_when_read(rows),
-    )
-    assert len(found) == len(wanted)
-    assert found.columns._read.keys() == {"user"}, "unread columns are not copied"
-    assert list(found.columns) == list(wanted.columns)
-    assert "item" in found.columns
-    assert "absent" not in found.columns
-    with pytest.raises(UserError, match="no column 'absent'"):
-        found["absent"]
-    assert found.columns._read.keys() == {"user"}
-    with pytest.raises(ValueError, match="read-only"):
-        found["item"][:] = 0
-    assert found.digest() == wanted.digest()
-    assert found.provenance == wanted.provenance
-    sent = pickle.loads(pickle.dumps(found))
-    assert type(sent.columns) is FixedColumns
-    assert sent.digest() == wanted.digest()
-    np.testing.assert_array_equal(sent["more"], wanted["more"])
-    assert found.with_column("other", wanted["user"]).bandit().digest() == wanted.bandit().digest()
 
 
 def test_a_log_prints_as_a_person_reads_it():

@@ -13,7 +13,7 @@ import pytest
 
 from recsim_mnar.protocols.ab_test import ABTest
 from recsim_mnar.protocols.comparison import Comparison, Setup
-from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut
+from recsim_mnar.protocols.leave_one_out import LeaveOneOut
 from recsim_mnar.protocols.off_policy import OffPolicy
 from recsim_mnar.protocols.records import Ranking, Target, judge, plain
 from recsim_mnar.protocols.scoreboard import scoreboard

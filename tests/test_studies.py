@@ -24,7 +24,7 @@ from recsim_mnar.runs.folder import RunFolder, differences
 from recsim_mnar.runs.receipts import Index, made_with
 from recsim_mnar.studies import Design, Study, run_study
 from recsim_mnar.studies.design import design_of, setup_of
-from recsim_mnar.studies.result import mean, share
+from recsim_mnar.studies.paired import mean, share
 from toys import judgement_of_run
 from twins.cases import quick_first
 

@@ -365,12 +365,10 @@ LOGS = {
     "of text": lambda folder: _read(folder, form="csv"),
     "of pyarrow": lambda folder: Log.from_arrow(_log().to_arrow()),
     "selected": lambda folder: _log().select(slice(None)),
-    "selected when read": lambda folder: _log().select_when_read(np.ones(24, bool)),
     "with a column": lambda folder: _log().with_column("hour", np.arange(24) % 3),
     "put together": lambda folder: Log.concat([_log()]),
     "split": lambda folder: _log().split(1)[0],
     "sent": lambda folder: pickle.loads(pickle.dumps(_log(), protocol=5)),
-    "selected and sent": lambda folder: pickle.loads(pickle.dumps(_log().select_when_read(np.arange(24)))),
     "copied": lambda folder: copy.copy(_log()),
 }
 READ_ONLY = "read-only|assign to field|does not support item|has no attribute"

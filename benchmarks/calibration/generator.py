@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar import rng
-from recsim_mnar.fitting.calibration.clicks import PRIORS
+from recsim_mnar.fitting.clicks import PRIORS
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.simulation import simulate

@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.calibration import calibrate_world
-from recsim_mnar.fitting.calibration.members import OFF
+from recsim_mnar.fitting.members import OFF
 from recsim_mnar.log.table import Log
 from recsim_mnar.worlds.registry import listed_presets, make_world
 from recsim_mnar.worlds.sessions.invariants import functionals

@@ -10,7 +10,7 @@ import numpy as np
 from scipy import stats
 
 from recsim_mnar.studies import Study
-from recsim_mnar.studies.result import mean
+from recsim_mnar.studies.paired import mean
 from recsim_mnar.worlds import make_world
 
 REFITTED = "loocv"

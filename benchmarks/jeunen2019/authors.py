@@ -25,8 +25,8 @@ from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views, view_counts
 from recsim_mnar.policies import Policy, registry
-from recsim_mnar.protocols.leave_one_out.ranks import ranks_of
 from recsim_mnar.protocols.off_policy import off_policy
+from recsim_mnar.protocols.ranks import ranks_of
 from recsim_mnar.runs.files import write_json
 
 SIZES = {"train": 2000, "uniform": 5000, "user-popularity": 5000}

@@ -13,7 +13,7 @@ from _study import interval, parser_of, resumed, settings_of, table, write_resul
 
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE
 from recsim_mnar.studies import Design, Study
-from recsim_mnar.studies.result import share
+from recsim_mnar.studies.paired import share
 
 HERE = Path(__file__).resolve().parent
 QUICK = {"catalogues": 2, "sliders": {"epsilon": [0.0, 1.0], "users": [200], "n_flips": [0, 100]}}

@@ -23,7 +23,7 @@ from recsim_mnar.log import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import Learner, registry
 from recsim_mnar.protocols.leave_one_out import leave_one_out
-from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
+from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds import make_world
 

@@ -15,7 +15,7 @@ from _study import columns_of, interval, into_marks, parser_of, resumed, table, 
 
 from recsim_mnar.studies import Study
 from recsim_mnar.studies.design import design_of
-from recsim_mnar.studies.result import mean
+from recsim_mnar.studies.paired import mean
 
 HERE = Path(__file__).resolve().parent
 LEVEL = 0.95

@@ -27,7 +27,7 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, fitted
 from recsim_mnar.protocols.base import Protocol, Trial, protocol
-from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
+from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
 
 Floats = NDArray[np.float64]
@@ -281,7 +281,7 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
     """For every pair, the probability that the recommender fitted without it recommends its item among k.
 
     A fixed list of at most k items is looked up; all else is
-    :func:`recsim_mnar.protocols.leave_one_out.ranks.exhaustive_ranks`.
+    :func:`recsim_mnar.protocols.ranks.exhaustive_ranks`.
 
     Returns:
         (E,) in [0, 1]; a fraction where the item ties at the k-th place.

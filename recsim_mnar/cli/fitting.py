@@ -61,8 +61,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     third. Then `validate WORLD.toml LOG` says for which questions it may be used. A link is refused
     if its click rate misses LOG's, and a log is refused that no world is like.
     """
-    from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
-    from recsim_mnar.fitting.calibration.calibrating import check_asked
+    from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world, check_asked
     from recsim_mnar.kernels.checks import whole_number
     from recsim_mnar.own_log.sources import read_to_fit
     from recsim_mnar.report.fitting_pages import write_fit
@@ -149,8 +148,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
     WORLD is a WORLD.toml of `calibrate`, which is fitted anew on half of the users and compared with the others, or a
     world's name with --preset and --set.
     """
-    from recsim_mnar.fitting.validation import validate_world
-    from recsim_mnar.fitting.validation.validating import LEAST_USERS, check_logging
+    from recsim_mnar.fitting.validation import LEAST_USERS, check_logging, validate_world
     from recsim_mnar.kernels.checks import whole_number
     from recsim_mnar.log.ratings import Ratings, log_of_ratings
     from recsim_mnar.own_log.sources import read_to_fit

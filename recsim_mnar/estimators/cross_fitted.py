@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,16 +17,8 @@ from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.rng import Stream, uniforms
 
 _BLOCK = 2**22  # entries of rows times actions held at once
-
-
-class Regressor(Protocol):
-    """Interface of a scikit-learn regressor or classifier."""
-
-    def fit(self, X: Any, y: Any) -> Any:
-        """Fit on (n, d) features and (n,) rewards."""
-
-    def predict(self, X: Any) -> Any:
-        """(n,) predictions; a classifier's ``predict_proba`` is used instead where there is one."""
+_REWARD_FOLDS, _LOGGING_FOLDS = 3, 5
+"""Folds of users: every K-th user is in one."""
 
 
 @dataclass
@@ -66,26 +57,6 @@ class ActionMeans:
         return self.means[None, :] + ((context - self.centre) @ self.slope)[:, None]
 
 
-class _Wrapped:
-    """A scikit-learn estimator on (context, action features)."""
-
-    def __init__(self, model: Regressor, features: Floats) -> None:
-        self.model = copy.deepcopy(model)
-        self.features = features
-
-    def fit(self, context: Floats, action: NDArray[np.int64], reward: Floats) -> None:
-        self.model.fit(np.hstack([context, self.features[action]]), reward)
-
-    def all_actions(self, context: Floats) -> Floats:
-        n, actions = context.shape[0], self.features.shape[0]
-        table = np.hstack([np.repeat(context, actions, axis=0), np.tile(self.features, (n, 1))])
-        probability = getattr(self.model, "predict_proba", None)
-        if probability is None:
-            return np.asarray(self.model.predict(table), dtype=np.float64).reshape(n, actions)
-        classes = np.asarray(self.model.classes_, dtype=np.float64)  # type: ignore[attr-defined]
-        return (np.asarray(probability(table)) @ classes).reshape(n, actions)
-
-
 def cross_fitted_rewards(
     reward: Any,
     action: Any,
@@ -94,9 +65,6 @@ def cross_fitted_rewards(
     n_actions: int,
     context: Any = None,
     cluster: Any = None,
-    folds: int = 3,
-    model: Regressor | None = None,
-    action_features: Any = None,
 ) -> tuple[Floats, Floats]:
     """``q_logged`` and ``q_target`` of a reward model that never saw the users it predicts for.
 
@@ -108,9 +76,6 @@ def cross_fitted_rewards(
         n_actions: number of actions.
         context: (n, d) numbers, or None.
         cluster: (n,) users; a user's rows are in one fold. None where rows are independent.
-        folds: number of folds; every K-th user is in one.
-        model: a scikit-learn regressor or classifier on context and action features; None for :class:`ActionMeans`.
-        action_features: (n_actions, f) for ``model``; None for one column per action.
 
     Returns:
         (n,) value of the logged action, (n,) mean under the target policy.
@@ -124,14 +89,13 @@ def cross_fitted_rewards(
     if n == 0 or actions.min() < 0 or actions.max() >= n_actions:
         raise UserError(f"column 'action' must hold whole numbers from 0 to {n_actions - 1}")
     x = np.zeros((n, 0)) if context is None else np.asarray(context, dtype=np.float64).reshape(n, -1)
-    fold_of = _folds(Clusters.of(cluster, n), n, folds)[0] % folds
+    fold_of = _folds(Clusters.of(cluster, n), n, _REWARD_FOLDS)[0] % _REWARD_FOLDS
     probabilities = target if callable(target) else lambda rows: np.asarray(target, dtype=np.float64)[rows]
-    features = np.eye(n_actions) if action_features is None else np.asarray(action_features, dtype=np.float64)
     q_logged, q_target = np.empty(n), np.empty(n)
     size = max(_BLOCK // n_actions, 1)
-    for fold in range(folds):
+    for fold in range(_REWARD_FOLDS):
         held, others = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
-        fitted: Any = ActionMeans(n_actions) if model is None else _Wrapped(model, features)
+        fitted = ActionMeans(n_actions)
         fitted.fit(x[others], actions[others], r[others])
         for start in range(0, held.size, size):
             rows = held[start : start + size]
@@ -147,14 +111,14 @@ def cross_fitted_rewards(
 
 
 def _folds(clusters: Clusters | None, n: int, folds: int) -> tuple[NDArray[np.int64], int]:
-    """The number of each row's user (the row's own without users), and how many there are.
+    """Return the number of each row's user (the row's own without users), and how many there are.
 
     Raises:
-        UserError: fewer than folds, or fewer than two folds.
+        UserError: fewer than folds.
     """
     units, number = (np.arange(n), n) if clusters is None else clusters.dense()
-    if not 2 <= folds <= number:
-        raise UserError(f"folds must be between 2 and the number of users ({number}), got {folds}")
+    if number < folds:
+        raise UserError(f"models are fitted on {folds} folds of users, and there are {number}: bring a longer log")
     return units, number
 
 
@@ -162,55 +126,34 @@ def _folds(clusters: Clusters | None, n: int, folds: int) -> tuple[NDArray[np.in
 class LoggingModel:
     """Estimated probability of each row's logged action, cross-fitted by user.
 
-    Without ``model`` it is the action's share among the rows of the same context label in the other folds, each action
-    of the label counted ``prior`` times more.
+    It is the action's share among the rows of the same context label in the other folds, each action of the label
+    counted ``prior`` times more.
 
     Attributes:
         action: (n,) codes from 0.
-        context: (n,) codes from 0 of a discrete context, or (n, d) numbers for ``model``.
+        context: (n,) codes from 0 of a discrete context.
         fold: (n,) fold of each row.
         n_actions: number of actions.
         prior: added to each count.
-        model: a scikit-learn classifier (``fit`` with ``sample_weight``, ``predict_proba``), or None.
     """
 
     action: NDArray[np.int64]
-    context: NDArray[Any]
+    context: NDArray[np.int64]
     fold: NDArray[np.int64]
     n_actions: int
     prior: float = 1.0
-    model: Any = None
-
-    @property
-    def _n_folds(self) -> int:
-        return int(self.fold.max()) + 1
 
     def propensities(self, weight: Floats) -> Floats:
         """(n,) propensities with every row counted ``weight`` times in the fit."""
-        if self.model is not None:
-            return self._from_model(weight)
+        folds = int(self.fold.max()) + 1
         contexts = int(self.context.max()) + 1
         cell = self.context * self.n_actions + self.action
         cells = contexts * self.n_actions
-        by_cell = np.bincount(self.fold * cells + cell, weight, self._n_folds * cells).reshape(self._n_folds, cells)
-        by_context = by_cell.reshape(self._n_folds, contexts, self.n_actions).sum(axis=2)
+        by_cell = np.bincount(self.fold * cells + cell, weight, folds * cells).reshape(folds, cells)
+        by_context = by_cell.reshape(folds, contexts, self.n_actions).sum(axis=2)
         above = (by_cell.sum(axis=0) - by_cell)[self.fold, cell] + self.prior
         below = (by_context.sum(axis=0) - by_context)[self.fold, self.context] + self.prior * self.n_actions
         return above / below
-
-    def _from_model(self, weight: Floats) -> Floats:
-        out = np.empty(self.action.size)
-        for fold in range(self._n_folds):
-            held, others = self.fold == fold, (self.fold != fold) & (weight > 0.0)
-            fitted = copy.deepcopy(self.model)
-            fitted.fit(self.context[others], self.action[others], sample_weight=weight[others])
-            place = np.full(self.n_actions, -1)
-            place[np.asarray(fitted.classes_, dtype=np.int64)] = np.arange(len(fitted.classes_))
-            probabilities = np.asarray(fitted.predict_proba(self.context[held]))
-            index = place[self.action[held]]
-            own = np.where(index >= 0, probabilities[np.arange(index.size), np.maximum(index, 0)], 0.0)
-            out[held] = np.clip(own, 1.0 / (others.sum() + self.n_actions), 1.0)
-        return out
 
 
 def estimate_without_propensities(
@@ -223,8 +166,6 @@ def estimate_without_propensities(
     estimator: str = "ips",
     clip: float | None = None,
     level: float = 0.95,
-    folds: int = 5,
-    model: Any = None,
     replicates: int = 200,
     seed: int = 0,
     from_today: bool = False,
@@ -241,13 +182,11 @@ def estimate_without_propensities(
         reward: (n,) rewards.
         action: (n,) logged actions, labels of any kind.
         target: (n,) the target policy's probability of the logged action.
-        context: (n,) labels of a discrete context on which the logging policy acted, or (n, d) numbers for ``model``.
+        context: (n,) labels of a discrete context on which the logging policy acted.
         cluster: (n,) the user of each row.
         estimator: "ips", "clipped_ips" or "snips".
         clip: of clipped_ips.
         level: nominal coverage.
-        folds: number of user folds.
-        model: a scikit-learn classifier of the action; None for shares within a context label.
         replicates: of the bootstrap.
         seed: of its draws.
         from_today: estimate its difference from the log's mean reward, which is what the logging policy earned.
@@ -266,16 +205,11 @@ def estimate_without_propensities(
     if actions is None or n == 0:
         raise UserError("the logged actions are needed to estimate the logging policy. Give one per row")
     clusters = Clusters.of(cluster, n)
-    units, users = _folds(clusters, n, folds)
+    units, users = _folds(clusters, n, _LOGGING_FOLDS)
     codes, n_actions = actions.dense()
-    labels: NDArray[Any] = np.zeros(n, np.int64)
-    if context is not None:
-        given = np.asarray(context)
-        discrete = Clusters.of(given, n, "context") if model is None else None
-        labels = discrete.dense()[0] if discrete is not None else given.reshape(n, -1).astype(np.float64)
-    elif model is not None:
-        raise UserError("a model of the logging policy needs a context of numbers; give context=")
-    fitted = LoggingModel(codes, labels, units % folds, n_actions, model=model)
+    contexts = Clusters.of(context, n, "context")
+    labels = np.zeros(n, np.int64) if contexts is None else contexts.dense()[0]
+    fitted = LoggingModel(codes, labels, units % _LOGGING_FOLDS, n_actions)
     p = fitted.propensities(np.ones(n))
     asked: dict[str, Any] = {"clip": clip, "cluster": clusters, "level": level, "facts": facts, "estimator": estimator}
     base = difference(r, p, t, p, **asked) if from_today else estimate_value(r, p, t, precision=precision, **asked)

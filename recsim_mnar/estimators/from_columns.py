@@ -34,8 +34,6 @@ GUARANTEED = {
     "anytime": "betting confidence sequence, anytime-valid",
 }
 INTERVALS = ("auto", "bootstrap", *GUARANTEED)
-BLOCK = 1 << 20
-"""Rows of a difference that are summed at a time."""
 
 _COMMON = ("replicates", "seed")
 _MEANING = {
@@ -88,9 +86,9 @@ def estimate_value(
             them the method's name says what it rests on.
         precision: half the interval over the value up to which a value is trusted.
         **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
-            (ix_ips), group_target and group_propensity, or groups and context (mips), folds (beta_ips: a number, every
-            K-th user or row being a fold, or a label a row), loggers and logger (balanced_ips: (n, J) probabilities
-            of the logged action and each row's logger). And replicates and seed, of the bootstrap.
+            (ix_ips), group_target and group_propensity (mips), folds (beta_ips: every K-th user or row is one),
+            loggers and logger (balanced_ips: (n, J) probabilities of the logged action and each row's logger). And
+            replicates and seed, of the bootstrap.
 
     Returns:
         The estimate; ``low`` and ``high`` cover the target policy's value, what clipping may hide included.
@@ -100,8 +98,6 @@ def estimate_value(
     """
     info, facts, level = _asked(estimator, clip), _facts(facts), level_of(level)
     precision = check_precision(precision)
-    if "context" in info.takes and context is not None:
-        parameters["context"], context = context, None if action is None else context
     _check_parameters(info, parameters)
     policies = {"target": (target, facts.unsupported)}
     (rows,) = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
@@ -387,7 +383,7 @@ def difference(
 
 
 def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: Facts, level: float) -> Estimate:
-    """The difference of two policies, summed some users at a time.
+    """Estimate the difference of two policies from their rows.
 
     Args:
         ours: of the target.
@@ -399,20 +395,12 @@ def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: 
     Raises:
         UserError: a weight or a reward whose powers are too large for numbers.
     """
-    found: PairSums | None = None
-    for parts in zip(ours.parts(BLOCK), theirs.parts(BLOCK), strict=True):
-        both = []
-        for rows in parts:
-            try:
-                policy = PolicySums.of_rows(rows, facts, degree=2)
-            except UserError:
-                refuse_overflow(ours)  # names the row of the log
-                raise
-            scores = info.scores(rows)
-            both.append((rows, scores, ScoreSums.of(scores, rows, policy)))
-        more = PairSums.of(*both)
-        found = more if found is None else found + more
-    assert found is not None
+    both = []
+    for rows in (ours, theirs):
+        policy = PolicySums.of_rows(rows, facts, degree=2)
+        scores = info.scores(rows)
+        both.append((rows, scores, ScoreSums.of(scores, rows, policy)))
+    found = PairSums.of(*both)
     if not found.finite:
         refuse_overflow(ours)
     return difference_of(found, info.name, facts=facts, level=level, clip=ours.clip)

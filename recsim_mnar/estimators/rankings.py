@@ -20,7 +20,6 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import FEW_ESS, HEAVY, LEAST_ESS
 from recsim_mnar.estimators.facts import Facts, check_clip, missing_column, refuse_outside
 from recsim_mnar.estimators.from_columns import difference_in_rows, estimate_scores
-from recsim_mnar.estimators.intervals import Deviations
 from recsim_mnar.estimators.ranking_records import (
     LOGGED,
     MEANING,
@@ -34,18 +33,17 @@ from recsim_mnar.estimators.ranking_records import (
     read_log,
 )
 from recsim_mnar.estimators.refuters import item_findings
+from recsim_mnar.estimators.repeats import BELOW, CLICKS, ClickFacts, Limits, click_facts, excludes_0, mean_limits
 from recsim_mnar.estimators.scores import ESTIMATORS, Scores
 from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Diagnostics, Estimate, Finding, Verdict, scaled
 from recsim_mnar.kernels.checks import level_of
-from recsim_mnar.log.columns import Clusters, Floats, Ints, finite_column, user_sums
+from recsim_mnar.log.columns import Floats, finite_column
 
 SUMS = ("mean", "clicks", "dcg")
 """Position weights by name: the mean per item shown, clicks per slate, sum of reward / log2(2 + position)."""
 BEHAVIOURS = {"independent": "marginal", "cascade": "cumulative", "whole": "slate"}
 """Behaviours of users, and the kind of weight of the positions that matter for a click."""
-BELOW, CLICKS = 0.2, 0.3
-"""Shares of the errors that are allowed: of the test of items below, and of the other tests of clicks by themselves."""
 TESTED = {"independent": BELOW + CLICKS, "cascade": BELOW, "additive": CLICKS, "unordered": CLICKS}
 """Share of the errors that clicks have, by premise; differences between estimators have the rest."""
 TOLERABLE, WIDE = 0.2, 0.5
@@ -278,30 +276,6 @@ def _refuse_unclipped(infos: Sequence[RankingEstimatorInfo]) -> None:
             raise UserError(f"estimator {info.name!r} does not clip its weights: leave the clip out{more}")
 
 
-# --------------------------------------------------------------------------------------------------- what users reveal
-
-Limits = tuple[float, float, float]
-"""A number, and its lower and upper limit."""
-
-
-@dataclass(frozen=True)
-class ClickFacts:
-    """What clicks say of users directly; None where the log cannot say it.
-
-    Attributes:
-        position_effect: change of the click rate of the same items per position further down.
-        clicks_after_click: click rate below a click, less that of the same users at the same positions in their next
-            slates, both above the mean of their items there.
-        items_below: how much more an item earns beside the items that the target shows further down.
-        clicks_by_position: (k,) click rates by position, as if every item were shown equally often.
-    """
-
-    position_effect: Limits | None = None
-    clicks_after_click: Limits | None = None
-    items_below: Limits | None = None
-    clicks_by_position: list[float] | None = None
-
-
 @dataclass(frozen=True)
 class AboutUsers:
     """What an estimator assumes of users, and what the log says of that.
@@ -325,125 +299,6 @@ class AboutUsers:
         said = asdict(self)
         clicks = said.pop("clicks")
         return said | clicks
-
-
-def click_facts(log: SlateLog, level: float) -> ClickFacts:
-    """What clicks say, each number with limits at its share of the level's errors."""
-    if log.action is None or log.slate_size < 2:
-        return ClickFacts()
-    of_clicks, of_below = (1.0 - share * (1.0 - level) for share in (CLICKS, BELOW))
-    propensity, down, aim = log.logging.get("marginal"), log.logging.get("cumulative"), log.targets.get("cumulative")
-    effect = below = rates = None
-    if propensity is not None:
-        weight = log.by_slate(1.0 / propensity)
-        rates = ((weight * log.by_slate(log.reward)).sum(0) / weight.sum(0)).tolist()
-        effect = _position_effect(log, log.action, 1.0 / propensity, of_clicks)
-    if down is not None and aim is not None and not log.gaps:
-        below = items_below(log, log.by_slate(aim / down), of_below)
-    return ClickFacts(effect, _after_click(log, log.action, of_clicks), below, rates)
-
-
-def _position_effect(log: SlateLog, action: Ints, weight: Floats, level: float) -> Limits | None:
-    """Slope of the reward on the position within items, weighted by 1 / propensity."""
-    reward, n = log.reward, log.reward.size
-    place = np.tile(np.arange(log.slate_size, dtype=np.float64), n // log.slate_size)
-    sums = [np.bincount(action, weight * x) for x in (np.ones(n), place, reward)]
-    middle, rate = (np.divide(x, sums[0], out=np.zeros_like(x), where=sums[0] > 0.0)[action] for x in sums[1:])
-    off = weight * (place - middle)
-    below = float(off @ (place - middle))
-    if below <= 0.0:
-        return None
-    slope = float(off @ reward) / below
-    return _limits(slope, off * (reward - rate - slope * (place - middle)) * (n / below), log.clusters, level)
-
-
-def items_below(log: SlateLog, ratio: Floats, level: float) -> Limits:
-    """How much more an item earns beside the items that the target shows further down than beside the log's.
-
-    Whatever users do with the items above, an item that comes later is drawn by the log's policy given those above. So
-    the target's probability of it over the log's, less 1, has mean 0, and is correlated with no earlier reward unless
-    that depends on it. Rewards are counted from the mean of their item at their position.
-
-    Args:
-        log: with the items shown.
-        ratio: (S, k) the target's probability of the items down to each position over the log's.
-        level: of the limits.
-    """
-    before = ratio[:, :-1]
-    # Below an item that the target does not show nothing is compared.
-    apart = np.where(before > 0.0, ratio[:, 1:] / np.where(before > 0.0, before, 1.0) - 1.0, 0.0)
-    parts = _above_usual(log)
-    parts[:, :-1] *= np.cumsum(apart[:, ::-1], axis=1)[:, ::-1]
-    parts[:, -1] = 0.0
-    return _mean_limits(parts.ravel(), log.clusters, level)
-
-
-def _above_usual(log: SlateLog) -> Floats:
-    """(S, k) rewards less the mean of their item at their position."""
-    assert log.action is not None
-    cell = log.action * log.slate_size + np.tile(np.arange(log.slate_size), log.reward.size // log.slate_size)
-    usual = np.bincount(cell, log.reward) / np.maximum(np.bincount(cell), 1)
-    return log.by_slate(log.reward - usual[cell])
-
-
-def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
-    """Rewards below a click in the same slate, less those in the user's next slate.
-
-    Rewards are counted from the mean of their item at their position. Of the next slate those rows count whose item
-    does not stand above in this one: there it could not be shown. A policy that knows a user's taste shows other items
-    below given ones than in a slate at large, and what a user likes more than others do is among them. So rows of this
-    slate are weighted (S, k) by the item's probability at its position over that given the items above: then the items
-    that do not stand above have the same shares on both sides.
-    """
-    shown, following, off = log.by_slate(action), _next_slates(log), _above_usual(log)
-    n, k = shown.shape
-    weight = np.ones((n, k))
-    if "marginal" in log.logging and "cumulative" in log.logging:
-        at_place, down = (log.by_slate(log.logging[kind]) for kind in ("marginal", "cumulative"))
-        weight[:, 1:] = at_place[:, 1:] * down[:, :-1] / down[:, 1:]
-    above = np.zeros((n, k), bool)
-    above[:, 1:] = np.logical_or.accumulate(log.by_slate(log.reward) > 0.0, axis=1)[:, :-1]
-    above &= (following != np.arange(n))[:, None]
-    then, later = shown[following], off[following]
-    free = above & ~np.stack([(then[:, j, None] == shown[:, :j]).any(1) for j in range(k)], axis=1)
-    mine = above * weight
-    number, sums, others = above.sum(0), mine.sum(0), free.sum(0)
-    # Positions are left out where few rows carry the weight: an item that hardly ever stands below those above it.
-    known = (others > 0) & (sums**2 >= FEW_ESS * (mine**2).sum(0)) & (sums > 0.0)
-    if not known.any():
-        return None
-    sums, others, total = np.where(known, sums, 1.0), np.where(known, others, 1.0), float(number[known].sum())
-    rate, usual = (off * mine).sum(0) / sums, (later * free).sum(0) / others
-    effect = float(((rate - usual) * number)[known].sum()) / total
-    parts = known * number * (mine * (off - rate) / sums - free * (later - usual) / others)
-    return _limits(effect, parts.ravel() * (n * k / total), log.clusters, level)
-
-
-def _next_slates(log: SlateLog) -> Ints:
-    """(S,) the user's next slate; of the last one the first."""
-    user = log.clusters.dense()[0][:: log.slate_size]
-    order = np.argsort(user, kind="stable")
-    starts = np.flatnonzero(np.diff(user[order], prepend=-1))
-    after = np.roll(order, -1)
-    after[np.r_[starts[1:], user.size] - 1] = order[starts]
-    following = np.empty(user.size, np.int64)
-    following[order] = after
-    return following
-
-
-def _limits(value: float, influence: Floats, clusters: Clusters, level: float) -> Limits:
-    """Limits by user of a number with this influence (n,) of rows, whose mean is 0."""
-    return value, *Deviations.of(user_sums(influence, clusters)).limits(value, influence.size, level)
-
-
-def _mean_limits(parts: Floats, clusters: Clusters, level: float) -> Limits:
-    """A mean over rows (n,), with limits by user."""
-    value = float(np.mean(parts))
-    return _limits(value, parts - value, clusters, level)
-
-
-def _excludes_0(limits: Limits) -> bool:
-    return limits[1] > 0.0 or limits[2] < 0.0
 
 
 def _objection(code: str, limits: Limits, severity: float = CAUTION, **params: Any) -> Finding:
@@ -646,23 +501,23 @@ class _Case:
         self, info: RankingEstimatorInfo, found: Estimate, differences: Mapping[str, Limits]
     ) -> list[Finding]:
         """The finding that an estimator is wrong: one that assumes less differs from it, or items below matter."""
-        proved = {name: limits for name, limits in differences.items() if _excludes_0(limits)}
+        proved = {name: limits for name, limits in differences.items() if excludes_0(limits)}
         below, size = self.clicks.items_below, abs(found.value)
         if proved:
             name, limits = max(proved.items(), key=lambda each: abs(each[1][0]))
             severity = scaled(abs(limits[0]) / size if size > 0.0 else WIDE, TOLERABLE, WIDE)
             severity, sides = min(max(severity, CAUTION), GRAVE), ("above", "below")
             return [_objection("assumption_contradicted", limits, severity, sides=sides, **self.instead(name))]
-        if below is not None and _excludes_0(below) and info.premise in ("independent", "cascade"):
+        if below is not None and excludes_0(below) and info.premise in ("independent", "cascade"):
             return [_objection("assumption_contradicted", below, says="below", **self.instead("slate_ips"))]
         return []
 
     def clicks_against(self, premise: str) -> list[Finding]:
         """What clicks say of a premise."""
         order, after, found = self.clicks.position_effect, self.clicks.clicks_after_click, []
-        if premise == "unordered" and order is not None and _excludes_0(order):
+        if premise == "unordered" and order is not None and excludes_0(order):
             found.append(_objection("position_effect", order, **self.instead("slate_ips")))
-        if premise in ("independent", "additive") and after is not None and _excludes_0(after):
+        if premise in ("independent", "additive") and after is not None and excludes_0(after):
             # Moods that pass between a user's slates make clicks more frequent too, where each click depends on its own
             # item alone. No log tells the two apart, so this is a caution and not a proof.
             found.append(_objection("clicks_after_click", after, **self.instead("reward_interaction_ips")))
@@ -701,7 +556,7 @@ class _Case:
             parts = ours - self.row_scores(other)
             # Two estimators that agree on every row differ by roundings, all of which may have one sign.
             same = float(np.max(np.abs(parts))) <= SAME * float(np.max(np.abs(ours)))
-            apart[other.name] = (0.0, 0.0, 0.0) if same else _mean_limits(parts, log.clusters, each)
+            apart[other.name] = (0.0, 0.0, 0.0) if same else mean_limits(parts, log.clusters, each)
         return apart
 
     def sees_target(self, info: RankingEstimatorInfo) -> bool:

@@ -8,7 +8,7 @@ random sample; and by popularity.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,10 +31,11 @@ from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.ratings import Floats, Ratings
 from recsim_mnar.rng import check_seed
 
+STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
+"""The scale of ratings."""
 REFITS = 200
 """Resamples in which propensities are fitted again, by default."""
-METRICS = ("mse", "mae", "accuracy", "cg", "dcg", "dcg@k", "prec@k")
-RANKED = ("dcg", "dcg@k", "prec@k")
+METRICS = ("mse", "mae", "cg", "dcg@k")
 
 
 # ----------------------------------------------------------------------------------------------------- propensities
@@ -94,27 +95,24 @@ class NaiveBayes:
         return p
 
 
-def naive_bayes(
-    ratings: Ratings, sample: Any, *, scale: Sequence[float] = (1, 2, 3, 4, 5), laplace: float = 1.0
-) -> NaiveBayes:
+def naive_bayes(ratings: Ratings, sample: Any, *, laplace: float = 1.0) -> NaiveBayes:
     """Fit naive Bayes propensities.
 
     Args:
         ratings: self-selected (MNAR).
         sample: (m,) rating values of cells drawn uniformly (MCAR).
-        scale: the rating values.
         laplace: added to each value's count in the sample.
 
     Raises:
-        UserError: no sample, ratings outside the scale, a value of the sample never seen in the MNAR data.
+        UserError: no sample, ratings outside 1 to 5, a value of the sample never seen in the MNAR data.
     """
     values = np.asarray(sample, np.float64)
     if values.size == 0:
         raise UserError("the MCAR sample is empty: naive Bayes needs ratings of randomly drawn items")
     if len(ratings) == 0:
         raise UserError("there are no MNAR ratings to fit naive Bayes on")
-    points = np.array(sorted(scale), np.float64)
-    ratings.check_scale(tuple(points))
+    points = np.array(STARS)
+    ratings.check_scale(STARS)
     outside = values[~np.isin(values, points)]
     if outside.size:
         raise UserError(f"the MCAR sample has rating {outside.ravel()[0]:g}, outside the scale")
@@ -194,17 +192,16 @@ def ranks(scores: Any, *, seed: int = 0) -> NDArray[np.int64]:
 
 
 def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = None, seed: int = 0) -> Loss:
-    """Delta of one metric for one matrix of predictions.
+    """Return delta of one metric for one matrix of predictions.
 
-    ``mse``, ``mae`` and ``accuracy`` (1 where prediction and rating agree: larger is better) compare ratings; ``cg``
-    takes the predictions as a binary matrix of k recommendations per user, (I/k) Yhat Y; ``dcg`` and ``dcg@k`` give
-    I Y / log2(1 + rank), so that the mean over all entries is the mean over users of the DCG; ``prec@k``
-    gives (I/k) Y 1[rank <= k], graded.
+    ``mse`` and ``mae`` compare ratings; ``cg`` takes the predictions as a binary matrix of k recommendations per user,
+    (I/k) Yhat Y; ``dcg@k`` gives I Y 1[rank <= k] / log2(1 + rank), so that the mean over all entries is the mean over
+    users of the DCG.
 
     Args:
         metric: of :data:`METRICS`.
         predictions: (U, I).
-        k: of ``cg``, ``dcg@k`` and ``prec@k``.
+        k: of ``cg`` and ``dcg@k``.
         ranking: (U, I) ranks, where they are known already (:func:`ranks`).
         seed: of the ties' draws.
 
@@ -219,25 +216,20 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     if not np.isfinite(matrix).all():
         u, i = np.argwhere(~np.isfinite(matrix))[0]
         raise UserError(f"the prediction of user {u}, item {i} is {matrix[u, i]}, not a finite number")
-    if metric in ("cg", "dcg@k", "prec@k") and (k is None or not 1 <= k <= matrix.shape[1]):
-        raise UserError(f"{metric} needs k in 1..{matrix.shape[1]}, got {k}")
     n_items = matrix.shape[1]
-    top = n_items if k is None or metric == "dcg" else k
-    if metric in RANKED:
+    if metric == "mse":
+        return Loss(metric, lambda users, items, values: (values - matrix[users, items]) ** 2, matrix.shape)
+    if metric == "mae":
+        return Loss(metric, lambda users, items, values: np.abs(values - matrix[users, items]), matrix.shape)
+    if k is None or not 1 <= k <= n_items:
+        raise UserError(f"{metric} needs k in 1..{n_items}, got {k}")
+    if metric == "cg":
+        gain = (n_items / k) * matrix
+    else:
         rank = ranks(matrix, seed=seed) if ranking is None else np.asarray(ranking)
         if rank.shape != matrix.shape:
             raise UserError(f"the ranking has shape {rank.shape} and the predictions {matrix.shape}")
-        gain = np.where(rank <= top, n_items / (top if metric == "prec@k" else np.log2(1.0 + rank)), 0.0)
-    elif metric == "cg":
-        gain = (n_items / top) * matrix
-    else:
-        errors: dict[str, Callable[[Floats], Floats]] = {
-            "mse": lambda e: e * e,
-            "mae": np.abs,
-            "accuracy": lambda e: (e == 0).astype(np.float64),
-        }
-        error = errors[metric]
-        return Loss(metric, lambda users, items, values: error(values - matrix[users, items]), matrix.shape)
+        gain = np.where(rank <= k, n_items / np.log2(1.0 + rank), 0.0)
     return Loss(metric, lambda users, items, values: gain[users, items] * values, matrix.shape)
 
 
@@ -579,8 +571,14 @@ def _limits(
     return centre - less, centre + more
 
 
-def top_items(scores: Any, n: int, *, seed: int = 0) -> NDArray[np.int64]:
-    """The n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
+def top_items(scores: Any, n: int, *, users: Any = None, seed: int = 0) -> NDArray[np.int64]:
+    """Return the n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
+
+    Args:
+        scores: (U, I).
+        n: items of a list.
+        users: (U,) ids at whose addresses ties are drawn; 0 .. U - 1 where None.
+        seed: of the draws.
 
     Raises:
         UserError: n larger than the number of items, or a score that is not a number.
@@ -592,10 +590,11 @@ def top_items(scores: Any, n: int, *, seed: int = 0) -> NDArray[np.int64]:
     if np.isnan(scores).any():
         u, i = np.argwhere(np.isnan(scores))[0]
         raise UserError(f"the score of user {u} for item {i} is not a number")
+    numbers = np.arange(len(scores)) if users is None else users
     out = np.empty((len(scores), n), np.int64)
     items = np.arange(scores.shape[1])
-    for u, own in enumerate(scores):
-        out[u] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, u, items), -own))[:n]
+    for place, (user, own) in enumerate(zip(numbers, scores, strict=True)):
+        out[place] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, user, items), -own))[:n]
     return out
 
 

@@ -1,4 +1,4 @@
-"""What a user was shown before, effects that last, and rows that were written twice (docs/verdict.md)."""
+"""What a log says of its users: what they were shown before, effects that last, copies, clicks (docs/verdict.md)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.estimators.checks import FEW_ESS
+from recsim_mnar.estimators.intervals import Deviations
+from recsim_mnar.estimators.ranking_records import SlateLog
 from recsim_mnar.estimators.verdict import CAUTION, Finding
-from recsim_mnar.log.columns import Clusters, Floats, Ints
+from recsim_mnar.log.columns import Clusters, Floats, Ints, user_sums
 from recsim_mnar.log.rows import user_starts
 
 LEAST_REPEATS = 200
@@ -212,3 +215,165 @@ def _effects(place: Ints, parts: Floats, chosen: NDArray[np.bool_], size: int) -
     squares = np.bincount(place[chosen], parts[chosen] ** 2, size)[:-1]
     effects = np.divide(sums, squares, out=np.zeros(size - 1), where=squares > 0.0)
     return np.append(effects - effects.mean(), 0.0)
+
+
+# ----------------------------------------------------------------------------------------------------- clicks of slates
+
+BELOW, CLICKS = 0.2, 0.3
+"""Shares of the errors that are allowed: of the test of items below, and of the other tests of clicks by themselves."""
+Limits = tuple[float, float, float]
+"""A number, and its lower and upper limit."""
+
+
+@dataclass(frozen=True)
+class ClickFacts:
+    """What clicks say of users directly; None where the log cannot say it.
+
+    Attributes:
+        position_effect: change of the click rate of the same items per position further down.
+        clicks_after_click: click rate below a click, less that of the same users at the same positions in their next
+            slates, both above the mean of their items there.
+        items_below: how much more an item earns beside the items that the target shows further down.
+        clicks_by_position: (k,) click rates by position, as if every item were shown equally often.
+    """
+
+    position_effect: Limits | None = None
+    clicks_after_click: Limits | None = None
+    items_below: Limits | None = None
+    clicks_by_position: list[float] | None = None
+
+
+def click_facts(log: SlateLog, level: float) -> ClickFacts:
+    """What clicks say, each number with limits at its share of the level's errors."""
+    if log.action is None or log.slate_size < 2:
+        return ClickFacts()
+    of_clicks, of_below = (1.0 - share * (1.0 - level) for share in (CLICKS, BELOW))
+    propensity, down, aim = log.logging.get("marginal"), log.logging.get("cumulative"), log.targets.get("cumulative")
+    effect = below = rates = None
+    if propensity is not None:
+        weight = log.by_slate(1.0 / propensity)
+        rates = ((weight * log.by_slate(log.reward)).sum(0) / weight.sum(0)).tolist()
+        effect = _position_effect(log, log.action, 1.0 / propensity, of_clicks)
+    if down is not None and aim is not None and not log.gaps:
+        below = items_below(log, log.by_slate(aim / down), of_below)
+    return ClickFacts(effect, _after_click(log, log.action, of_clicks), below, rates)
+
+
+def _position_effect(log: SlateLog, action: Ints, weight: Floats, level: float) -> Limits | None:
+    """Slope of the reward on the position within items, weighted by 1 / propensity."""
+    reward, n = log.reward, log.reward.size
+    place = np.tile(np.arange(log.slate_size, dtype=np.float64), n // log.slate_size)
+    sums = [np.bincount(action, weight * x) for x in (np.ones(n), place, reward)]
+    middle, rate = (np.divide(x, sums[0], out=np.zeros_like(x), where=sums[0] > 0.0)[action] for x in sums[1:])
+    off = weight * (place - middle)
+    below = float(off @ (place - middle))
+    if below <= 0.0:
+        return None
+    slope = float(off @ reward) / below
+    return _limits(slope, off * (reward - rate - slope * (place - middle)) * (n / below), log.clusters, level)
+
+
+def items_below(log: SlateLog, ratio: Floats, level: float) -> Limits:
+    """How much more an item earns beside the items that the target shows further down than beside the log's.
+
+    Whatever users do with the items above, an item that comes later is drawn by the log's policy given those above. So
+    the target's probability of it over the log's, less 1, has mean 0, and is correlated with no earlier reward unless
+    that depends on it. Rewards are counted from the mean of their item at their position.
+
+    Args:
+        log: with the items shown.
+        ratio: (S, k) the target's probability of the items down to each position over the log's.
+        level: of the limits.
+    """
+    before = ratio[:, :-1]
+    # Below an item that the target does not show nothing is compared.
+    apart = np.where(before > 0.0, ratio[:, 1:] / np.where(before > 0.0, before, 1.0) - 1.0, 0.0)
+    parts = _above_usual(log)
+    parts[:, :-1] *= np.cumsum(apart[:, ::-1], axis=1)[:, ::-1]
+    parts[:, -1] = 0.0
+    return mean_limits(parts.ravel(), log.clusters, level)
+
+
+def _above_usual(log: SlateLog) -> Floats:
+    """(S, k) rewards less the mean of their item at their position."""
+    assert log.action is not None
+    cell = log.action * log.slate_size + np.tile(np.arange(log.slate_size), log.reward.size // log.slate_size)
+    usual = np.bincount(cell, log.reward) / np.maximum(np.bincount(cell), 1)
+    return log.by_slate(log.reward - usual[cell])
+
+
+def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
+    """Rewards below a click in the same slate, less those in the user's next slate.
+
+    Rewards are counted from the mean of their item at their position. Of the next slate those rows count whose item
+    does not stand above in this one: there it could not be shown. A policy that knows a user's taste shows other items
+    below given ones than in a slate at large, and what a user likes more than others do is among them. So rows of this
+    slate are weighted (S, k) by the item's probability at its position over that given the items above: then the items
+    that do not stand above have the same shares on both sides.
+    """
+    shown = log.by_slate(action)
+    following = _next_slates(log)
+    excess = _above_usual(log)
+    n, k = shown.shape
+    has_next = following != np.arange(n)
+    below_click = np.zeros((n, k), bool)
+    below_click[:, 1:] = np.logical_or.accumulate(log.by_slate(log.reward) > 0.0, axis=1)[:, :-1]
+    below_click &= has_next[:, None]
+    shown_next = shown[following]
+    excess_next = excess[following]
+    stands_above = np.stack([(shown_next[:, j, None] == shown[:, :j]).any(1) for j in range(k)], axis=1)
+    compared = below_click & ~stands_above
+    weighted = below_click * _place_weights(log)
+    rows = below_click.sum(0)
+    sums = weighted.sum(0)
+    rows_next = compared.sum(0)
+    # Positions are left out where few rows carry the weight: an item that hardly ever stands below those above it.
+    known = (rows_next > 0) & (sums**2 >= FEW_ESS * (weighted**2).sum(0)) & (sums > 0.0)
+    if not known.any():
+        return None
+    sums = np.where(known, sums, 1.0)
+    rows_next = np.where(known, rows_next, 1.0)
+    total = float(rows[known].sum())
+    rate = (excess * weighted).sum(0) / sums
+    rate_next = (excess_next * compared).sum(0) / rows_next
+    effect = float(((rate - rate_next) * rows)[known].sum()) / total
+    parts = known * rows * (weighted * (excess - rate) / sums - compared * (excess_next - rate_next) / rows_next)
+    return _limits(effect, parts.ravel() * (n * k / total), log.clusters, level)
+
+
+def _place_weights(log: SlateLog) -> Floats:
+    """Return (S, k) the item's probability at its position over that given the items above; 1 where not known."""
+    weights = np.ones((log.reward.size // log.slate_size, log.slate_size))
+    if "marginal" in log.logging and "cumulative" in log.logging:
+        at_place = log.by_slate(log.logging["marginal"])
+        down = log.by_slate(log.logging["cumulative"])
+        weights[:, 1:] = at_place[:, 1:] * down[:, :-1] / down[:, 1:]
+    return weights
+
+
+def _next_slates(log: SlateLog) -> Ints:
+    """(S,) the user's next slate; of the last one the first."""
+    user = log.clusters.dense()[0][:: log.slate_size]
+    order = np.argsort(user, kind="stable")
+    starts = user_starts(user[order])
+    after = np.roll(order, -1)
+    after[np.r_[starts[1:], user.size] - 1] = order[starts]
+    following = np.empty(user.size, np.int64)
+    following[order] = after
+    return following
+
+
+def _limits(value: float, influence: Floats, clusters: Clusters, level: float) -> Limits:
+    """Limits by user of a number with this influence (n,) of rows, whose mean is 0."""
+    return value, *Deviations.of(user_sums(influence, clusters)).limits(value, influence.size, level)
+
+
+def mean_limits(parts: Floats, clusters: Clusters, level: float) -> Limits:
+    """A mean over rows (n,), with limits by user."""
+    value = float(np.mean(parts))
+    return _limits(value, parts - value, clusters, level)
+
+
+def excludes_0(limits: Limits) -> bool:
+    """Return whether a number is told from 0 by its limits."""
+    return limits[1] > 0.0 or limits[2] < 0.0

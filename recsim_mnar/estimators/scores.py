@@ -9,8 +9,8 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, described
 from recsim_mnar.estimators.facts import HIGHEST_TARGET, check_rows, missing_column
 from recsim_mnar.estimators.verdict import CAUTION, Finding
-from recsim_mnar.log.columns import Clusters, Floats, Ints, column, finite_column
+from recsim_mnar.log.columns import Clusters, Floats, column, finite_column
 from recsim_mnar.plugins import announced, imported, unknown
 
 
@@ -85,29 +85,6 @@ class Rows:
             weight = t / p
         lost = None if missing is None else missing_column(missing, t)
         return Rows(r - shift if shift else r, p, t, weight, clusters=clusters, shift=shift, missing=lost)
-
-    def at(self, rows: slice | Ints) -> Rows:
-        """Those of whole users, each user's side by side."""
-
-        def some(values: Any) -> Any:
-            if isinstance(values, Clusters):
-                return Clusters(values.codes[rows], None)
-            return values[rows] if isinstance(values, np.ndarray) else values
-
-        return replace(self, **{each.name: some(getattr(self, each.name)) for each in fields(self)})
-
-    def parts(self, size: int) -> Iterator[Rows]:
-        """Some ``size`` rows at a time, a user's never apart."""
-        n, start = self.reward.size, 0
-        users = order = None
-        if self.clusters is not None:
-            users, order = self.clusters.together(self.clusters.codes), self.clusters.order
-        while start < n:
-            stop = min(start + size, n)
-            if users is not None:
-                stop = int(np.searchsorted(users, users[stop - 1], side="right"))
-            yield self.at(slice(start, stop) if order is None else order[start:stop])
-            start = stop
 
     @functools.cached_property
     def earned(self) -> Floats:
@@ -235,43 +212,27 @@ def sndr(rows: Rows) -> Scores:
     return Scores(linear=rows.model_mean, numerator=rows.weight * rows.residual, denominator=rows.weight)
 
 
-def mips(
-    rows: Rows, *, group_target: Any = None, group_propensity: Any = None, groups: Any = None, context: Any = None
-) -> Scores:
-    """Mean of w_g r, w_g = p_target(g | x) / p_logging(g | x) (Saito & Joachims 2022).
+def mips(rows: Rows, *, group_target: Any = None, group_propensity: Any = None) -> Scores:
+    """Return the mean of w_g r, w_g = p_target(g | x) / p_logging(g | x) (Saito & Joachims 2022).
 
-    The two probabilities of the row's group are given, or estimated: then w_g is the mean weight of the rows of the
-    same group and context, and the score is the linearised w_g r + r_g (w - w_g).
+    Args:
+        rows: of the log.
+        group_target: (n,) the target's probability of the row's group of actions.
+        group_propensity: (n,) the logging policy's probability of it.
+
+    Raises:
+        UserError: either is missing, or no probability.
     """
-    n = rows.reward.size
-    own = Finding("embedding", CAUTION, 1.0)
-    if group_target is not None or group_propensity is not None:
-        if group_target is None or group_propensity is None:
-            raise UserError(
-                "mips needs both group_target and group_propensity: the group's probability under both policies"
-            )
-        names = "reward", "group_propensity", "group_target"
-        chance = column(group_propensity, names[1], rows=n)
-        chance = np.where(chance <= HIGHEST_TARGET, np.minimum(chance, 1.0), chance)  # a sum may pass 1 by a rounding
-        of_groups = Rows.of(rows.reward, chance, group_target, names=names)
-        return Scores(of_groups.earned, used=of_groups.weight, counts=True, other_weights=True, warnings=(own,))
-    if groups is None:
+    if group_target is None or group_propensity is None:
         raise UserError(
-            "estimator 'mips' needs the group's probability under both policies (group_target, group_propensity), or "
-            "groups and the context that both policies act on"
+            "estimator 'mips' needs the group's probability under both policies: give group_target and group_propensity"
         )
-    if context is None:
-        raise UserError(
-            "mips with groups alone forgets the context: give group_target and group_propensity, or context= (one "
-            "label for all rows where neither policy looks at any)"
-        )
-    inner, number = _labels(groups, "groups", n)
-    outer, contexts = _labels(context, "context", n)
-    codes, number = outer * number + inner, contexts * number
-    sizes = np.maximum(np.bincount(codes, minlength=number), 1)
-    weight, reward = ((np.bincount(codes, x, number) / sizes)[codes] for x in (rows.weight, rows.reward))
-    linear = weight * rows.reward + reward * (rows.weight - weight)
-    return Scores(linear, used=weight, slope=float(np.max(reward)), other_weights=True, warnings=(own,))
+    names = "reward", "group_propensity", "group_target"
+    chance = column(group_propensity, names[1], rows=rows.reward.size)
+    chance = np.where(chance <= HIGHEST_TARGET, np.minimum(chance, 1.0), chance)  # a sum may pass 1 by a rounding
+    of_groups = Rows.of(rows.reward, chance, group_target, names=names)
+    alike = Finding("embedding", CAUTION, 1.0)
+    return Scores(of_groups.earned, used=of_groups.weight, counts=True, other_weights=True, warnings=(alike,))
 
 
 def beta_ips(rows: Rows, *, folds: Any = 5) -> Scores:
@@ -319,30 +280,11 @@ def _within(name: str, value: Any, low: float, high: float) -> float:
     return float(value)
 
 
-def _labels(values: Any, name: str, n: int) -> tuple[NDArray[np.int64], int]:
-    """Codes from 0 of (n,) labels, or of (n, d) discrete embeddings, one code a distinct row."""
-    array = np.asarray(values)
-    if array.shape[:1] != (n,) or array.ndim not in (1, 2):
-        raise UserError(f"{name} must have one entry per row of the log ({n}), got shape {array.shape}")
-    if array.ndim == 2:
-        codes = np.unique(array, axis=0, return_inverse=True)[1].reshape(-1)
-        return codes.astype(np.int64), int(codes.max()) + 1
-    clusters = Clusters.of(array, n, name)
-    assert clusters is not None
-    return clusters.dense()
-
-
 def _folds(folds: Any, rows: Rows) -> tuple[NDArray[np.int64], int]:
-    """Fold of each row: as given, or every K-th user (row if there are no users)."""
-    n = rows.reward.size
-    if np.ndim(folds) == 1:
-        codes, number = _labels(folds, "folds", n)
-        if number < 2:
-            raise UserError("folds must hold at least two different labels")
-        return codes, number
+    """Return the fold of each row, every K-th user (row if there are no users) being in one, and how many there are."""
     if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or folds < 2:
-        raise UserError(f"folds must be a whole number of at least 2, or one label per row, got {folds!r}")
-    units = np.arange(n) if rows.clusters is None else rows.clusters.dense()[0]
+        raise UserError(f"folds must be a whole number of at least 2, got {folds!r}")
+    units = np.arange(rows.reward.size) if rows.clusters is None else rows.clusters.dense()[0]
     return units % int(folds), int(folds)
 
 

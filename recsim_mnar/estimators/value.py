@@ -100,7 +100,11 @@ def value_of(
     if policy.by_user.total("weight") > 0.0 and policy.ess == 0.0:  # their squares are below the least number
         raise UserError(f"no weight is above {policy.weight_max:g}; give the probability of the logged action")
     bounds = Bounds.of(policy, facts)
-    reason = "one user" if policy.users < 2 else "no support" if policy.supported == 0 and estimator != "dm" else ""
+    reason = ""
+    if policy.users < 2:
+        reason = "one user"
+    elif policy.supported == 0 and estimator != "dm":
+        reason = "no support"
     evidence: dict[str, Any] = {}
     if reason:
         sampling = whole = Interval(0.0, bounds.reach, f"no interval: {reason}")

@@ -110,7 +110,9 @@ class Finding:
     @property
     def level(self) -> str:
         """The level that this finding alone would give."""
-        return LEVELS[2 if self.severity >= GRAVE else 1 if self.severity >= CAUTION else 0]
+        if self.severity >= GRAVE:
+            return "do_not_use"
+        return "caution" if self.severity >= CAUTION else "trust"
 
     @staticmethod
     def from_dict(found: Mapping[str, Any]) -> Finding:

@@ -159,23 +159,22 @@ def decisions(
         propensity=propensity,
         user=user,
         step=log["step"][shown].astype(np.int64),
-        last=_lasts(user),
+        last=last_of_each(user),
         truncated=np.zeros(len(user), np.bool_),
         final=finals[kept],
     )
 
 
-def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
-    """Probability of every item at each decision of a log, under a policy that observes the user's events as logged.
+def distributions(log: Log, policy: Any) -> Floats:
+    """Compute the probability of every item at each decision of a log, under a policy that observes the users' events.
 
     Args:
         log: ordered by (user, step).
         policy: as :func:`recsim_mnar.policies.door.as_policy` takes it; it is not changed.
-        at: rows of decisions, ascending; all of them where None.
 
     Returns:
-        (d, n_items), rows in the order of the log's bandit rows, or of ``at``; of the logging policy, the column of the
-        logged action holds the logged propensities.
+        (d, n_items), rows in the order of the log's bandit rows; of the logging policy, the column of the logged action
+        holds the logged propensities.
 
     Raises:
         UserError: an item that the policy does not know, probabilities that are none, a policy that learns from all
@@ -192,23 +191,19 @@ def distributions(log: Log, policy: Any, at: Ints | None = None) -> Floats:
     top = log.highest_item
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
-    if at is not None:  # no other user's events matter
-        kept = np.flatnonzero(np.isin(log["user"], log["user"][at]))
-        log, at = log.select(kept), np.searchsorted(kept, at)
-    asked = log["event"] == schema.BANDIT if at is None else np.isin(np.arange(len(log)), at)
-    place, first = np.cumsum(asked) - 1, 0
-    out = np.empty((int(asked.sum()), policy.n_items))
-    one_by_one = at is not None or learning_of(policy) != "nothing"
+    decision = np.cumsum(log["event"] == schema.BANDIT) - 1
+    out = np.empty((int(log.is_bandit.sum()), policy.n_items))
+    one_by_one = learning_of(policy) != "nothing"
     step = max(1, _CELLS // policy.n_items)
+    first_row = 0
     for block in blocks_of(log):
         acting = policy.fresh()
-        for shown in walk(block, [acting], rounds_of(block, one_by_one=one_by_one)):
-            wanted = shown[asked[first + shown]]
-            for begin in range(0, len(wanted), step):
-                some = wanted[begin : begin + step]
+        for rows in walk(block, [acting], rounds_of(block, one_by_one=one_by_one)):
+            for begin in range(0, len(rows), step):
+                some = rows[begin : begin + step]
                 given = acting.probabilities(block["user"][some])
-                out[place[first + some]] = checked_distribution(acting, given, policy.n_items, n=len(some))
-        first += len(block["user"])
+                out[decision[first_row + some]] = checked_distribution(acting, given, policy.n_items, n=len(some))
+        first_row += len(block["user"])
     return out
 
 
@@ -261,7 +256,7 @@ def from_arrays(
     if not good.all():
         row = int(np.flatnonzero(~good)[0])
         raise UserError(f"row {row}: propensity must be in (0, 1], got {propensity_[row]}")
-    last = _lasts(user_)
+    last = last_of_each(user_)
     return Decisions(
         n_items=n_items,
         context=context_,
@@ -276,5 +271,6 @@ def from_arrays(
     )
 
 
-def _lasts(user: Ints) -> NDArray[np.bool_]:
+def last_of_each(user: Ints) -> NDArray[np.bool_]:
+    """Return which rows (n,) are the last of their user."""
     return np.append(user_begins(user)[1:], True) if len(user) else np.zeros(0, np.bool_)

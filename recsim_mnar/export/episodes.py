@@ -7,15 +7,16 @@ the environment variable ``MINARI_DATASETS_PATH`` says, else under the home fold
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.export.arrays import Decisions, checked, from_arrays, of_any_action
+from recsim_mnar.export.arrays import Decisions, checked, from_arrays, last_of_each, of_any_action
 from recsim_mnar.kernels.checks import of_type, table_by_name, whole_number
+from recsim_mnar.log.contexts import feature_texts
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.runs.files import path_of, replacing
 
@@ -120,13 +121,6 @@ def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> l
         with replacing(path) as temporary:
             temporary.write_text("\n".join(lines) + "\n")
     return lines
-
-
-def feature_texts(context: NDArray[np.floating[Any]]) -> Iterator[str]:
-    """Each row of a context (n, c) as ``f0:1.0 f7:2.0``, zeros left out."""
-    for row in context:
-        held = np.flatnonzero(row)
-        yield " ".join(f"f{place}:{value!r}" for place, value in zip(held.tolist(), row[held].tolist(), strict=True))
 
 
 def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: int | None = None) -> Decisions:
@@ -324,7 +318,7 @@ def from_rllib(table: Any, n_items: int) -> Decisions:
         if name not in table.column_names:
             raise UserError(f"the table has no column {name!r}: a table of RLlib's single steps has it")
     user = _users(table.column("eps_id").to_pylist())
-    ends = np.append(user[1:] != user[:-1], True)
+    ends = last_of_each(user)
     context, following = (_rows(table.column(name)) for name in ("obs", "new_obs"))
     return from_arrays(
         n_items,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from vowpalwabbit import Workspace
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.contexts import Context
+from recsim_mnar.log.contexts import Context, feature_texts
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.features import FeaturePolicy
 
@@ -61,15 +61,19 @@ class VowpalWabbit(FeaturePolicy):
             raise UserError(f"Vowpal Wabbit refuses {self.arguments!r}: {' '.join(str(error).split())}") from None
 
     def _predicted(self, x: NDArray[np.float32]) -> Floats:
-        return np.array([self.workspace.predict(f"| {_features(row)}") for row in x], np.float64)
+        return np.array([self.workspace.predict(f"| {features}") for features in feature_texts(x)], np.float64)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """See :meth:`recsim_mnar.policies.Policy.learn`."""
         if self.learns == "all users":
-            for row, action, reward, propensity in zip(
-                self.features(users), actions.tolist(), rewards.tolist(), propensities.tolist(), strict=True
+            for features, action, reward, propensity in zip(
+                feature_texts(self.features(users)),
+                actions.tolist(),
+                rewards.tolist(),
+                propensities.tolist(),
+                strict=True,
             ):
-                self.workspace.learn(f"{action + 1}:{0.0 - reward!r}:{propensity!r} | {_features(row)}")
+                self.workspace.learn(f"{action + 1}:{0.0 - reward!r}:{propensity!r} | {features}")
             self._learned += len(users)
             self.forget_answers()
         super().learn(users, actions, rewards, propensities)
@@ -91,8 +95,3 @@ class VowpalWabbit(FeaturePolicy):
     def describe(self) -> Mapping[str, Any]:
         """See :meth:`recsim_mnar.policies.Policy.describe`."""
         return {**super().describe(), "arguments": self.arguments}
-
-
-def _features(row: NDArray[np.float32]) -> str:
-    held = np.flatnonzero(row)
-    return " ".join(f"f{place}:{value!r}" for place, value in zip(held.tolist(), row[held].tolist(), strict=True))

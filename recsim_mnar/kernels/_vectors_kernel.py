@@ -1,7 +1,9 @@
 # mypy: ignore-errors
-"""Vectors: sums of products, the same bits on every machine; L-BFGS's pairs and direction; rows put in order."""
+"""Vectors: sums of products, the same bits on every machine; L-BFGS's pairs and direction; rows put in order; ranks."""
 
 from __future__ import annotations
+
+import numpy as np
 
 from recsim_mnar.kernels.jit import inlined, kernel
 
@@ -143,3 +145,23 @@ def by_user(user, first_user, place, index):
         u = user[i] - first_user
         index[place[u]] = i
         place[u] += 1
+
+
+@kernel
+def above_and_tied(scores, held, above, level):
+    """For each row of scores (n, n_items): the number above that of item ``held[j]``, and of others level with it.
+
+    ``level`` is -1 where a score is not a number.
+    """
+    for j in range(held.size):
+        row = scores[j]
+        score = row[held[j]]
+        more = np.int64(0)
+        same = np.int64(0)
+        broken = np.int64(0)
+        for i in range(row.size):
+            more += np.int64(row[i] > score)
+            same += np.int64(row[i] == score)
+            broken += np.int64(row[i] != row[i])
+        above[j] = more
+        level[j] = same - 1 if broken == 0 else -1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,20 +16,15 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log, Provenance, provenance_of, stated_items
-from recsim_mnar.tables.arrow import read_blocks, read_rows, rows_in, rows_to_read, schema_of
+from recsim_mnar.tables.arrow import read_blocks, schema_of
 from recsim_mnar.tables.files import is_text
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.rows import Events
 
 READ_ROWS = 1 << 18
 """Rows that are decoded at a time."""
-_MOST_IN_A_PART = 1 << 24
-"""Rows of a part whose users are looked at together."""
 _USERS = 4096
 """Users of a block of :class:`FiledLog`."""
-_READ_TOO = 3
-"""Times a block's rows that may be decoded to read it alone."""
-
 Columns = dict[str, NDArray[Any]]
 
 
@@ -55,25 +49,6 @@ class Survey:
     shared_users: int
     with_gaps: frozenset[str]
     slate_size: int = 1
-
-
-@dataclass(frozen=True)
-class Place:
-    """Location of a block, so that another process can read it.
-
-    Attributes:
-        file: a part.
-        first: its first row there, from 0.
-        n_rows: how many.
-        number: of its first row in the log, from 0.
-        before: the user before it; None for the first block.
-    """
-
-    file: Path
-    first: int
-    n_rows: int
-    number: int
-    before: int | None
 
 
 @dataclass(frozen=True)
@@ -193,35 +168,6 @@ class LogBlocks:
         if len(columns.get("user", ())):
             yield _checked(columns, done, last)
 
-    def places(self, users: int) -> list[Place] | None:
-        """Where the blocks of :meth:`blocks` are, by the users alone.
-
-        Returns:
-            None where a block is in two parts, or one can only be read with many others.
-
-        Raises:
-            UserError: a file that cannot be read.
-        """
-        found: list[Place] = []
-        number = 0
-        before = None
-        for part in self.parts:
-            if rows_in(part) > _MOST_IN_A_PART:
-                return None
-            held = self.parts.index is not None
-            tables = read_blocks(part, self.read_rows, ["user"], held=held)
-            user = np.concatenate([table.column("user").to_numpy() for table in tables])
-            edges = [*user_starts(user)[::users].tolist(), len(user)] if len(user) else []
-            for first, last in itertools.pairwise(edges):
-                if rows_to_read(part, first, last - first) > _READ_TOO * (last - first):
-                    return None
-                found.append(Place(part.absolute(), first, last - first, number + first, before))
-                before = int(user[last - 1])
-            if len(user) and part != self.parts.files[-1] and len(user_starts(user)) % users:
-                return None  # its last block goes on in the next part
-            number += len(user)
-        return found
-
     def _logs(self, with_gaps: frozenset[str]) -> Iterator[Log]:
         names: list[str] = []
         for table, part, first in self._tables(None):
@@ -290,21 +236,6 @@ class FiledLog(Log):
     def users(self) -> NDArray[np.int64]:
         """See :meth:`Log.users`."""
         return np.concatenate([np.zeros(0, np.int64), *(block.users() for block in self.blocks())])
-
-
-def read_place(place: Place, with_gaps: frozenset[str] = frozenset()) -> Log:
-    """The rows of a block, checked as :meth:`LogBlocks.blocks` does; pages are checked against their checksums.
-
-    Args:
-        place: where they are.
-        with_gaps: as there.
-
-    Raises:
-        UserError: as there.
-    """
-    table = read_rows(place.file, place.first, place.n_rows)
-    log = _log_of(table, place.file, place.first + 1, with_gaps)
-    return _checked(log.columns, place.number, place.before)
 
 
 def _log_of(table: Any, part: Path, first_row: int, with_gaps: frozenset[str]) -> Log:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.log.rows import user_starts
+from recsim_mnar.log.rows import user_numbers, user_starts
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -135,8 +135,7 @@ class Clusters:
 
     def first_rows(self) -> Ints:
         """(users,) the row in which each user first appears, users in the order of :func:`user_sums`."""
-        together = self.together(self.codes)
-        starts = np.flatnonzero(np.concatenate([[True], together[1:] != together[:-1]]))
+        starts = user_starts(self.together(self.codes))
         return starts if self.order is None else self.order[starts]
 
     @property
@@ -146,9 +145,7 @@ class Clusters:
 
     def dense(self) -> tuple[Ints, int]:
         """Codes 0 .. k-1 in the order of the original rows, numbered by sorted code, and k."""
-        together = self.together(self.codes)
-        steps = np.zeros(together.size, np.int64)
-        np.cumsum(together[1:] != together[:-1], out=steps[1:])
+        steps = user_numbers(self.together(self.codes))
         number = int(steps[-1]) + 1 if steps.size else 0
         return self.back(steps), number
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -166,7 +166,9 @@ class ContextRule(Observation):
 
     def width(self, n_items: int) -> int:
         """Numbers in a context."""
-        return self.last if self.kind == "last" else 3 * n_items if self.counts_shown else n_items
+        if self.kind == "last":
+            return self.last
+        return 3 * n_items if self.counts_shown else n_items
 
     def space(self, n_items: int) -> gym.Space[Any]:
         """Gymnasium's space of a context, as environments state it: two contexts are alike only if their spaces are."""
@@ -266,6 +268,13 @@ def contexts_of(
     known = checked_features(user_features, given)
     users = log["user"]
     return joined(at, known(users[log.is_bandit])), joined(ends, known(users[user_begins(users)]))
+
+
+def feature_texts(context: NDArray[np.floating[Any]]) -> Iterator[str]:
+    """Yield each row of a context (n, c) as Vowpal Wabbit has it, ``f0:1.0 f7:2.0``, zeros left out."""
+    for row in context:
+        held = np.flatnonzero(row)
+        yield " ".join(f"f{place}:{value!r}" for place, value in zip(held.tolist(), row[held].tolist(), strict=True))
 
 
 def checked_features(user_features: UserFeatures | None, given: Context) -> UserFeatures:

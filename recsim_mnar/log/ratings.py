@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,12 +133,27 @@ def split_folds(n: int, n_folds: int, seed: int) -> NDArray[np.int64]:
     return fold
 
 
-def log_of_ratings(ratings: Ratings) -> Log:
-    """A log of ratings, an organic row each with the rating as its reward; its times only count a user's rows."""
+def log_of_ratings(
+    ratings: Ratings, propensities: Floats | None = None, provenance: Mapping[str, Any] | None = None
+) -> Log:
+    """Make a log of ratings, an organic row each with the rating as its reward; times only count a user's rows.
+
+    Args:
+        ratings: n of them.
+        propensities: (n,) with which they were revealed, where they are known.
+        provenance: of the log; that it is of ratings where None.
+    """
     order = np.argsort(ratings.users, kind="stable")
     user = ratings.users[order]
     step = steps_within(user)
-    event = np.full(len(user), schema.ORGANIC, np.int8)
-    names = ("user", "step", "time", "event", "item", "reward")
-    columns = (user, step, step.astype(np.float64), event, ratings.items[order], ratings.values[order])
-    return Log(dict(zip(names, columns, strict=True)), {"kind": "ratings"})
+    columns: dict[str, NDArray[Any]] = {
+        "user": user,
+        "step": step,
+        "time": step.astype(np.float64),
+        "event": np.full(len(user), schema.ORGANIC, np.int8),
+        "item": ratings.items[order],
+        "reward": ratings.values[order],
+    }
+    if propensities is not None:
+        columns["observation_propensity"] = np.asarray(propensities)[order]
+    return Log(columns, {"kind": "ratings"} if provenance is None else dict(provenance))

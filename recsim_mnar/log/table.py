@@ -64,37 +64,6 @@ def _name(made: Any) -> str:
     return str(made.get("name", "")) if isinstance(made, dict) else ""
 
 
-class ColumnsWhenRead(Mapping[str, NDArray[Any]]):
-    """What ``{name: values[rows] for name, values in columns.items()}`` holds; unread columns take no memory.
-
-    Args:
-        columns: (n,) each; not changed.
-        rows: a boolean mask or indices.
-    """
-
-    def __init__(self, columns: Mapping[str, NDArray[Any]], rows: NDArray[Any]) -> None:
-        self._whole = dict(columns)
-        self._rows = rows
-        self._read: dict[str, NDArray[Any]] = {}
-
-    def __getitem__(self, name: str) -> NDArray[Any]:
-        if name not in self._read:
-            self._read[name] = read_only(np.asarray(self._whole[name])[self._rows])
-        return self._read[name].view()
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._whole)
-
-    def __len__(self) -> int:
-        return len(self._whole)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._whole  # as it stands in the mixin it would read the column
-
-    def __reduce__(self) -> Any:
-        return FixedColumns, (dict(self),)  # who is sent them gets these rows alone
-
-
 Provenance = dict[str, Any]
 """How a log was made: a table of JSON, whose keys are those of whoever makes it."""
 
@@ -202,13 +171,6 @@ class Log:
     def select(self, rows: NDArray[Any]) -> Log:
         """The rows at a boolean mask or at indices, in their order."""
         return Log({name: values[rows] for name, values in self.columns.items()}, dict(self.provenance))
-
-    def select_when_read(self, rows: NDArray[Any]) -> Log:
-        """:meth:`select`, but a column is copied when it is first read: for those who read few of them."""
-        found = Log.__new__(Log)
-        object.__setattr__(found, "columns", ColumnsWhenRead(self.columns, rows))
-        object.__setattr__(found, "provenance", dict(self.provenance))
-        return found
 
     def organic(self) -> Log:
         """The organic rows."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -99,35 +96,12 @@ def _check_items(items: NDArray[np.integer], n_items: int, n_views: int) -> None
         raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must be in 0..{n_items - 1}")
 
 
-_SHARED: ContextVar[tuple[Log, dict[int, Any]] | None] = ContextVar("_SHARED", default=None)
-
-
-@contextlib.contextmanager
-def sharing_counts(log: Log) -> Iterator[None]:
-    """Within, :func:`view_counts` of this very log are made once, for learners of which none changes it."""
-    token = _SHARED.set((log, {}))
-    try:
-        yield
-    finally:
-        _SHARED.reset(token)
-
-
 def view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
     """Counts of views as a scipy CSR array, (n_users, n_items) int32, indices sorted; and the users of its rows.
 
     Raises:
         UserError: as in :func:`views_of`, or users out of order.
     """
-    shared = _SHARED.get()
-    if shared is None or shared[0] is not log:
-        return _view_counts(log, n_items)
-    if n_items not in shared[1]:
-        shared[1][n_items] = _view_counts(log, n_items)
-    counts, ids = shared[1][n_items]
-    return counts.copy(), ids.copy()
-
-
-def _view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
     from scipy import sparse
 
     users, items = views_of(log, n_items)

@@ -42,7 +42,7 @@ NEEDS = ("train_log", "test_log", "propensities", "users", "exposures", "ratings
 world's exposures, revealed ratings, a platform with campaigns."""
 
 BUILT_IN = {
-    "loocv": "recsim_mnar.protocols.leave_one_out.protocol:LeaveOneOut",
+    "loocv": "recsim_mnar.protocols.leave_one_out:LeaveOneOut",
     "off_policy": "recsim_mnar.protocols.off_policy:OffPolicy",
     "ab_test": "recsim_mnar.protocols.ab_test:ABTest",
     "holdout": "recsim_mnar.protocols.holdout:HoldOut",

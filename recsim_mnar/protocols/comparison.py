@@ -401,34 +401,25 @@ class Setup:
         return shlex.join([*words, "--catalogues", str(catalogues)])
 
     def resolved(self, catalogue_seed: int | None = None) -> Resolved:
-        """World, agents and settings made; a UserError names what cannot be."""
+        """Make the world and the settings, and look up the agents.
+
+        Args:
+            catalogue_seed: of the world's items, where its catalogues have a seed; the world's own where None.
+
+        Raises:
+            UserError: something that cannot be made, by its name.
+        """
         entry = entry_of(self.world)
         experiment = experiment_of(entry.world_class())
-        usual = experiment.preset in entry.presets() and not is_world_file(self.world)
-        preset = self.preset or (experiment.preset if usual else None)
-        params = dict(self.params)
-        world = make_world(self.world, preset, [f"{name}={value}" for name, value in params.items()])
-        if catalogue_seed is not None and "catalogue_seed" in world.params.to_dict():
-            params["catalogue_seed"] = catalogue_seed
-            world = make_world(self.world, preset, [f"{name}={value}" for name, value in params.items()])
+        preset = self.preset or None
+        if preset is None and experiment.preset in entry.presets() and not is_world_file(self.world):
+            preset = experiment.preset
+        world = self._world(preset, catalogue_seed)
         settings = experiment.settings(preset, self.options)
-        ranks = getattr(world, "slate_size", 1) > 1
-        own_estimators = [
-            name
-            for made in chosen_protocols(experiment, self.protocols, world.name)
-            if isinstance(made, OffPolicy)
-            for name in made.estimators
-        ]
-        check_estimators([*of_comparison(settings, ranks=ranks), *own_estimators], ranks=ranks)
-        usual_agents = experiment.preset_agents.get(preset or "", experiment.agents)
-        names = [*(usual_agents if self.agents is None else self.agents), *self.references]
-        if len(set(names)) < len(names):
-            raise UserError(f"agent {next(n for n in names if names.count(n) > 1)} is named twice")
-        own = experiment.own_references & set(self.references)
-        if experiment.own_references & set(self.agents or ()):
-            name = min(experiment.own_references & set(self.agents or ()))
-            raise UserError(f"{name} knows the truth and cannot be picked: name it with --references")
+        self._check_estimators(experiment, world, settings)
+        names = self._agent_names(experiment, preset)
         meanings = {**experiment.specs(preset, settings), **self.specs}
+        own = experiment.own_references & set(self.references)
         specs = {name: meanings.get(name, name) for name in names if name not in own}
         made = {name: registry.learner(spec) for name, spec in specs.items()}
         for spec in experiment.further_agents(settings):
@@ -436,6 +427,34 @@ class Setup:
         check_agents(experiment, world, made)
         check_comparable(len(names) - len(self.references), world.n_items)
         return Resolved(self, preset, world, settings, specs)
+
+    def _world(self, preset: str | None, catalogue_seed: int | None) -> Any:
+        """Make the world, with this seed of its catalogue where it has one."""
+        params = [f"{name}={value}" for name, value in self.params.items()]
+        world = make_world(self.world, preset, params)
+        if catalogue_seed is None or "catalogue_seed" not in world.params.to_dict():
+            return world
+        others = [f"{name}={value}" for name, value in self.params.items() if name != "catalogue_seed"]
+        return make_world(self.world, preset, [*others, f"catalogue_seed={catalogue_seed}"])
+
+    def _check_estimators(self, experiment: Experiment, world: Any, settings: Any) -> None:
+        """Raise UserError for an estimator, of the settings or of a protocol, that this comparison cannot have."""
+        ranks = getattr(world, "slate_size", 1) > 1
+        protocols = chosen_protocols(experiment, self.protocols, world.name)
+        of_protocols = [name for one in protocols if isinstance(one, OffPolicy) for name in one.estimators]
+        check_estimators([*of_comparison(settings, ranks=ranks), *of_protocols], ranks=ranks)
+
+    def _agent_names(self, experiment: Experiment, preset: str | None) -> list[str]:
+        """Return the names of the agents and of the references; UserError for one that is named twice or knows all."""
+        usual = experiment.preset_agents.get(preset or "", experiment.agents)
+        names = [*(usual if self.agents is None else self.agents), *self.references]
+        twice = [name for name in names if names.count(name) > 1]
+        if twice:
+            raise UserError(f"agent {twice[0]} is named twice")
+        knowing = experiment.own_references & set(self.agents or ())
+        if knowing:
+            raise UserError(f"{min(knowing)} knows the truth and cannot be picked: name it with --references")
+        return names
 
 
 @dataclass(frozen=True)

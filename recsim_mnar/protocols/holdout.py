@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
+from recsim_mnar.log.rows import steps_within, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import checked_scores, scores_after, views_of
+from recsim_mnar.protocols.ranks import checked_scores, scores_after, views_of
 from recsim_mnar.protocols.records import Record, user_mean_interval
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import run_in_order
@@ -105,7 +106,7 @@ def _cuts(log: Log, split: str, share: float, windows: int) -> list[tuple[NDArra
 
 def _first_held_out(user: Ints, share: float) -> Ints:
     """Position of each user's first held-out view among all views; -1 of users with fewer than two."""
-    starts = np.flatnonzero(np.append(True, user[1:] != user[:-1]))
+    starts = user_starts(user)
     lengths = np.diff(np.append(starts, len(user)))
     held = np.clip(np.floor(share * lengths).astype(np.int64), 1, lengths - 1)
     return np.where(lengths >= 2, starts + lengths - held, -1)
@@ -221,13 +222,13 @@ def recall_and_ndcg(owners: Ints, ranks: Ints, weights: Floats, k: int) -> dict[
         weights: (n,) weight of each.
         k: length of the list.
     """
-    starts = np.flatnonzero(np.append(True, owners[1:] != owners[:-1]))
+    starts = user_starts(owners)
     hits = ranks <= k
     recall = np.add.reduceat(weights * hits, starts), np.add.reduceat(weights, starts)
     gained = np.add.reduceat(np.where(hits, weights / np.log2(ranks + 1.0), 0.0), starts)
     # The best list has the heaviest items first.
     order = np.lexsort((-weights, owners))
-    place = np.arange(len(owners)) - np.repeat(starts, np.diff(np.append(starts, len(owners))))
+    place = steps_within(owners)
     best = np.add.reduceat(np.where(place < k, weights[order] / np.log2(place + 2.0), 0.0), starts)
     return {f"recall@{k}": recall, f"ndcg@{k}": (gained, best)}
 

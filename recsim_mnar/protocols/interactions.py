@@ -24,8 +24,8 @@ from recsim_mnar.protocols.base import Experiment, Protocol, RawResults, Trial
 from recsim_mnar.protocols.comparison import Comparison, judged_comparison
 from recsim_mnar.protocols.comparison import chosen_protocols as protocols_of
 from recsim_mnar.protocols.holdout import HoldOut, split_log
-from recsim_mnar.protocols.leave_one_out.protocol import CANDIDATES
-from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
+from recsim_mnar.protocols.leave_one_out import CANDIDATES
+from recsim_mnar.protocols.ranks import NONE, top_items
 from recsim_mnar.protocols.records import Record, Target, listed, user_mean_interval, with_half_widths
 from recsim_mnar.rng import check_seed
 from recsim_mnar.simulation.executor import run_in_order

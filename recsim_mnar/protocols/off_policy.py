@@ -17,6 +17,7 @@ from recsim_mnar.answers.sentence import Amounts, identified, lacks
 from recsim_mnar.answers.weights import WeightTally
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Estimate, Facts, estimate_value
+from recsim_mnar.estimators.cross_fitted import ActionMeans
 from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS, estimate_ranking_value, ranking_estimator
 from recsim_mnar.estimators.scores import ESTIMATORS, check_name
 from recsim_mnar.log.table import Log
@@ -42,8 +43,6 @@ from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
 
 Floats = NDArray[np.float64]
 FOLDS = 2
-STRENGTH = 20.0
-"""Rows of the overall mean that are added to each item's own."""
 
 
 def item_rewards(log: Log, n_items: int) -> tuple[Floats, NDArray[np.int64]]:
@@ -59,13 +58,13 @@ def item_rewards(log: Log, n_items: int) -> tuple[Floats, NDArray[np.int64]]:
     shown = log.is_bandit
     action, reward = log["action"][shown], log["reward"][shown]
     fold = log["user"][shown] % FOLDS
-    means = np.empty((FOLDS, n_items))
+    means = np.zeros((FOLDS, n_items))
     for number in range(FOLDS):
         others = fold != number
-        counts = np.bincount(action[others], minlength=n_items)
-        sums = np.bincount(action[others], reward[others], n_items)
-        overall = float(reward[others].mean()) if others.any() else 0.0
-        means[number] = (sums + STRENGTH * overall) / (counts + STRENGTH)
+        if others.any():
+            model = ActionMeans(n_items)
+            model.fit(np.zeros((int(others.sum()), 0)), action[others], reward[others])
+            means[number] = model.means
     return means, fold
 
 

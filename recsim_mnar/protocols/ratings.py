@@ -6,9 +6,9 @@ The estimates are those of Schnabel et al. 2016, equations 3, 4 and 6.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,15 +24,13 @@ from recsim_mnar.estimators.ratings import (
     ranks,
 )
 from recsim_mnar.kernels.checks import level_of, one_of, whole_number
-from recsim_mnar.log import schema
-from recsim_mnar.log.ratings import Floats, Ratings
-from recsim_mnar.log.rows import steps_within
+from recsim_mnar.log.ratings import Floats, Ratings, log_of_ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.door import fitted
 from recsim_mnar.protocols.base import Experiment, Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
+from recsim_mnar.protocols.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import checked_users
@@ -78,23 +76,6 @@ def reveal(world: RatingsWorld, users_seed: int, n_users: int, seed: int) -> tup
     revealed = observe(p, seed)
     ratings = Ratings.from_dense(matrix, revealed)
     return matrix, ratings, ratings.at(p, "the propensities")
-
-
-def log_of(ratings: Ratings, propensities: Floats, provenance: Mapping[str, Any]) -> Log:
-    """Revealed ratings as organic rows."""
-    order = np.lexsort((ratings.items, ratings.users))
-    user = ratings.users[order]
-    step = steps_within(user)
-    columns: dict[str, NDArray[Any]] = {
-        "user": user,
-        "step": step,
-        "time": step.astype(np.float64),
-        "event": np.full(len(user), schema.ORGANIC),
-        "item": ratings.items[order],
-        "reward": ratings.values[order],
-        "observation_propensity": np.asarray(propensities)[order],
-    }
-    return Log(columns, dict(provenance))
 
 
 def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int, seed: int) -> Fit:
@@ -331,7 +312,7 @@ class RatingsExperiment(Experiment):
             policy = trial.policies[name] = fitted(learner, train, n_items=world.n_items, seed=trial.seed_of("fit"))
             scores = scores_of_everyone(name, policy.fresh(), train, sizes.users)
             losses[name] = losses_of(policy, scores, sizes.k, derive_seed(trial.seed, f"ties/{name}"))
-        trial.test_log = log_of(ratings, known, {"world": world.describe(), "seed": users_seed})
+        trial.test_log = log_of_ratings(ratings, known, {"world": world.describe(), "seed": users_seed})
         trial.data = Revealed(matrix, ratings, known, estimated, losses)
 
     def truth(self, trial: Trial) -> list[Record]:

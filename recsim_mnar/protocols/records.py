@@ -331,24 +331,31 @@ def judge(records: Sequence[Record], rankings: Iterable[Ranking], *, tie: float 
 
 
 def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], tie: float) -> Judgement:
-    """Hold a protocol's ranking against the truth; signs are turned so that larger is always better."""
-    sign = 1.0 if ranking.target.larger else -1.0
+    """Judge a protocol's ranking by the truth; losses change their sign, so that larger is better throughout.
+
+    Args:
+        ranking: what is judged.
+        ranked: its records, two or more.
+        true: the truth's record of each agent.
+        tie: share of the best true value that counts as nothing.
+    """
+    larger = ranking.target.larger
+    sign = 1.0 if larger else -1.0
     values = {r.agent: sign * r.value for r in ranked}
-    bounds = {r.agent: sign * (r.high if ranking.target.larger else r.low) for r in ranked}
+    bounds = {r.agent: sign * (r.high if larger else r.low) for r in ranked}
     truth = {agent: sign * record.value for agent, record in true.items()}
     best = _largest(truth)[0]
     picks = _largest(values)
-    costs = {agent: truth[best] - truth[agent] for agent in picks}
-    cost = float(np.mean(list(costs.values())))
-    widths = {agent: half_width(true[best], true[agent]) for agent in picks}
+    losses = [truth[best] - truth[agent] for agent in picks]
+    half_widths = [half_width(true[best], true[agent]) for agent in picks]
     negligible = tie * abs(truth[best])
-    within_noise = all(costs[agent] <= max(widths[agent], negligible) for agent in picks)
-    severity, reason = _abstention([r for r in ranked if r.agent in picks], ranked, ranking.target.larger)
+    cost = float(np.mean(losses))
     outcome = COSTS
     if cost == 0.0:
         outcome = BEST
-    elif within_noise:
+    elif all(loss <= max(half, negligible) for loss, half in zip(losses, half_widths, strict=True)):
         outcome = INDISTINGUISHABLE
+    severity, reason = _abstention([r for r in ranked if r.agent in picks], ranked, larger)
     return Judgement(
         protocol=ranking.protocol,
         metric=ranking.metric,
@@ -364,7 +371,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         best_truth=true[best].value,
         cost=cost,
         cost_share=cost / abs(truth[best]) if truth[best] != 0 else None,
-        resolution=max(widths.values()),
+        resolution=max(half_widths),
         pick_by_upper_bound=_largest(bounds)[0] if len(set(bounds.values())) > 1 else "",
         tau_by_upper_bound=rank_correlation(bounds, truth),
         unusable=tuple(r.agent for r in ranked if not r.usable),
@@ -372,7 +379,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         abstains=bool(reason),
         reason=reason,
         target_metric=ranking.target.metric,
-        larger=ranking.target.larger,
+        larger=larger,
         unit=ranking.target.unit,
     )
 

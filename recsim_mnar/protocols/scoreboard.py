@@ -277,13 +277,13 @@ def _relative(result: str) -> str:
     return f"which {result}" if result.startswith(("loses", "adds", "is ")) else result
 
 
-def brief(name: str, longest: int = _LONGEST_NAME) -> str:
-    """A name with its middle left out where it is too long."""
+def brief(name: str) -> str:
+    """Leave out the middle of a name that is too long."""
     name = printable(name)
-    if len(name) <= longest:
+    if len(name) <= _LONGEST_NAME:
         return name
-    half = (longest - 3) // 2
-    return f"{name[: longest - 3 - half]}...{name[-half:]}"
+    half = (_LONGEST_NAME - 3) // 2
+    return f"{name[: _LONGEST_NAME - 3 - half]}...{name[-half:]}"
 
 
 def _table_lines(board: Scoreboard, width: int) -> list[str]:

@@ -29,7 +29,7 @@ from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import able, as_learner, as_policy, fitted, is_softened
 from recsim_mnar.protocols.ab_test import ABTest, judged
 from recsim_mnar.protocols.base import Experiment, Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import scores_of_everyone
+from recsim_mnar.protocols.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
 from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.purchases.policies import DeployedPolicy, exposures_of

@@ -140,7 +140,7 @@ def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = Non
 
 
 def replay_blocks(
-    blocks: Iterable[Columns | Callable[[], Columns]],
+    blocks: Iterable[Columns],
     policies: Policies,
     logging: Replayed | None,
     reduce: Callable[[Columns], T],
@@ -150,8 +150,7 @@ def replay_blocks(
 
     Args:
         blocks: columns of whole users, ordered by (user, step). With :data:`SHARD_USERS` users each, which is what
-            :func:`replay` hands to a policy at a time, the columns have the bits that it gives. Or a function that
-            reads them, which is called where the job runs.
+            :func:`replay` hands to a policy at a time, the columns have the bits that it gives.
         policies: by the names of their columns, checked by :func:`check_replayable`.
         logging: the policy under which the log was collected, where it is known: then there is a second column of each
             policy, its mass on actions that the logging policy never takes.
@@ -167,9 +166,8 @@ def _reduced_block(
     policies: Policies,
     logging: Replayed | None,
     gaps: Sequence[str],
-    block: Columns | Callable[[], Columns],
+    columns: Columns,
 ) -> T:
-    columns = block() if callable(block) else block
     rows = replayed_columns(columns)
     prices = Prices(rows, policies, logging, gaps)
     for decisions, acting, logger in walks(rows, policies, logging, gaps):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.log.blocks import Columns, LogBlocks, Place, Survey, read_place
+from recsim_mnar.log.blocks import Columns, LogBlocks, Survey
 from recsim_mnar.log.table import record_part, write_stream
 from recsim_mnar.replays.probabilities import Policies, Replayed, added, check_replayable, replay_blocks
 from recsim_mnar.runs.folder import REPLAY, RunFolder
@@ -122,17 +122,9 @@ class ReplayRun:
         ):
             return self._fill(parts, n_parts)
 
-    def _to_read(self) -> Iterator[Columns | Callable[[], Columns]]:
-        """The blocks or, for workers, their places: then rows are decoded in parallel, and none is sent."""
-        places = None if self.executor is None else self.log.places(SHARD_USERS)
-        if places is None:
-            yield from self._blocks()
-        else:
-            yield from (functools.partial(_read, place, self.survey.with_gaps) for place in places)
-
     def _fill(self, parts: RunFolder, n_parts: int) -> int:
         lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]
-        blocks = (block for i, block in enumerate(self._to_read()) if lacks[i // PART_SHARDS])
+        blocks = (block for i, block in enumerate(self._blocks()) if lacks[i // PART_SHARDS])
         found = replay_blocks(blocks, self.policies, self.logging, dict, self.executor)
         n_blocks = -(-self.survey.n_users // SHARD_USERS)
         for i in (i for i in range(n_parts) if lacks[i]):
@@ -140,10 +132,6 @@ class ReplayRun:
             record_part(parts, i, rows, self.provenance, _FORM)
             self.progress(sum(len(each["user"]) for each in rows))
         return n_parts - sum(lacks)
-
-
-def _read(place: Place, with_gaps: frozenset[str]) -> Columns:
-    return read_place(place, with_gaps).columns
 
 
 def digest_of_files(parts: Parts) -> str:

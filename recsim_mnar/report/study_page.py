@@ -16,8 +16,9 @@ from recsim_mnar.report.page import headed
 from recsim_mnar.report.template import downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.studies.paired import LEAST
-from recsim_mnar.studies.result import Always, Levels, Mean, Row, Share, Study, percent, sized
+from recsim_mnar.studies.design import Levels
+from recsim_mnar.studies.paired import LEAST, Mean, Share
+from recsim_mnar.studies.result import Always, Row, Study, percent, sized
 
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
 """What may come of a method's pick, and the class of its colour."""

@@ -62,12 +62,12 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         raise
 
 
-def new_temporary(path: Path, mode: int = 0o666) -> Path:
+def new_temporary(path: Path) -> Path:
     """Make an empty file next to ``path``, of a name that no other process takes."""
     unique = f"{os.urandom(8).hex()}.tmp"
     name = f".{path.name}.{unique}" if len(os.fsencode(path.name)) < _LONGEST_NAME else f".{unique}"
     temporary = path.with_name(name)
-    temporary.touch(mode, exist_ok=False)
+    temporary.touch(exist_ok=False)
     return temporary
 
 

@@ -138,20 +138,19 @@ class RunFolder:
         path = self.path / manifest
         wanted = json.loads(json.dumps(settings))  # as the manifest gives them back
         made = digest_of(wanted) if made is None else made
-        same_receipts = self.index.made == made
-        on_disk = read_json(path)
-        # Receipts of this run settle it, and its manifest is written anew; unless ``alike`` has to compare them.
-        comparable = isinstance(on_disk, dict) and not (same_receipts and alike is None)
+        receipts_are_ours = self.index.made == made
+        held = read_json(path)
+        there = {key: value for key, value in held.items() if key != "made_with"} if isinstance(held, dict) else None
         versions = self.index.made_with
-        there = None
-        if comparable:
-            there = {key: value for key, value in on_disk.items() if key != "made_with"}
-            versions = self.index.made_with if same_receipts else on_disk.get("made_with")
+        if there is not None and not receipts_are_ours:
+            versions = held.get("made_with")
+        if receipts_are_ours and alike is None:
+            there = None  # the receipts settle it, and the manifest is written anew
         if there is not None and alike is not None:
             there, wanted = alike(there, wanted)
         if there is not None:
             refuse_differences(f"{self.path} holds a run", there, wanted)
-        elif not same_receipts and (path.exists() or self.index.receipts):
+        elif not receipts_are_ours and (path.exists() or self.index.receipts):
             raise UserError(f"cannot resume: {path} is missing or damaged: restore it, or name another folder")
         refuse_other_versions(f"{self.path} holds a run that was made", versions if isinstance(versions, dict) else {})
         return made

@@ -1,16 +1,16 @@
-"""Paired differences over catalogues: means with bounded intervals, p-values, and Holm's adjustment."""
+"""Shares, means and paired differences over catalogues, with their intervals, p-values and Holm's adjustment."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recsim_mnar.estimators.intervals import Spread, positive_limits, small_sample_factor
-from recsim_mnar.protocols.records import user_mean_interval
+from recsim_mnar.protocols.records import student_mean_interval, user_mean_interval
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,6 +22,66 @@ BOUNDS = {"cost": 1.0, "tau": 2.0}
 """Largest difference possible of two shares of the best value, and of two rank correlations."""
 
 
+class Share(TypedDict):
+    """A proportion of catalogues, its Wilson interval, and how many they are."""
+
+    share: float
+    low: float
+    high: float
+    count: int
+
+
+class Mean(TypedDict):
+    """A mean over catalogues and its interval, and how many have a value; None where there is none."""
+
+    mean: float | None
+    low: float | None
+    high: float | None
+    n: int
+
+
+def share(hits: Sequence[bool], level: float = 0.95) -> Share:
+    """A proportion and its Wilson interval."""
+    from scipy.stats import binomtest
+
+    n, count = len(hits), int(sum(hits))
+    interval = binomtest(count, n).proportion_ci(level, method="wilson")
+    return {"share": count / n, "low": float(interval.low), "high": float(interval.high), "count": count}
+
+
+def mean(
+    values: Iterable[float | None],
+    level: float = 0.95,
+    *,
+    least: float | None = None,
+    largest: float | None = None,
+) -> Mean:
+    """A mean over catalogues and its interval; values that are None are left out, and counted.
+
+    Args:
+        values: one per catalogue.
+        level: nominal coverage.
+        least: the least value possible. None for Student's interval, which knows no bounds.
+        largest: the largest value possible. The interval never leaves what is possible; there is none below
+            :data:`LEAST` values.
+    """
+    given = list(values)
+    x = np.array([v for v in given if v is not None and math.isfinite(v)], float)
+    if len(x) == 0:
+        return {"mean": None, "low": None, "high": None, "n": 0}
+    value = float(x.mean())
+    if len(x) < LEAST:
+        return {"mean": value, "low": None, "high": None, "n": len(x)}
+    if least == 0.0:
+        _, low, high = positive_mean_interval(np.maximum(x, 0.0), level)
+        high = high if largest is None else min(high, largest)
+    elif least is not None and largest is not None:
+        _, low, high = ranged_mean_interval(x, level, least, largest)
+    else:
+        _, low, high = student_mean_interval(x, level)
+    return {"mean": value, "low": low, "high": high, "n": len(x)}
+
+
 def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: float) -> pd.DataFrame:
     """Compute mean differences, one row per group.
 
@@ -29,12 +89,14 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
 
     Args:
         pairs: columns ``catalogue``, ``first`` and ``second``, and those of the groups.
-        by: columns of the groups.
+        by: columns of the groups; one group of all where there is none.
         bound: largest absolute difference possible.
         level: of the intervals.
     """
     import pandas as pd
 
+    if not by:
+        pairs, by = pairs.assign(cells="all"), ["cells"]
     rows = []
     for group, own in pairs.groupby(list(by), sort=False, dropna=False):
         names = dict(zip(by, group, strict=True))
@@ -45,6 +107,34 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
     for test in ("p_t", "p_wilcoxon"):
         frame[f"{test}_holm"] = holm(frame[test].to_numpy(np.float64))
     return frame
+
+
+def steps_from_first(values: pd.DataFrame, factor: str) -> pd.DataFrame:
+    """Pair each level of a factor with its first where all else is the same.
+
+    Args:
+        values: columns of a unit, and ``value``.
+        factor: one of the columns.
+
+    Returns:
+        The same columns, the factor's as ``LEVEL - FIRST`` and ``value`` a difference; and ``first``, ``second``, its
+        two sides.
+    """
+    import pandas as pd
+
+    rest = [name for name in values.columns if name not in (factor, "value")]
+    levels = list(dict.fromkeys(values[factor]))
+    at_level = {level: values[values[factor] == level][[*rest, "value"]] for level in levels}
+    base = at_level[levels[0]].rename(columns={"value": "second"})
+    pairs = [
+        at_level[level]
+        .rename(columns={"value": "first"})
+        .merge(base, on=rest)
+        .assign(**{factor: f"{level} - {levels[0]}"})
+        for level in levels[1:]
+    ]
+    both = pd.concat(pairs) if pairs else values.iloc[:0].assign(first=0.0, second=0.0)
+    return both.assign(value=both["first"] - both["second"])
 
 
 def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, float]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import collections
 import json
-import math
-from collections.abc import Iterable, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, cast
@@ -22,32 +22,21 @@ from recsim_mnar.protocols.records import (
     tidy_rows,
     two_digits,
 )
-from recsim_mnar.runs.files import path_of
+from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.studies.design import Levels, Result, Took
-from recsim_mnar.studies.paired import BOUNDS, LEAST, paired_table
+from recsim_mnar.studies.paired import BOUNDS, Mean, Share, mean, paired_table, share, steps_from_first
 
 if TYPE_CHECKING:
     import pandas as pd
 
 AB_TEST = "ab_test"
-
-
-class Share(TypedDict):
-    """A proportion of catalogues, its Wilson interval, and how many they are."""
-
-    share: float
-    low: float
-    high: float
-    count: int
-
-
-class Mean(TypedDict):
-    """A mean over catalogues and its interval, and how many have a value; None where there is none."""
-
-    mean: float | None
-    low: float | None
-    high: float | None
-    n: int
+_LABELS = {"cost": "mean cost, % of the best", "tau": "Kendall's tau with the truth"}
+RISK = "risk"
+_WIDTH = 0.6
+"""Of the place that a level's protocols share along the axis, in levels."""
+_MOST_FACTORS = 2
+_ROOM, _LEAST_ROOM = 60, 8
+"""Characters along the axes of all panels, and the least of one level's label."""
 
 
 class Judged(TypedDict):
@@ -354,7 +343,7 @@ class Study:
         one, other = (self._outcomes(self._of(name), of) for name in (first, second))
         units = [name for name in one.columns if name not in ("title", "value")]
         both = one.rename(columns={"value": "first"}).merge(other.rename(columns={"value": "second"}), on=units)
-        frame = _grouped(both, names, BOUNDS[of], level)
+        frame = paired_table(both, names, BOUNDS[of], level)
         frame.insert(0, "second", other["title"].iloc[0])
         frame.insert(0, "first", one["title"].iloc[0])
         return frame
@@ -391,8 +380,8 @@ class Study:
             values = both.assign(value=both["value"] - both["value_minus"])
             bound *= 2.0
         for step in factors:
-            values = _steps(values[[*units, "value"]], step)
-        frame = _grouped(values, [*factors, *names], bound * 2.0 ** (len(factors) - 1), level)
+            values = steps_from_first(values[[*units, "value"]], step)
+        frame = paired_table(values, [*factors, *names], bound * 2.0 ** (len(factors) - 1), level)
         frame.insert(0, "protocol", title)
         return frame
 
@@ -440,9 +429,7 @@ class Study:
                 protocol that abstains somewhere, a curve per level of ``by``.
             protocols: names, metrics or titles of those that are drawn; all where None.
         """
-        from recsim_mnar.studies.figure import plot_study
-
-        plot_study(self, path_of(path), self._grouping(by), of, protocols)
+        _plot(self, path_of(path), self._grouping(by), of, protocols)
 
     def sentences(self) -> list[str]:
         """The summary for a person."""
@@ -453,41 +440,6 @@ def _cell_columns(result: Result) -> Levels:
     """Columns that say which cell a result is of: its world, its preset and the level of every factor."""
     config = result["run_config"]
     return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
-
-
-def _steps(values: pd.DataFrame, factor: str) -> pd.DataFrame:
-    """Pair each level of a factor with its first where all else is the same.
-
-    Args:
-        values: columns of a unit, and ``value``.
-        factor: one of the columns.
-
-    Returns:
-        The same columns, the factor's as ``LEVEL - FIRST`` and ``value`` a difference; and ``first``, ``second``, its
-        two sides.
-    """
-    import pandas as pd
-
-    rest = [name for name in values.columns if name not in (factor, "value")]
-    levels = list(dict.fromkeys(values[factor]))
-    at_level = {level: values[values[factor] == level][[*rest, "value"]] for level in levels}
-    base = at_level[levels[0]].rename(columns={"value": "second"})
-    pairs = [
-        at_level[level]
-        .rename(columns={"value": "first"})
-        .merge(base, on=rest)
-        .assign(**{factor: f"{level} - {levels[0]}"})
-        for level in levels[1:]
-    ]
-    both = pd.concat(pairs) if pairs else values.iloc[:0].assign(first=0.0, second=0.0)
-    return both.assign(value=both["first"] - both["second"])
-
-
-def _grouped(pairs: pd.DataFrame, by: list[str], bound: float, level: float) -> pd.DataFrame:
-    """Paired differences by groups; those of all cells where there is none."""
-    if by:
-        return paired_table(pairs, by, bound, level)
-    return paired_table(pairs.assign(cells="all"), ["cells"], bound, level)
 
 
 def _most(judgement: Judged) -> float | None:
@@ -568,51 +520,62 @@ def _loss(found: Mean) -> str:
     return "--" if found["mean"] is None else percent(found).replace("%", "")
 
 
-def share(hits: Sequence[bool], level: float = 0.95) -> Share:
-    """A proportion and its Wilson interval."""
-    from scipy.special import ndtri
+def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Sequence[str] | None = None) -> None:
+    """Draw and write the figure of :meth:`Study.plot`."""
+    from matplotlib.figure import Figure
 
-    n, count = len(hits), int(sum(hits))
-    z = float(ndtri(0.5 + level / 2))
-    p = count / n
-    centre = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * math.sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return {"share": p, "low": max(centre - half, 0.0), "high": min(centre + half, 1.0), "count": count}
-
-
-def mean(
-    values: Iterable[float | None],
-    level: float = 0.95,
-    *,
-    least: float | None = None,
-    largest: float | None = None,
-) -> Mean:
-    """A mean over catalogues and its interval; values that are None are left out, and counted.
-
-    Args:
-        values: one per catalogue.
-        level: nominal coverage.
-        least: the least value possible. None for Student's interval, which knows no bounds.
-        largest: the largest value possible. The interval never leaves what is possible; there is none below
-            :data:`LEAST` values.
-    """
-    import numpy as np
-
-    from recsim_mnar.protocols.records import student_mean_interval
-    from recsim_mnar.studies.paired import positive_mean_interval, ranged_mean_interval
-
-    given = list(values)
-    x = np.array([v for v in given if v is not None and math.isfinite(v)], float)
-    if len(x) == 0:
-        return {"mean": None, "low": None, "high": None, "n": 0}
-    value = float(x.mean())
-    if len(x) < LEAST:
-        return {"mean": value, "low": None, "high": None, "n": len(x)}
-    if least == 0.0:
-        _, low, high = positive_mean_interval(np.maximum(x, 0.0), level)
-        high = high if largest is None else min(high, largest)
-    elif least is not None and largest is not None:
-        _, low, high = ranged_mean_interval(x, level, least, largest)
+    if of != RISK and of not in _LABELS:
+        raise UserError(f"of must be cost, tau or risk, got {of!r}")
+    if of != RISK and len(by) > _MOST_FACTORS:
+        raise UserError(f"by has {len(by)} factors: give one for the axis, and one more for panels")
+    figure = Figure(figsize=(7.5, 3.4), layout="constrained")
+    if of == RISK:
+        axes = figure.subplots()
+        _draw_risk(axes, study, by, protocols)
+        handles = axes.get_legend_handles_labels()
     else:
-        _, low, high = student_mean_interval(x, level)
-    return {"mean": value, "low": low, "high": high, "n": len(x)}
+        handles = _draw_panels(figure, study, by or study.factors[:1], of, protocols)
+    figure.legend(*handles, loc="outside right upper", frameon=False, fontsize="small")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as temporary:
+        figure.savefig(temporary, format=path.suffix.lstrip(".") or "svg")
+
+
+def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[str] | None) -> None:
+    """Mean cost of each protocol that may abstain, against the share of comparisons in which it decides."""
+    abstaining = [j["title"] for j in study.judgements() if j["abstains"] and is_named(j, protocols)]
+    for title in dict.fromkeys(abstaining):
+        curves = study.risk_coverage(title, by)
+        groups = list(curves.groupby(list(by), sort=False, dropna=False)) if by else [((), curves)]
+        for levels, own in groups:
+            label = ", ".join([title, *(f"{name} {level}" for name, level in zip(by, levels, strict=True))])
+            axes.plot(100.0 * own["decides"], 100.0 * own["cost"], drawstyle="steps-post", label=label)
+    axes.set_xlabel("decides, % of the catalogues")
+    axes.set_ylabel("mean cost there, % of the best")
+
+
+def _draw_panels(figure: Any, study: Study, by: Sequence[str], of: str, protocols: Sequence[str] | None) -> Any:
+    """Draw one panel per level of the second factor, and return the legend's handles and labels."""
+    means = study.means(by, of=of, protocols=protocols)
+    panels = list(means.groupby(by[1], sort=False, dropna=False)) if len(by) > 1 else [("", means)]
+    all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (level, own) in zip(all_axes, panels, strict=True):
+        _draw_means(axes, own, by[0] if by else None, 100.0 if of == "cost" else 1.0, len(panels))
+        axes.set_title(f"{by[1]} {level}" if len(by) > 1 else "", fontsize="medium")
+    all_axes[0].set_ylabel(_LABELS[of])
+    return all_axes[0].get_legend_handles_labels()
+
+
+def _draw_means(axes: Any, means: pd.DataFrame, factor: str | None, scale: float, panels: int) -> None:
+    """Draw means as points, one colour per protocol, with intervals where there are any; one of several panels."""
+    levels = ["all"] if factor is None else list(dict.fromkeys(means[factor]))
+    series = list(means.groupby("title", sort=False))
+    for place, (title, own) in enumerate(series):
+        shift = _WIDTH * ((place + 0.5) / len(series) - 0.5)
+        at = [shift if factor is None else levels.index(level) + shift for level in own[factor or "title"]]
+        colour = f"C{place}"
+        axes.plot(at, scale * own["mean"], "o", color=colour, label=title)
+        axes.vlines(at, scale * own["low"].astype(float), scale * own["high"].astype(float), color=colour)
+    room = max(_LEAST_ROOM, _ROOM // (len(levels) * panels))
+    axes.set_xticks(range(len(levels)), [textwrap.fill(str(level), room) for level in levels], fontsize="small")
+    axes.set_xlabel(factor or "")

@@ -142,27 +142,6 @@ def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held
             yield groups.read([])
 
 
-def read_rows(file: Path, first: int, n: int) -> Any:
-    """Rows ``first`` (from 0) to ``first + n - 1`` of a file, as :func:`read_table`, of their groups or batches alone.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    with _readable(file), _opened(file) as groups:
-        numbers = _groups_of(groups.sizes, first, n)
-        return groups.read(numbers).slice(first - sum(groups.sizes[: numbers[0]]), n)
-
-
-def rows_to_read(file: Path, first: int, n: int) -> int:
-    """How many rows :func:`read_rows` decodes.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    with _readable(file), _opened(file) as groups:
-        return sum(groups.sizes[k] for k in _groups_of(groups.sizes, first, n))
-
-
 def rows_in(file: Path, ending: str = "") -> int:
     """How many rows a Parquet or Arrow file holds, as it says.
 
@@ -312,12 +291,6 @@ def _sound(table: Any, held: bool) -> Any:
     if not held:
         table.validate(full=True)
     return table
-
-
-def _groups_of(sizes: list[int], first: int, n: int) -> list[int]:
-    """The groups that hold the rows."""
-    ends = list(itertools.accumulate(sizes))
-    return [k for k, end in enumerate(ends) if end > first and end - sizes[k] < first + n]
 
 
 def _runs(sizes: list[int], rows: int) -> Iterator[list[int]]:

@@ -203,7 +203,11 @@ class Lead(NamedTuple):
     high: float
 
     def __str__(self) -> str:
-        where = "ahead" if self.low > 0.0 else "behind" if self.high < 0.0 else "tied"
+        where = "tied"
+        if self.low > 0.0:
+            where = "ahead"
+        elif self.high < 0.0:
+            where = "behind"
         return f"{where}, {self.score:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
 
 

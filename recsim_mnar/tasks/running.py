@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.export.arrays import Decisions, decisions
 from recsim_mnar.log import schema
-from recsim_mnar.log.rows import user_begins, user_starts
+from recsim_mnar.log.rows import steps_within, user_begins, user_numbers, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.plugins import imported
 from recsim_mnar.policies.answers import name_of
@@ -214,11 +214,10 @@ def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) ->
     shown = columns["event"] == schema.BANDIT
     user = columns["user"][shown]
     action = columns["action"][shown]
-    begins = np.flatnonzero(np.diff(user, prepend=-1))
-    sizes = np.diff(np.append(begins, len(user)))
-    number = np.arange(len(user)) - np.repeat(begins, sizes)
+    begins = user_starts(user)
+    number = steps_within(user)
     counts = (number >= counted.start) & (number < counted.stop)
-    place = np.repeat(np.arange(len(begins)), sizes)
+    place = user_numbers(user)
     earned = worth(columns, shown, user[begins], place)
     rewards = np.bincount(place[counts], earned[counts], minlength=len(begins)).astype(np.float64)
     decisions = np.bincount(place[counts], minlength=len(begins)).astype(np.float64)

@@ -31,7 +31,6 @@ def check_vector(
     make_vector: MakeVector,
     make_single: MakeSingle,
     *,
-    modes: tuple[AutoresetMode, ...] = tuple(AutoresetMode),
     steps: int = 200,
     seed: int = 0,
 ) -> list[Breach]:
@@ -40,11 +39,10 @@ def check_vector(
     Args:
         make_vector: gives a new vector environment of the mode asked for.
         make_single: gives a new single environment of the same kind, without a step limit.
-        modes: of automatic resets; those that it has.
         steps: how long each is compared.
         seed: of the actions, and the first of the lanes' seeds.
     """
-    return breaches_of(lane_rules(make_vector, make_single, modes, steps, seed), None)
+    return breaches_of(lane_rules(make_vector, make_single, AutoresetMode, steps, seed), None)
 
 
 @own_folder()

@@ -8,9 +8,8 @@ from numpy.typing import NDArray
 
 from recsim_mnar.policies.answers import FREQUENCY, TOLERANCE
 from recsim_mnar.policies.base import Policy
-from recsim_mnar.policies.door import as_policy
 from recsim_mnar.testing import policies, worlds
-from recsim_mnar.testing.policies import PolicyCase, example_views
+from recsim_mnar.testing.policies import PolicyCase
 from recsim_mnar.testing.rules import Rules, first_breach
 from recsim_mnar.worlds.base import DecisionWorld
 
@@ -44,27 +43,6 @@ class PolicyContract:
     def make_policy(self) -> Policy:
         """A new policy without any user; fitted, where it needs to be, always to the same data."""
         raise NotImplementedError
-
-    @pytest.fixture
-    def policy(self) -> Policy:
-        """The policy under test."""
-        return as_policy(self.make_policy())
-
-    @pytest.fixture
-    def users(self) -> NDArray[np.int64]:
-        """The users' ids."""
-        return self._case().users
-
-    @pytest.fixture
-    def views(self, policy: Policy) -> list[NDArray[np.int32]]:
-        """What each of the users viewed."""
-        return example_views(self.n_users, policy.n_items)
-
-    @staticmethod
-    def observe_events(policy: Policy, users: NDArray[np.int64], views: list[NDArray[np.int32]]) -> None:
-        """The users begin and view what they view, in one call of ``observe``."""
-        policy.reset(users)
-        policy.observe(np.repeat(users, [len(v) for v in views]), np.concatenate([*views, np.zeros(0, np.int32)]))
 
     @pytest.mark.parametrize("rule", [rule for rule in policies.RULES if rule != FREQUENCY.name])
     def test_rule(self, rule: str) -> None:

@@ -131,7 +131,7 @@ def test_a_difference_without_rewards_is_not_to_be_used():
     assert "no_reward" in codes(silent, "do_not_use")
 
 
-# mips needs groups, or their probabilities
+# mips needs probabilities of groups
 PLAIN = [name for name, info in ESTIMATORS.items() if not info.requires and name != "mips"]
 
 

@@ -15,11 +15,10 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ranking_records import PREMISES, read_log
 from recsim_mnar.estimators.rankings import (
     RANKING_ESTIMATORS,
-    click_facts,
     estimate_ranking_value,
     heavy_tail,
-    items_below,
 )
+from recsim_mnar.estimators.repeats import click_facts, items_below
 from recsim_mnar.estimators.verdict import for_command
 from recsim_mnar.log import Log
 from recsim_mnar.policies import registry

@@ -23,7 +23,6 @@ def log() -> dict[str, np.ndarray]:
         "target": target,
         "q_logged": rng.normal(0.3, 0.3, N),
         "q_target": rng.normal(0.3, 0.1, N),
-        "groups": rng.integers(0, 12, N),
         "user": rng.integers(0, 200, N),
     }
 
@@ -59,8 +58,6 @@ def test_textbook_formulas(log):
     r, p, t, q, m = (log[k] for k in ("reward", "propensity", "target", "q_logged", "q_target"))
     w = t / p
     d = r - q
-    groups = log["groups"]
-    marginal = np.array([w[groups == g].mean() for g in range(12)])[groups]
     expected = {
         ("ips",): np.mean(w * r),
         ("clipped_ips", ("clip", 2.0)): np.mean(np.minimum(w, 2.0) * r),
@@ -79,12 +76,9 @@ def test_textbook_formulas(log):
     }
     for (name, *parameters), wanted in expected.items():
         assert value(log, name, **dict(parameters)) == pytest.approx(wanted, **TIGHT), name
-    alone = np.zeros(N)
-    assert value(log, "mips", groups=groups, context=alone) == pytest.approx(np.mean(marginal * r), **TIGHT)
     given = {"group_target": t, "group_propensity": p}
     assert value(log, "mips", **given) == pytest.approx(np.mean(w * r), **TIGHT)
     assert value(log, "beta_ips", folds=4) == pytest.approx(beta_by_hand(w, r, np.arange(N) % 4), **TIGHT)
-    assert value(log, "beta_ips", folds=groups) == pytest.approx(beta_by_hand(w, r, groups), **TIGHT)
 
 
 @pytest.mark.parametrize("clip", [0.5, 2.0])
@@ -148,12 +142,6 @@ def test_balanced_ips(log):
     assert one == pytest.approx(value(log, "ips"), **TIGHT)
 
 
-def test_embeddings_of_several_columns_are_groups(log):
-    pairs = np.stack([log["groups"] // 3, log["groups"] % 3], 1)
-    found = value(log, "mips", groups=pairs, context=np.zeros(N))
-    assert found == pytest.approx(value(log, "mips", groups=log["groups"], context=np.zeros(N)), **TIGHT)
-
-
 @pytest.mark.parametrize(
     ("left", "right"),
     [
@@ -177,7 +165,8 @@ def test_limits(log, left, right):
 def every(log, **more):
     rng = np.random.default_rng(0)
     for name in ESTIMATORS:
-        given = {"groups": log["groups"], "context": log["user"] % 2} if name == "mips" else {}
+        alike = {"group_target": more.get("target", log["target"]), "group_propensity": log["propensity"]}
+        given = alike if name == "mips" else {}
         if name == "balanced_ips":
             given = {"loggers": np.stack([log["propensity"]] * 2, 1), "logger": rng.integers(0, 2, N)}
         yield name, estimate_value(**{**columns(log, name), **more}, estimator=name, **given)

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from recsim_mnar.estimators import (
+    cross_fitted,
     cross_fitted_rewards,
     estimate_without_propensities,
 )
@@ -117,12 +118,15 @@ def test_groups_remove_variance_where_actions_of_a_group_are_alike():
     logging, target = rng.dirichlet(np.ones(ACTIONS) * 0.3), rng.dirichlet(np.ones(ACTIONS) * 0.3)
     logging = 0.9 * logging + 0.1 / ACTIONS
     click = rng.uniform(0.05, 0.3, 4)[GROUPS]
+    of_groups = [np.bincount(GROUPS, policy) for policy in (target, logging)]
     values = {"ips": [], "mips": []}
     for _ in range(100):
         action = rng.choice(ACTIONS, 2000, p=logging)
         reward = (rng.random(2000) < click[action]).astype(float)
         for name in values:
-            extra = {"groups": GROUPS[action], "context": np.zeros(2000)} if name == "mips" else {}
+            groups = GROUPS[action]
+            chances = {"group_target": of_groups[0][groups], "group_propensity": of_groups[1][groups]}
+            extra = chances if name == "mips" else {}
             found = estimate_value(reward, logging[action], target[action], estimator=name, **extra)
             values[name].append(found.value)
     truth = float(target @ click)
@@ -146,16 +150,19 @@ def test_cross_fitted_model_makes_dr_narrower_and_is_of_the_right_size(logs):
     assert dr.high - dr.low < ips.high - ips.low
 
 
-def test_a_model_never_sees_the_users_it_predicts_for():
+def test_a_model_never_sees_the_users_it_predicts_for(monkeypatch):
     class Memory:
-        def fit(self, X, y):
-            self.seen = set(X[:, 0].tolist())
-            return self
+        def __init__(self, n_actions):
+            self.n_actions = n_actions
 
-        def predict(self, X):
-            assert not self.seen & set(X[:, 0].tolist())
-            return np.full(len(X), 0.5)
+        def fit(self, context, action, reward):
+            self.seen = set(context[:, 0].tolist())
 
+        def all_actions(self, context):
+            assert not self.seen & set(context[:, 0].tolist())
+            return np.full((len(context), self.n_actions), 0.5)
+
+    monkeypatch.setattr(cross_fitted, "ActionMeans", Memory)
     user = np.random.default_rng(0).integers(0, 30, 400)
     cross_fitted_rewards(
         np.ones(400),
@@ -164,7 +171,6 @@ def test_a_model_never_sees_the_users_it_predicts_for():
         n_actions=2,
         context=user,
         cluster=user,
-        model=Memory(),
     )
 
 

@@ -8,9 +8,9 @@ from recsim_mnar.campaigns.platform import platform_log, run_campaigns, true_qua
 from recsim_mnar.campaigns.weighing import weighted_leave_one_out
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies import registry
+from recsim_mnar.protocols import ranks
 from recsim_mnar.protocols.base import Protocol, check_needs, protocol
 from recsim_mnar.protocols.comparison import Comparison, chosen_protocols, compare, experiment_of
-from recsim_mnar.protocols.leave_one_out import ranks
 from recsim_mnar.protocols.ratings import RatingsSettings, propensity_fit, reveal
 from recsim_mnar.protocols.records import Record
 from recsim_mnar.protocols.scoreboard import scoreboard

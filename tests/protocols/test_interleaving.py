@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from recsim_mnar import make_world, simulate
+from recsim_mnar.estimators.cross_fitted import ActionMeans
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture, MixturePolicy
 from recsim_mnar.protocols.ab_test import Interleaving
 from recsim_mnar.protocols.base import RawResults, Trial, protocol
 from recsim_mnar.protocols.comparison import compare, experiment_of
-from recsim_mnar.protocols.off_policy import FOLDS, STRENGTH, item_rewards, modelled_values
+from recsim_mnar.protocols.off_policy import FOLDS, item_rewards, modelled_values
 from recsim_mnar.rng import derive_seed
 from twins.cases import quick_first
 
@@ -57,7 +58,7 @@ def test_item_rewards_are_those_of_other_users(log):
         overall = sum(log["reward"][row] for row in rows) / len(rows)
         for item in range(N_ITEMS):
             own = [log["reward"][row] for row in rows if log["action"][row] == item]
-            expected = (sum(own) + STRENGTH * overall) / (len(own) + STRENGTH)
+            expected = (sum(own) + ActionMeans.strength * overall) / (len(own) + ActionMeans.strength)
             assert means[number, item] == pytest.approx(expected, rel=1e-12)
     assert fold.tolist() == [log["user"][row] % FOLDS for row in shown]
 

@@ -11,9 +11,8 @@ from recsim_mnar.log.views import Views
 from recsim_mnar.policies import registry
 from recsim_mnar.protocols.base import Trial
 from recsim_mnar.protocols.comparison import Setup, compare, experiment_of
-from recsim_mnar.protocols.leave_one_out import held_out_views, leave_one_out
-from recsim_mnar.protocols.leave_one_out.protocol import LeaveOneOut, fold_ranks, gains
-from recsim_mnar.protocols.leave_one_out.ranks import exhaustive_ranks
+from recsim_mnar.protocols.leave_one_out import LeaveOneOut, fold_ranks, gains, held_out_views, leave_one_out
+from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import user_mean_interval
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation import simulate

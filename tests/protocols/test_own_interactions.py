@@ -22,8 +22,8 @@ from recsim_mnar.protocols.interactions import (
     leaders,
     recommended,
 )
-from recsim_mnar.protocols.leave_one_out.protocol import fold_ranks, gains
-from recsim_mnar.protocols.leave_one_out.ranks import NONE, top_items
+from recsim_mnar.protocols.leave_one_out import fold_ranks, gains
+from recsim_mnar.protocols.ranks import NONE, top_items
 from recsim_mnar.protocols.records import Record, with_half_widths
 from recsim_mnar.report.page import write_page
 from recsim_mnar.rng import Stream, derive_seed, uniforms

@@ -7,7 +7,7 @@ import plugins_missed
 import plugins_own
 import pytest
 
-from recsim_mnar.testing import learners, protocols
+from recsim_mnar.testing import kinds, protocols
 from recsim_mnar.testing.kinds import check_named
 
 MODULES = (plugins_missed, plugins_blind, plugins_own)
@@ -37,5 +37,5 @@ def test_what_the_page_says_is_not_looked_for(kind):
 
 
 def test_each_rule_of_a_learner_and_new_one_of_a_protocol_has_a_plug_in():
-    assert set(learners.RULES) <= set(BROKEN.values())
+    assert set(kinds.LEARNER_RULES) <= set(BROKEN.values())
     assert {"trial_is_left_alone", "needs_what_it_uses", "same_twice"} <= set(BROKEN.values()) & set(protocols.RULES)

@@ -5,12 +5,34 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recsim_mnar.policies.door import as_policy
 from recsim_mnar.policies.storage import Stored
-from recsim_mnar.testing import PolicyContract
+from recsim_mnar.testing import PolicyContract, example_views
 
 
 class AgentContract(PolicyContract):
     """Of an agent that is made in ``make_policy``."""
+
+    @pytest.fixture
+    def policy(self):
+        """The policy under test."""
+        return as_policy(self.make_policy())
+
+    @pytest.fixture
+    def users(self):
+        """The users' ids."""
+        return self._case().users
+
+    @pytest.fixture
+    def views(self, policy):
+        """What each of the users viewed."""
+        return example_views(self.n_users, policy.n_items)
+
+    @staticmethod
+    def observe_events(policy, users, views):
+        """The users begin and view what they view, in one call of ``observe``."""
+        policy.reset(users)
+        policy.observe(np.repeat(users, [len(v) for v in views]), np.concatenate([*views, np.zeros(0, np.int32)]))
 
     def test_saved_and_loaded(self, policy, users, views, tmp_path):
         if not isinstance(policy, Stored):

@@ -11,7 +11,8 @@ import numpy as np
 from _study import exact_limits, save_picture, table
 
 from recsim_mnar.protocols.records import BEST, INDISTINGUISHABLE, OUTCOMES, listed
-from recsim_mnar.studies.result import mean, percent, share
+from recsim_mnar.studies.paired import mean, share
+from recsim_mnar.studies.result import percent
 
 SHOWN = (
     "leave-one-out (HR@5)",

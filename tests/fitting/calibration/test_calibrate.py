@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 from recsim_mnar.cli import cli
 from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
-from recsim_mnar.fitting.calibration.members import interval, rows_of, transitions_of
-from recsim_mnar.fitting.calibration.viewing import fit_views
+from recsim_mnar.fitting.members import interval, rows_of, transitions_of
+from recsim_mnar.fitting.viewing import fit_views
 from recsim_mnar.log.ratings import Ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulation import simulate

@@ -7,10 +7,10 @@ import pytest
 from scipy.stats import multivariate_normal
 
 from recsim_mnar import rng
+from recsim_mnar.fitting import clicks as module
 from recsim_mnar.fitting.calibration import calibrate_world
-from recsim_mnar.fitting.calibration import clicks as module
-from recsim_mnar.fitting.calibration.clicks import PRIORS, Posterior, Recommended, link_of, outside
-from recsim_mnar.fitting.calibration.members import rate_on_log
+from recsim_mnar.fitting.clicks import PRIORS, Posterior, Recommended, link_of, outside
+from recsim_mnar.fitting.members import rate_on_log
 from recsim_mnar.log.table import Log
 from recsim_mnar.simulation import simulate
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

@@ -10,9 +10,10 @@ import pytest
 from click.testing import CliRunner
 
 from recsim_mnar.cli import cli
-from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world, calibrating
-from recsim_mnar.fitting.calibration.members import transitions_of
-from recsim_mnar.fitting.calibration.positions import Places, decisions_of, examination, slates_of
+from recsim_mnar.fitting import calibration
+from recsim_mnar.fitting.calibration import FittedWorld, calibrate_world
+from recsim_mnar.fitting.members import transitions_of
+from recsim_mnar.fitting.positions import Places, decisions_of, examination, slates_of
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log.sources import read_to_fit
 from recsim_mnar.policies import registry
@@ -48,6 +49,17 @@ def fitted(explored):
     return calibrate_world(explored, seed=1, ensemble=4)
 
 
+def slates_of_users(columns, k):
+    """A log of one slate of k items per user."""
+    position = np.tile(np.arange(k), len(columns["action"]) // k)
+    user = np.arange(len(position)) // k
+    zeros = np.zeros(len(position), int)
+    return Log(
+        {"user": user, "step": position, "time": zeros, "event": zeros + 1, "slate": zeros, "position": position}
+        | columns
+    )
+
+
 def shuffled(n=4000, k=3, orders=6, exponent=1.0, n_items=9):
     """Columns of slates of each user's own k items of n, in any order or (``orders``=2) with the first two swapped."""
     u = np.stack([uniforms(0, Stream.PROTOCOL, np.arange(n), i) for i in range(2 + k)])
@@ -56,14 +68,14 @@ def shuffled(n=4000, k=3, orders=6, exponent=1.0, n_items=9):
     action = offset[:, None] + permutations[np.floor(u[1] * orders).astype(int)]
     p = np.full((n, k), 1 / k) if orders == 6 else np.tile([0.5, 0.5, 1 - 1e-6], (n, 1))
     chance = 0.9 * (1 + action % k) / k * np.arange(1, k + 1.0) ** -exponent
-    return {
+    columns = {
         "action": action.ravel(),
-        "position": np.tile(np.arange(k), n),
         "propensity": p.ravel(),
         "reward": (chance > u[2:].T).astype(float).ravel(),
         "slate_propensity": np.full(n * k, 1 / orders),
         "set_propensity": np.ones(n * k),
     }
+    return slates_of_users(columns, k)
 
 
 def test_by_hand():
@@ -72,7 +84,7 @@ def test_by_hand():
     action = np.stack([top, 1 - top], axis=1).ravel()
     p = np.where(action == np.tile([0, 1], 400), 0.75, 0.25)
     reward = np.tile([1, 0, 1, 1, 1, 0, 1, 1], 100).astype(float)
-    found = examination({"action": action, "position": np.tile([0, 1], 400), "propensity": p, "reward": reward})
+    found = examination(slates_of_users({"action": action, "propensity": p, "reward": reward}, 2))
     first = (3 / 0.75 + 1 / 0.25) / (3 / 0.75 + 1 / 0.25)
     second = (1 / 0.75 + 1 / 0.25) / (3 / 0.75 + 1 / 0.25)
     assert found.relative.tolist() == pytest.approx([1.0, second / first])
@@ -241,7 +253,7 @@ def test_click_probabilities_are_those_of_a_look(explored, fitted):
 @pytest.mark.slow
 def test_of_a_long_log_whole_slates_are_taken(explored, fitted, monkeypatch):
     """A stride over rows could take the same place of each slate."""
-    monkeypatch.setattr(calibrating, "_MOST_SHOWN", len(slates_of(explored)))
+    monkeypatch.setattr(calibration, "_MOST_SHOWN", len(slates_of(explored)))
     fewer = calibrate_world(explored, seed=1, ensemble=0)
     of_all, of_some = (each.facts["click_rate_of_log"] for each in (fitted, fewer))
     assert of_some[0] != of_all[0]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from recsim_mnar import rng
-from recsim_mnar.fitting.calibration.viewing import (
+from recsim_mnar.fitting.viewing import (
     FittedViews,
     LifeLengths,
     ViewModel,

@@ -7,8 +7,8 @@ import pytest
 
 from recsim_mnar import make_world
 from recsim_mnar.cli import cli
-from recsim_mnar.fitting.validation import validate_world, validating
-from recsim_mnar.fitting.validation.validating import ShownPolicy
+from recsim_mnar.fitting import validation
+from recsim_mnar.fitting.validation import ShownPolicy, validate_world
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.registry import learner
@@ -114,10 +114,10 @@ def test_propensities_that_only_claim_to_be_uniform_are_not_believed():
 @pytest.mark.slow
 def test_a_fitted_policy_is_not_asked_for_more_than_it_is_worth(monkeypatch):
     log = unnamed(untrained("user-popularity+epsilon=0.2", N_ITEMS))
-    monkeypatch.setattr(validating, "FITTED_USERS", 100)
+    monkeypatch.setattr(validation, "FITTED_USERS", 100)
     assert held(log).facts["users_held_out"] == 100
     assert held(log, logging="user-popularity+epsilon=0.2").facts["users_held_out"] == N_USERS
-    monkeypatch.setattr(validating, "FITTED_CLICKS", 30)
+    monkeypatch.setattr(validation, "FITTED_CLICKS", 30)
     clicks = log["reward"][log.is_bandit].sum()
     assert held(log).facts["users_held_out"] == int(30 * N_USERS / clicks)
 
@@ -131,7 +131,7 @@ def test_item_shares_would_have_accused_the_right_world(monkeypatch):
     assert validate_world(made, log, same_items=True).not_valid_for == []
     shares = np.bincount(log["action"][log.is_bandit], minlength=N_ITEMS) / log.is_bandit.sum()
     blind = FeaturePolicy(N_ITEMS, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)))
-    monkeypatch.setattr(validating, "shown_in", lambda *asked, **more: ShownPolicy(blind, True, "", {"how": "shares"}))
+    monkeypatch.setattr(validation, "shown_in", lambda *asked, **more: ShownPolicy(blind, True, "", {"how": "shares"}))
     found = validate_world(made, log, same_items=True)
     assert found.check("clicks by interest").grade == found.check("clicks by place").grade == "off"
 

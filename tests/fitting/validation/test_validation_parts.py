@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.fitting.validation.checks import (
+from recsim_mnar.fitting.checks import (
     CUMULATIVE,
     SCALED,
     SHARES,
@@ -17,7 +17,7 @@ from recsim_mnar.fitting.validation.checks import (
     cross_validated_auc,
     graded,
 )
-from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material
+from recsim_mnar.fitting.statistics import TABLE, Lives, Material
 from recsim_mnar.log import Log
 
 

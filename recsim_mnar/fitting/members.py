@@ -13,9 +13,9 @@ import numpy as np
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.fitting.calibration.clicks import PRIORS, ClickModel, Draw
-from recsim_mnar.fitting.calibration.positions import OF_SLATES, Evidence, Places
-from recsim_mnar.fitting.calibration.viewing import FittedViews, expected, match_popularity
+from recsim_mnar.fitting.clicks import PRIORS, ClickModel, Draw
+from recsim_mnar.fitting.positions import OF_SLATES, Evidence, Places
+from recsim_mnar.fitting.viewing import FittedViews, expected, match_popularity
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
@@ -298,32 +298,45 @@ class Maker:
         return params, checked_catalogue(factors, offsets, beta, clicks.theta[:, -1], where="the fit")
 
     def _drawn_views(self, i: int, turned: Floats) -> tuple[Floats, Floats, float, float]:
-        """Factors by their curvature; shares, strength and drift as of users with weights."""
+        """Draw what is viewed in member ``i``; shares, strength and drift are those of users with its weights.
+
+        Args:
+            i: the member's number.
+            turned: (P, K) factors drawn about the fit.
+
+        Returns:
+            (P, K) factors, (P,) offsets, the drift per view, and how many times as strong preferences are as fitted.
+        """
         views = self.views
         if views is None:
             return turned, np.zeros(self.n_items), 0.0, 1.0
         weights = weights_of_users(self.seed, i, len(views.lives.lengths))
-        own = np.bincount(views.item, weights[views.user], self.n_items) + 0.5
-        lives = replace(views.lives, log_shares=views.shares.settled(np.log(own / own.sum()) - views.shares.logs))
-        offsets = views.scales.offsets
-        scales = views.scales
-        if self.n_factors == 0 or lives.no_repeats:  # the draw's noise would make factors stronger
-            turned = turned * np.sqrt((views.factors**2).sum() / max((turned**2).sum(), 1e-12))
-            return turned, match_popularity(turned, offsets, lives, 0.0, rounds=8), 0.0, 1.0
-        shift = np.log(np.maximum(views.resemblances(weights), 1e-9))
-        shift -= np.log(np.maximum(views.resemblances(np.ones(len(weights))), 1e-9))
-        # Solve slope @ (log strength, drift) = shift; without far pairs of views the drift is not identified.
-        target = shift if lives.far else shift * [1.0, 0.0]
-        log_strength, drift_change = np.linalg.lstsq(scales.slope, target, rcond=1e-3)[0]
-        drift = float(np.clip(scales.drift + drift_change, 0.0, _MOST_DRIFT)) if lives.far else 0.0
-        strength = _bounded_exp(log_strength)
-        # The noise of drawn factors alone raises resemblances: it is scaled out again.
-        still = replace(lives, far=())
-        log_drawn = np.log(expected(turned, offsets, still, 0.0)[0])
-        log_fitted = np.log(expected(views.factors, offsets, still, 0.0)[0])
-        noise = log_drawn - log_fitted
-        factors = turned * strength * _bounded_exp(-noise / max(scales.slope[0, 0], 0.1))
-        return factors, match_popularity(factors, offsets, lives, drift, rounds=8), drift, strength
+        item_views = np.bincount(views.item, weights[views.user], self.n_items) + 0.5
+        errors = np.log(item_views / item_views.sum()) - views.shares.logs
+        lives = replace(views.lives, log_shares=views.shares.settled(errors))
+        if self.n_factors == 0 or lives.no_repeats:
+            # Neither strength nor drift is fitted: the draw's noise must not make factors stronger.
+            factors = turned * np.sqrt((views.factors**2).sum() / max((turned**2).sum(), 1e-12))
+            drift, strength = 0.0, 1.0
+        else:
+            drift, strength = self._drawn_scales(views, weights)
+            factors = turned * strength * _without_noise(views, turned)
+        offsets = match_popularity(factors, views.scales.offsets, lives, drift, rounds=8)
+        return factors, offsets, drift, strength
+
+    def _drawn_scales(self, views: FittedViews, weights: Floats) -> tuple[float, float]:
+        """Return the drift per view and the strength, over the fitted one, by which weighted users resemble themselves.
+
+        The steps solve slope @ (log strength, drift) = shift of the log resemblances; without far pairs of views the
+        drift is not identified.
+        """
+        fitted = views.resemblances(np.ones(len(weights)))
+        shift = np.log(np.maximum(views.resemblances(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
+        is_drift_known = bool(views.lives.far)
+        target = shift if is_drift_known else shift * [1.0, 0.0]
+        log_strength, drift_change = np.linalg.lstsq(views.scales.slope, target, rcond=1e-3)[0]
+        drift = float(np.clip(views.scales.drift + drift_change, 0.0, _MOST_DRIFT)) if is_drift_known else 0.0
+        return drift, _bounded_exp(log_strength)
 
     def _turned(self, i: int) -> Floats:
         """Factors drawn about the fit by their curvature, given the member's click factors, which go with them."""
@@ -357,6 +370,14 @@ class Maker:
         return Draw(theta, LOGISTIC, float(r), float(abs(s)))
 
 
+def _without_noise(views: FittedViews, drawn: Floats) -> float:
+    """Return the factor on drawn factors (P, K) that takes their noise, which alone raises resemblances, out again."""
+    still = replace(views.lives, far=())
+    log_drawn = np.log(expected(drawn, views.scales.offsets, still, 0.0)[0])
+    log_fitted = np.log(expected(views.factors, views.scales.offsets, still, 0.0)[0])
+    return _bounded_exp(-(log_drawn - log_fitted) / max(views.scales.slope[0, 0], 0.1))
+
+
 def _bounded_exp(logarithm: float) -> float:
     """Return the factor of a logarithm, of which one step may take half a unit at most."""
     return float(np.exp(np.clip(logarithm, -0.5, 0.5)))
@@ -387,7 +408,9 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[di
         identified["click_rate_on_log"] = rate_on_log(maker.clicks.facts)
     if maker.places is not None:
         maker.places.tell(identified, unknown)
-    also = ["views"] if maker.views is None else ["rotation", "end"] if maker.n_factors else ["differences", "end"]
+    also = ["views"]
+    if maker.views is not None:
+        also = ["rotation" if maker.n_factors else "differences", "end"]
     return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
 
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.fitting.calibration.clicks import Recommended, fit_clicks
-from recsim_mnar.fitting.calibration.members import (
+from recsim_mnar.fitting.clicks import Recommended, fit_clicks
+from recsim_mnar.fitting.members import (
     LINK_SURE,
     FittedWorld,
     Maker,
@@ -27,8 +27,8 @@ from recsim_mnar.fitting.calibration.members import (
     transitions_of,
     weights_of_users,
 )
-from recsim_mnar.fitting.calibration.positions import Evidence, Places, decisions_of, slates_of
-from recsim_mnar.fitting.calibration.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
+from recsim_mnar.fitting.positions import Evidence, Places, decisions_of, slates_of
+from recsim_mnar.fitting.viewing import CELLS, FittedViews, counted_views, interests_of, views_of
 from recsim_mnar.kernels.checks import of_type, table_by_name, text_of, whole_number
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.ratings import Ratings

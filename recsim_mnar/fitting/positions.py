@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Any, TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import Deviations, ratio_interval
@@ -78,43 +77,30 @@ class Examination:
         return not self.why
 
 
-def examination(
-    log: Log | Mapping[str, NDArray[Any]], *, n_items: int | None = None, level: float = 0.9
-) -> Examination:
-    """Relative examination of the places of a log's slates.
+def examination(log: Log, *, n_items: int | None = None, level: float = 0.9) -> Examination:
+    """Estimate the relative examination of the places of a log's slates.
 
     Args:
-        log: of slates; or columns ``position``, ``propensity`` (of the item at its place), ``reward`` and ``action``,
-            k rows per slate from the top; and, where known, ``user`` (else every slate is another user's), ``slate``,
-            ``slate_propensity`` and ``set_propensity``.
+        log: of slates; where it has ``set_propensity`` and ``slate_propensity``, whether all orders are possible is
+            known of a set whose items cannot reach all places.
         n_items: how many items there are; as the log says where None.
         level: nominal coverage of the intervals.
 
     Raises:
         UserError: there are no slates, or they are not of one size.
     """
-    if isinstance(log, Log):
-        rows = slates_of(log)
-        known = log.n_items
-        if rows is None:
-            raise UserError("the log has no slates: examination is of places. Columns slate and position say them")
-        found: Mapping[str, NDArray[Any]] = log.columns
-    else:
-        found = {name: np.asarray(values) for name, values in log.items()}
-        for name in ("position", "propensity", "reward", "action"):
-            if name not in found:
-                raise UserError(f"examination needs a column {name!r}: see its documentation")
-        rows = _blocks(found, np.arange(len(found["position"])))
-        known = int(found["action"].max(initial=-1)) + 1
-    n_items = known if n_items is None else whole_number(n_items, "n_items", known)
-    reward = np.asarray(found["reward"], np.float64)[rows]
-    p = np.asarray(found["propensity"], np.float64)[rows]
-    owner = np.unique(found["user"][rows[:, 0]], return_inverse=True)[1] if "user" in found else np.arange(len(rows))
+    rows = slates_of(log)
+    if rows is None:
+        raise UserError("the log has no slates: examination is of places. Columns slate and position say them")
+    n_items = log.n_items if n_items is None else whole_number(n_items, "n_items", log.n_items)
+    reward = log["reward"][rows]
+    p = log["propensity"][rows]
+    owner = np.unique(log["user"][rows[:, 0]], return_inverse=True)[1]
     plain = reward.mean(axis=0)
     plain = plain / plain[0] if plain[0] > 0 else np.full(len(plain), np.nan)
     orders = None
-    if {"slate_propensity", "set_propensity"} <= set(found):
-        orders = found["set_propensity"][rows[:, 0]] / found["slate_propensity"][rows[:, 0]]
+    if {"slate_propensity", "set_propensity"} <= set(log.columns):
+        orders = log["set_propensity"][rows[:, 0]] / log["slate_propensity"][rows[:, 0]]
     if not np.all((p > 0) & (p <= 1)):
         return _unknown(plain, "propensities of items at their places are missing")
     varied = np.flatnonzero((p < _SURE).all(axis=1))  # given the context a place is certain of its item or is not
@@ -139,7 +125,7 @@ def slates_of(log: Log) -> Ints | None:
             f"the log has a column {there[0]} and none of {lacking}: which rows are one decision is not known. Add "
             "both: slate counts a user's slates, position their places, each from 0"
         )
-    rows = _blocks(log.columns, np.flatnonzero(log.is_bandit))
+    rows = _blocks(log, np.flatnonzero(log.is_bandit))
     return rows if rows.shape[1] > 1 else None
 
 
@@ -153,13 +139,17 @@ def decisions_of(log: Log, rows: Ints | None) -> Log:
     return log.with_column("reward", reward).select(keep)
 
 
-def _blocks(columns: Mapping[str, NDArray[Any]], rows: Ints) -> Ints:
-    """Rows (n,) as (S, k): whole slates of one size, each on consecutive rows of one user; else UserError."""
-    place = columns["position"][rows]
+def _blocks(log: Log, rows: Ints) -> Ints:
+    """Return rows (n,) as (S, k): whole slates of one size, each on consecutive rows of one user.
+
+    Raises:
+        UserError: they are not whole, or of several sizes.
+    """
+    place = log["position"][rows]
     size = max(int(place.max(initial=0)) + 1, 1)
     wrong = place != np.arange(len(place)) % size
     at = np.arange(len(rows)) % size > 0
-    for values in (columns[name][rows] for name in ("user", "slate") if name in columns):
+    for values in (log["user"][rows], log["slate"][rows]):
         wrong[1:] |= at[1:] & (values[1:] != values[:-1])
     wrong[1:] |= at[1:] & (np.diff(rows) != 1)
     if wrong.any() or len(rows) % size:
@@ -343,7 +333,11 @@ class Places:
         rates = clicked.mean(axis=0)
         many = clicked.sum(axis=1)
         pairs = n * float(rates.sum() ** 2 - (rates**2).sum()) / 2.0
-        clicks = SEVERAL if many.max() > 1 else ONE if pairs > _PAIRS else None
+        clicks = None
+        if many.max() > 1:
+            clicks = SEVERAL
+        elif pairs > _PAIRS:
+            clicks = ONE
         assumed = {name: assume[name] for name in ("user_model", "examination", "clicks") if name in assume}
         shares = float((many > 0).mean()), float(many.mean())
         return cls(size, n, *shares, float(exponent), deviation, assumed, clicks, found)

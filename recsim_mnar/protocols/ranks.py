@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.ratings import top_items as best_items
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner, Policy, observe_events
 from recsim_mnar.policies.door import able, fitted
-from recsim_mnar.rng import Stream, derive_seed, uniforms
+from recsim_mnar.rng import derive_seed
 
 _SCORES_AT_A_TIME = 1 << 21
 """Scores held at once, n_users x n_items of a chunk; the chunk changes no result."""
@@ -160,7 +161,7 @@ def _count(
     n_tied: Ints,
 ) -> NDArray[Any]:
     """Fill ``above`` and ``n_tied`` from score rows; the rows, with what is no candidate at -inf."""
-    from recsim_mnar.protocols.leave_one_out import _ranks_kernel
+    from recsim_mnar.kernels import _vectors_kernel
 
     single = scores.dtype == np.float32
     copied = np.array if unseen else np.asarray
@@ -172,7 +173,7 @@ def _count(
         table[rows, items] = own
     if not table.flags.writeable:  # the kernel is compiled for one kind of array only
         table = table.copy()
-    _ranks_kernel.above_and_tied(table, items, above, n_tied)
+    _vectors_kernel.above_and_tied(table, items, above, n_tied)
     if n_tied.min() < 0:
         raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
     return table
@@ -240,17 +241,8 @@ def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, 
             raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
         if unseen:
             scores[place, seen] = -np.inf
-        lists[begin : begin + len(part)] = _first(scores, users, k, unseen, seed)
-    return lists
-
-
-def _first(scores: Floats, users: Ints, k: int, unseen: bool, seed: int) -> Ints:
-    """The k best of each row; equal scores in the order of their draws."""
-    n, n_items = scores.shape
-    draws = uniforms(seed, Stream.PROTOCOL, np.repeat(users, n_items), np.tile(np.arange(n_items), n))
-    order = np.lexsort((draws.reshape(scores.shape), -scores), axis=1)[:, :k]
-    if unseen:
-        order[np.take_along_axis(scores, order, axis=1) == -np.inf] = NONE
-    lists = np.full((n, k), NONE, np.int64)
-    lists[:, : order.shape[1]] = order
+        best = best_items(scores, min(k, policy.n_items), users=users, seed=seed)
+        if unseen:
+            best[np.take_along_axis(scores, best, axis=1) == -np.inf] = NONE
+        lists[begin : begin + len(part), : best.shape[1]] = best
     return lists

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.fitting.validation.checks import Check, Groups, Validation, classifier_check, graded
-from recsim_mnar.fitting.validation.statistics import TABLE, Lives, Material, Row, traits_of
+from recsim_mnar.fitting.checks import Check, Groups, Validation, classifier_check, graded
+from recsim_mnar.fitting.statistics import TABLE, Lives, Material, Row, traits_of
 from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.rows import user_numbers

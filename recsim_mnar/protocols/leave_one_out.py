@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, list_of, one_of, whole_number
 from recsim_mnar.log.table import Log
-from recsim_mnar.log.views import Views, sharing_counts
+from recsim_mnar.log.views import Views
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import able, as_learner, fitted, rewrapped
 from recsim_mnar.progress import counted
 from recsim_mnar.protocols.base import Protocol, Trial
-from recsim_mnar.protocols.leave_one_out.ranks import TIES, ranks_of
+from recsim_mnar.protocols.ranks import TIES, ranks_of
 from recsim_mnar.protocols.records import Record, user_mean_interval
 from recsim_mnar.rng import Stream, check_seed, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, run_in_order
@@ -196,9 +196,16 @@ class _Case:
 
     @staticmethod
     def of(
-        log: Log, learners: Mapping[str, Learner], *, n_items: int, seed: int = 0, candidates: str = "all",
-        train: Log | None = None, ties: str = "drawn",
-    ) -> _Case:  # fmt: skip
+        log: Log,
+        learners: Mapping[str, Learner],
+        *,
+        n_items: int,
+        seed: int = 0,
+        candidates: str = "all",
+        train: Log | None = None,
+        ties: str = "drawn",
+    ) -> _Case:
+        """Check the arguments of :func:`leave_one_out` and find the users who can lose a view."""
         whole_number(n_items, "leave-one-out: n_items", 1)
         _check_choices(candidates=candidates, ties=ties)
         made = {name: as_learner(learner, name=name) for name, learner in learners.items()}
@@ -308,21 +315,18 @@ def _fold(case: _Case, agents: Mapping[str, Learner | Policy], fold: int) -> tup
     held = held_out_views(views, eligible, seed, fold)
     kept = np.ones(len(log), bool)
     kept[views.rows[held]] = False
-    rest = log.select_when_read(kept)  # agents read three of the columns, and several folds are in memory at once
+    rest = log.select(kept)
     tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
     ranks, seconds = [], []
-    with sharing_counts(rest):
-        for name, agent in agents.items():
-            began = time.perf_counter()
-            if isinstance(agent, Policy):
-                policy, own_rows = agent.fresh(), False  # folds side by side keep a state each
-            else:
-                policy, own_rows = fitted(agent, rest, n_items=case.n_items, seed=derive_seed(seed, "fit")), True
-            above, n_tied = ranks_of(
-                name, policy, views, eligible, held, case.unseen, ties=case.ties, own_rows=own_rows
-            )
-            ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
-            seconds.append(time.perf_counter() - began)
+    for name, agent in agents.items():
+        began = time.perf_counter()
+        if isinstance(agent, Policy):
+            policy, own_rows = agent.fresh(), False  # folds side by side keep a state each
+        else:
+            policy, own_rows = fitted(agent, rest, n_items=case.n_items, seed=derive_seed(seed, "fit")), True
+        above, n_tied = ranks_of(name, policy, views, eligible, held, case.unseen, ties=case.ties, own_rows=own_rows)
+        ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
+        seconds.append(time.perf_counter() - began)
     return ranks, seconds
 
 

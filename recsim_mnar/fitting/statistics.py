@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.fitting.validation.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Check, Columns, Groups, compared
+from recsim_mnar.fitting.checks import CUMULATIVE, SCALED, SHARES, STANDARD, Check, Columns, Groups, compared
 from recsim_mnar.log import schema
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import steps_within, user_begins, user_numbers
