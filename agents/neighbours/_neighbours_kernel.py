@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.agents.state._acting_kernel import best_of
+from recsim_mnar.agents._acting_kernel import best_of
 from recsim_mnar.kernels.jit import inlined, kernel, spliced
 
 BLOCK = 32

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.state.acting import GreedyPolicy, TrainingRows
+from recsim_mnar.agents.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import flag, whole_number
 from recsim_mnar.log.views import view_counts, views_of
@@ -366,11 +366,11 @@ class ItemKNNPolicy(GreedyPolicy):
         return self._sums[slots]
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
-        """See :meth:`recsim_mnar.agents.state.acting.SlotPolicy.scores`."""
+        """See :meth:`recsim_mnar.agents.acting.SlotPolicy.scores`."""
         return self._sums[self._slots.find(users)]
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         _acting_kernel.best(self._sums, slots, slots, self._ties, self._tied)
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.agents.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.agents.neighbours.knn import compressed
-from recsim_mnar.agents.state.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.views import view_counts, views_of
 from recsim_mnar.policies.base import Learner, Policy

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recsim_mnar.agents.state.acting import Histories
+from recsim_mnar.agents.acting import Histories
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.slots import Slots
 
