@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.state.acting import GreedyPolicy, SlotPolicy, as_array, checked_items
+from recsim_mnar.agents.acting import GreedyPolicy, SlotPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.log import schema
@@ -181,7 +181,7 @@ class UserPopularity(SlotPolicy):
         return self._own_counts(self._slots.find(users))
 
     def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         propensities = np.empty(len(actions))
         drawn = as_array(uniforms, np.float64)
@@ -211,7 +211,7 @@ class UserPopularityGreedy(GreedyPolicy):
         return self._own_counts(slots)
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         _acting_kernel.most_viewed(self._histories.arrays, slots, self.n_items, self._counts, self._ties, self._tied)
 

@@ -133,7 +133,7 @@ def __dir__() -> list[str]:
 # Installed, the agents are inside this package; in a checkout they are next to it, and Python started there imports the
 # checkout even where the package is installed.
 _next_to_it = _Path(__file__).resolve().parents[1]
-if not _Path(__file__).with_name("agents").exists() and (_next_to_it / "agents" / "state" / "acting.py").exists():
+if not _Path(__file__).with_name("agents").exists() and (_next_to_it / "agents" / "acting.py").exists():
     __path__.append(str(_next_to_it))
 
 for _world in ("sessions", "campaigns", "ratings", "purchases", "world"):

@@ -12,7 +12,7 @@ from recsim_mnar import rng
 from recsim_mnar.installation import SESSIONS
 from recsim_mnar.kernels import _rng_kernel
 from recsim_mnar.worlds import sessions
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _flips_kernel, lanes
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _catalogue_kernel, lanes
 
 
 def test_small_draws_need_no_kernel_and_have_its_bits():
@@ -98,12 +98,12 @@ def test_catalogues_that_are_warmed_reach_both_kernels_of_flips(monkeypatch):
     def noting(name):
         def call(*arguments):
             called.add(name)
-            return getattr(_flips_kernel, name)(*arguments)
+            return getattr(_catalogue_kernel, name)(*arguments)
 
         return call
 
     names = ("best_partners", "best_partner")
-    monkeypatch.setattr(sessions, "_flips_kernel", SimpleNamespace(**{name: noting(name) for name in names}))
+    monkeypatch.setattr(sessions, "_catalogue_kernel", SimpleNamespace(**{name: noting(name) for name in names}))
     for _line, params in SESSIONS:
         SessionsWorld(SessionsParams(**params)).open_lanes(1)
     assert called == set(names)

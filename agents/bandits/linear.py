@@ -12,7 +12,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.state.acting import DrawingPolicy, as_array, checked_items
+from recsim_mnar.agents.acting import DrawingPolicy, as_array, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.kernels.checks import number_in

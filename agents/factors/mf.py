@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.state.acting import GreedyPolicy, MappedViews
+from recsim_mnar.agents.acting import GreedyPolicy, MappedViews
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.models.bandit import Contexts, JointObjective, RewardMoments, Ridge, Solution, ViewMap, check_log

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.state.acting import GreedyPolicy, checked_items
+from recsim_mnar.agents.acting import GreedyPolicy, checked_items
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import check_propensities
 from recsim_mnar.kernels.checks import flag, one_of, whole_number

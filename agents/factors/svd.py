@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.agents.state.acting import GreedyPolicy
+from recsim_mnar.agents.acting import GreedyPolicy
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.log.views import view_counts
 from recsim_mnar.policies.base import Learner, Policy

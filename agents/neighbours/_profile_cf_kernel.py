@@ -4,60 +4,26 @@
 Sums are of integers, so no order of addition and no subtraction changes a bit: leaving a pair out of the sums is the
 same as never having added it.
 
-Pairs of items are a table (I, I), begins and partners being None; or, where they are too many for one, the rows of it
-that hold only items met together: begins (I + 1,), partners and values of each. What no item of the profile was met
-with then scores 0, and is counted and not visited (``places_met`` of each score).
+Pairs of items that somebody holds together stand row by row: begins (I + 1,), partners and values of each item. What no
+item of a profile was met with scores 0, and is counted and not visited.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.kernels.jit import inlined, kernel
+from recsim_mnar.kernels.jit import kernel
 
 _NEVER = -(1 << 62)
 
 
 @kernel
-def cooccurrence(starts, items, unit, out):
-    """Add unit[u] to out[i, j] for every pair of items that user u holds, i = j included; out (I, I) int64."""
-    for u in range(starts.size - 1):
-        row = items[starts[u] : starts[u + 1]]
-        for a in range(row.size):
-            line = out[row[a]]
-            for b in range(row.size):
-                line[row[b]] += unit[u]
-
-
-@inlined
-def _add_row(sums, begins, partners, values, i):
-    """Add the row of item i to the sums."""
-    if values.ndim == 2:
-        for c in range(sums.size):
-            sums[c] += values[i, c]
-    else:
-        for k in range(begins[i], begins[i + 1]):
-            sums[partners[k]] += values[k]
-
-
-@inlined
-def _raise_to_row(best, begins, partners, values, i):
-    """Raise the values to those of item i's row where these are larger."""
-    if values.ndim == 2:
-        for c in range(best.size):
-            best[c] = max(best[c], values[i, c])
-    else:
-        for k in range(begins[i], begins[i + 1]):
-            best[partners[k]] = max(best[partners[k]], values[k])
-
-
-@kernel
-def cosine_scores(histories, slots, own, begins, partners, table, starts, items, unit, held, sums, out):
+def cosine_scores(histories, slots, own, begins, partners, values, starts, items, unit, held, sums, out):
     """Fixed-point scores sum over v != u of |x and B_v| unit_v B_v, x being the distinct items of each slot's user.
 
-    histories: pool, start, length; own (n,): row of the user among the training users, -1: none; table int64, of pairs;
-    starts, items, unit: the training users; held (I,) bool, all False, scratch; sums (I,) int64, scratch;
-    out (n, I) float64: sums, -inf for known items. Returns nothing; a user without views has 0 everywhere.
+    histories: pool, start, length; own (n,): row of the user among the training users, -1: none; begins,
+    partners, values: of pairs; starts, items, unit: the training users; held (I,) bool, all False, and sums (I,) int64:
+    scratch; out (n, I) float64: sums, -inf for known items. A user without views has 0 everywhere.
     """
     pool, start, length = histories
     n_items = held.size
@@ -69,7 +35,8 @@ def cosine_scores(histories, slots, own, begins, partners, table, starts, items,
             i = pool[e]
             if not held[i]:
                 held[i] = True
-                _add_row(sums, begins, partners, table, i)
+                for k in range(begins[i], begins[i + 1]):
+                    sums[partners[k]] += values[k]
         if own[s] >= 0:
             common = 0
             row = items[starts[own[s]] : starts[own[s] + 1]]
@@ -84,44 +51,15 @@ def cosine_scores(histories, slots, own, begins, partners, table, starts, items,
 
 
 @kernel
-def cosine_places(starts, items, unit, table, sums, above, level):
+def cosine_places(starts, items, unit, begins, partners, values, sums, minus, seen, touched, above, level):
     """For each pair (u, i), of the items that u does not hold, how many score above i and how many level with it.
 
-    With x = B_u without i: score(c) = sum over j in x of (G_jc - own_jc), where G is ``table`` and own, the user's part
-    of it, is unit_u for c in B_u and 0 elsewhere. Only c = i is both a candidate and in B_u.
+    With x = B_u without i: score(c) = sum over j in x of (G_jc - own_jc), where G holds the pairs' values and own, the
+    user's part of it, is unit_u for c in B_u and 0 elsewhere. Only c = i is both a candidate and in B_u.
 
-    starts (U + 1,), items (E,), unit (U,), table (I, I) int64, sums (I,) int64 scratch; above, level (E,) int64.
+    starts (U + 1,), items (E,), unit (U,), above and level (E,) int64; scratch: sums, minus, touched (I,) int64 and
+    seen (I,) bool, all but touched 0.
     """
-    n_items = sums.size
-    for u in range(starts.size - 1):
-        row = items[starts[u] : starts[u + 1]]
-        for c in range(n_items):
-            sums[c] = 0
-        for k in range(row.size):
-            line = table[row[k]]
-            for c in range(n_items):
-                sums[c] += line[c]
-        for k in range(row.size):  # the user's own items become known ones; their sums are kept in ``above`` meanwhile
-            above[starts[u] + k] = sums[row[k]]
-        for k in range(row.size):
-            sums[row[k]] = _NEVER
-        for k in range(row.size):
-            e = starts[u] + k
-            line = table[row[k]]
-            mine = above[e] - line[row[k]] - (row.size - 1) * unit[u]
-            larger = 0
-            equal = 0
-            for c in range(n_items):
-                other = sums[c] - line[c]
-                larger += other > mine
-                equal += other == mine
-            above[e] = larger
-            level[e] = equal
-
-
-@kernel
-def cosine_places_met(starts, items, unit, begins, partners, values, sums, minus, seen, touched, above, level):
-    """As :func:`cosine_places`; scratch: sums, minus, touched (I,) int64 and seen (I,) bool, all but touched 0."""
     n_items = sums.size
     for u in range(starts.size - 1):
         row = items[starts[u] : starts[u + 1]]
@@ -134,7 +72,7 @@ def cosine_places_met(starts, items, unit, begins, partners, values, sums, minus
                     touched[n] = c
                     n += 1
                 sums[c] += values[e]
-        for k in range(row.size):
+        for k in range(row.size):  # the user's own items become known ones; their sums are kept in ``above`` meanwhile
             above[starts[u] + k] = sums[row[k]]
         for k in range(row.size):
             sums[row[k]] = _NEVER
@@ -161,7 +99,7 @@ def cosine_places_met(starts, items, unit, begins, partners, values, sums, minus
 
 @kernel
 def best_ratios(histories, slots, begins, partners, ratios, out):
-    """Max over j in x of #(U_i and U_j)/#U_j; ratios[j, i], of pairs; out (n, I) float64, -inf for known items."""
+    """Max over j in x of #(U_i and U_j)/#U_j; ratios of pairs; out (n, I) float64, -inf for known items."""
     pool, start, length = histories
     n_items = out.shape[1]
     for j in range(slots.size):
@@ -169,60 +107,22 @@ def best_ratios(histories, slots, begins, partners, ratios, out):
         for c in range(n_items):
             out[j, c] = 0.0
         for e in range(start[s], start[s] + length[s]):
-            _raise_to_row(out[j], begins, partners, ratios, pool[e])
+            i = pool[e]
+            for k in range(begins[i], begins[i + 1]):
+                out[j, partners[k]] = max(out[j, partners[k]], ratios[k])
         for e in range(start[s], start[s] + length[s]):
             out[j, pool[e]] = -np.inf
 
 
 @kernel
-def ratio_places(starts, items, counts, ratios, first, second, which, above, level):
-    """As :func:`cosine_places` for naive CF: without the pair, #(U_i and U_j) is one less for every j that u holds.
-
-    counts (I, I) int64; ratios[j, c] = counts[j, c] / counts[j, j]; first, second (I,) float64 and which (I,) int64,
-    scratch: the best and second-best ratio of each candidate and the item that gives the best.
-    """
-    n_items = first.size
-    for u in range(starts.size - 1):
-        row = items[starts[u] : starts[u + 1]]
-        for c in range(n_items):
-            first[c] = 0.0
-            second[c] = 0.0
-            which[c] = -1
-        for k in range(row.size):
-            j = row[k]
-            line = ratios[j]
-            for c in range(n_items):
-                value = line[c]
-                better = value > first[c]
-                second[c] = first[c] if better else max(second[c], value)
-                which[c] = j if better else which[c]
-                first[c] = value if better else first[c]
-        for k in range(row.size):
-            first[row[k]] = -1.0
-            second[row[k]] = -1.0
-        for k in range(row.size):
-            i = row[k]
-            mine = 0.0
-            for m in range(row.size):
-                if m != k:
-                    mine = max(mine, np.float64(counts[row[m], i] - 1) / np.float64(counts[row[m], row[m]]))
-            larger = 0
-            equal = 0
-            for c in range(n_items):
-                other = second[c] if which[c] == i else first[c]
-                larger += other > mine
-                equal += other == mine
-            above[starts[u] + k] = larger
-            level[starts[u] + k] = equal
-
-
-@kernel
-def ratio_places_met(
+def ratio_places(
     starts, items, begins, partners, counts, ratios, holders, first, second, which, common, seen, touched, above, level
 ):
-    """As :func:`ratio_places`; common (I,) int64 and seen (I,) bool, all 0, and touched (I,) int64, scratch.
+    """As :func:`cosine_places` for naive CF: without the pair, #(U_i and U_j) is one less for every j that u holds.
 
-    counts and ratios as partners; holders (I,) int64; first, second (I,) float64 and which (I,) int64, scratch.
+    counts and ratios of pairs, those counts over the holders of the pair's first item; holders (I,) int64. Scratch:
+    first, second (I,) float64 and which (I,) int64, the best and second-best ratio of each candidate and the item that
+    gives the best; common (I,) int64 and seen (I,) bool, all 0, and touched (I,) int64.
     """
     n_items = first.size
     for u in range(starts.size - 1):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.agents.state.acting import GreedyPolicy, TrainingRows
+from recsim_mnar.agents.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import flag, whole_number
 from recsim_mnar.log.views import view_counts, views_of
@@ -120,7 +120,7 @@ def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]
         n_items: number of items.
         unseen: leave the items of the user's other views out.
     """
-    from recsim_mnar.agents.neighbours import _downdate_kernel
+    from recsim_mnar.agents.neighbours import _neighbours_kernel
 
     items = views_of(log, n_items)[1]
     popularity = np.bincount(items, minlength=n_items)
@@ -134,7 +134,7 @@ def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]
     starts, columns, _ = compressed(counts)
     above = above[columns]
     level = level[columns]
-    _downdate_kernel.leave_out_seen(starts, columns, popularity, above, level)
+    _neighbours_kernel.leave_out_seen(starts, columns, popularity, above, level)
     entry = entry_of_each_view(counts, log, n_items)
     return above[entry], level[entry]
 
@@ -152,7 +152,7 @@ def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool
     Returns:
         Items above it, and items tied with it, by the scores, to the last bit, of a fit on the log without that row.
     """
-    from recsim_mnar.agents.neighbours import _downdate_kernel
+    from recsim_mnar.agents.neighbours import _neighbours_kernel
 
     counts, _ = view_counts(log, n_items)
     squares = squared_norms(counts)
@@ -166,7 +166,7 @@ def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool
     own = np.zeros(n_items, np.int64)
     base = np.empty(n_items)
     row = np.empty(n_items)
-    _downdate_kernel.item_places(unseen, *tables, k, include_self, rows, work, own, base, row, above, level)
+    _neighbours_kernel.item_places(unseen, *tables, k, include_self, rows, work, own, base, row, above, level)
     entry = entry_of_each_view(counts, log, n_items)
     return above[entry], level[entry]
 
@@ -180,14 +180,14 @@ def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Int
         k: most similar users taken; a user is never compared with their own row.
         unseen: leave the items of the user's other views out.
     """
-    from recsim_mnar.agents.neighbours import _downdate_kernel
+    from recsim_mnar.agents.neighbours import _neighbours_kernel
 
     counts, _ = view_counts(log, n_items)
     n_users = counts.shape[0]
     room = (1 + _SPARE) * k
     above = np.empty(counts.nnz, np.int64)
     level = np.empty(counts.nnz, np.int64)
-    _downdate_kernel.user_places(
+    _neighbours_kernel.user_places(
         unseen,
         compressed(counts.tocsc()),
         compressed(counts),
@@ -366,11 +366,11 @@ class ItemKNNPolicy(GreedyPolicy):
         return self._sums[slots]
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
-        """See :meth:`recsim_mnar.agents.state.acting.SlotPolicy.scores`."""
+        """See :meth:`recsim_mnar.agents.acting.SlotPolicy.scores`."""
         return self._sums[self._slots.find(users)]
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         _acting_kernel.best(self._sums, slots, slots, self._ties, self._tied)
 

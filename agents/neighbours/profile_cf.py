@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.agents.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.agents.neighbours.knn import compressed
-from recsim_mnar.agents.state.acting import GreedyPolicy, TrainingRows
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.views import view_counts, views_of
 from recsim_mnar.policies.base import Learner, Policy
@@ -21,28 +21,35 @@ Int64s = NDArray[np.int64]
 _BITS = 32
 """Fraction bits of 1 / sqrt(n): sums of such numbers are exact, and fit in 62 bits for a thousand million terms."""
 
-MOST_DENSE = 10_000
-"""Items of which a table of all pairs is kept (.8 GB); of more, the pairs that somebody holds, with the same sums."""
-
 
 def _units(lengths: Int64s) -> Int64s:
     """1 / sqrt(n) in fixed point for each profile length n, (U,) int64."""
     return np.rint(2.0**_BITS / np.sqrt(np.maximum(lengths, 1).astype(np.float64))).astype(np.int64)
 
 
-Pairs = tuple[Int64s | None, NDArray[np.int32] | None, Int64s]
-"""Where each item's partners begin, (I + 1,), the partners, ascending, and a number of each pair; or None, None and all
-pairs, (I, I)."""
+class Pairs(NamedTuple):
+    """A number of each ordered pair of items that somebody holds together, an item and itself included.
+
+    Attributes:
+        begins: (I + 1,) where each item's partners begin.
+        partners: of each item, ascending.
+        values: the number of each pair.
+    """
+
+    begins: Int64s
+    partners: NDArray[np.int32]
+    values: Int64s
 
 
 def pairs_of(starts: Int64s, items: NDArray[np.int32], unit: Int64s, n_items: int) -> Pairs:
-    """Sum of unit[u] over the users who have both items, i = j included; for occurring pairs or all pairs."""
-    from recsim_mnar.agents.neighbours import _profile_cf_kernel
+    """Sum ``unit[u]`` over the users u who hold both items of each pair.
 
-    if n_items <= MOST_DENSE:
-        every = np.zeros((n_items, n_items), np.int64)
-        _profile_cf_kernel.cooccurrence(starts, items, unit, every)
-        return None, None, every
+    Args:
+        starts: (U + 1,) where each user's items begin.
+        items: distinct items of each user.
+        unit: (U,).
+        n_items: number of items I.
+    """
     from scipy import sparse
 
     shape = (len(starts) - 1, n_items)
@@ -50,11 +57,11 @@ def pairs_of(starts: Int64s, items: NDArray[np.int32], unit: Int64s, n_items: in
     weighted = sparse.csr_array((np.repeat(unit, np.diff(starts)), items, starts), shape)
     table = sparse.csr_array(held.T @ weighted)
     table.sort_indices()
-    return table.indptr.astype(np.int64), table.indices.astype(np.int32), table.data
+    return Pairs(table.indptr.astype(np.int64), table.indices.astype(np.int32), table.data)
 
 
 def counts_of(starts: Int64s, items: NDArray[np.int32], n_items: int) -> Pairs:
-    """Number of users who have both items."""
+    """Count the users who hold both items of each pair."""
     return pairs_of(starts, items, np.ones(len(starts) - 1, np.int64), n_items)
 
 
@@ -112,14 +119,12 @@ class CosineCF(Learner):
             return None
         starts, items = distinct
         unit = _units(np.diff(starts))
-        begins, partners, sums = pairs_of(starts, items, unit, n_items)
-        places, scratch = (np.empty(len(items), np.int64), np.empty(len(items), np.int64)), np.zeros(n_items, np.int64)
-        if begins is None:
-            kernel.cosine_places(starts, items, unit, sums, scratch, *places)
-        else:
-            more = np.zeros(n_items, np.int64), np.zeros(n_items, np.bool_), np.empty(n_items, np.int64)
-            kernel.cosine_places_met(starts, items, unit, begins, partners, sums, scratch, *more, *places)
-        return places
+        above, level = np.empty((2, len(items)), np.int64)
+        sums, minus, touched = np.zeros((3, n_items), np.int64)
+        seen = np.zeros(n_items, np.bool_)
+        pairs = pairs_of(starts, items, unit, n_items)
+        kernel.cosine_places(starts, items, unit, *pairs, sums, minus, seen, touched, above, level)
+        return above, level
 
 
 class CosineCFPolicy(TrainingRows, _ProfilePolicy):
@@ -180,18 +185,16 @@ class NaiveCF(Learner):
         if distinct is None:
             return None
         starts, items = distinct
-        begins, partners, counts = counts_of(starts, items, n_items)
-        places = np.empty(len(items), np.int64), np.empty(len(items), np.int64)
-        scratch = np.zeros(n_items), np.zeros(n_items), np.empty(n_items, np.int64)
-        if begins is None:
-            kernel.ratio_places(starts, items, counts, _ratios(begins, partners, counts), *scratch, *places)
-        else:
-            kernel.ratio_places_met(
-                starts, items, begins, partners, counts, _ratios(begins, partners, counts),
-                np.bincount(items, minlength=n_items), *scratch, np.zeros(n_items, np.int64),
-                np.zeros(n_items, np.bool_), np.empty(n_items, np.int64), *places,
-            )  # fmt: skip
-        return places
+        counts = counts_of(starts, items, n_items)
+        ratios, holders = _ratios(counts), np.bincount(items, minlength=n_items)
+        above, level = np.empty((2, len(items)), np.int64)
+        first, second = np.empty((2, n_items))
+        which, touched = np.empty((2, n_items), np.int64)
+        common, seen = np.zeros(n_items, np.int64), np.zeros(n_items, np.bool_)
+        kernel.ratio_places(
+            starts, items, *counts, ratios, holders, first, second, which, common, seen, touched, above, level
+        )
+        return above, level
 
 
 class NaiveCFPolicy(_ProfilePolicy):
@@ -200,39 +203,37 @@ class NaiveCFPolicy(_ProfilePolicy):
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        counts: (n_items, n_items) users who hold both items; on the diagonal, who hold the item. With ``begins`` and
-            ``partners`` those of the pairs that somebody holds, as :func:`pairs_of` has them.
-        begins: (n_items + 1,) where each item's partners begin.
+        begins: (n_items + 1,) where each item's partners begin, as in :class:`Pairs`.
         partners: of each item, ascending.
+        counts: users who hold both items of each pair.
     """
 
     def __init__(
-        self, n_items: int, name: str, *, counts: NDArray[Any], begins: NDArray[Any] | None = None,
-        partners: NDArray[Any] | None = None,
-    ) -> None:  # fmt: skip
-        self._pairs: Pairs = (
-            None if begins is None else np.ascontiguousarray(begins, np.int64),
-            None if partners is None else np.ascontiguousarray(partners, np.int32),
+        self, n_items: int, name: str, *, begins: NDArray[Any], partners: NDArray[Any], counts: NDArray[Any]
+    ) -> None:
+        self._pairs = Pairs(
+            np.ascontiguousarray(begins, np.int64),
+            np.ascontiguousarray(partners, np.int32),
             np.ascontiguousarray(counts, np.int64),
         )
-        self._ratios = _ratios(*self._pairs)
-        named = zip(("counts", "begins", "partners"), (self._pairs[2], *self._pairs[:2]), strict=True)
-        super().__init__(n_items, name, {name: values for name, values in named if values is not None})
+        self._ratios = _ratios(self._pairs)
+        stored = {"begins": self._pairs.begins, "partners": self._pairs.partners, "counts": self._pairs.values}
+        super().__init__(n_items, name, stored)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
         from recsim_mnar.agents.neighbours import _profile_cf_kernel
 
         out = np.empty((len(slots), self.n_items))
-        _profile_cf_kernel.best_ratios(self._histories.arrays, slots, *self._pairs[:2], self._ratios, out)
+        begins, partners, _ = self._pairs
+        _profile_cf_kernel.best_ratios(self._histories.arrays, slots, begins, partners, self._ratios, out)
         return out
 
 
-def _ratios(begins: Int64s | None, partners: NDArray[np.int32] | None, counts: Int64s) -> NDArray[np.float64]:
-    """Share of the users with item j who also have item i, for each pair (j, i); 0 if no user has j."""
-    if begins is None or partners is None:
-        holders = np.diagonal(counts).astype(np.float64)[:, None]
-        return np.divide(counts, holders, out=np.zeros(counts.shape), where=holders > 0)
+def _ratios(counts: Pairs) -> NDArray[np.float64]:
+    """Share of the users with item j who also have item i, for each pair (j, i)."""
+    begins, partners, values = counts
     item = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
+    itself = item == partners
     holders = np.zeros(len(begins) - 1)
-    holders[item[item == partners]] = counts[item == partners]
-    return counts / holders[item]
+    holders[item[itself]] = values[itself]
+    return values / holders[item]

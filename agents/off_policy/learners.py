@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.agents.state.acting import DrawingPolicy, MappedViews
+from recsim_mnar.agents.acting import DrawingPolicy, MappedViews
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 from recsim_mnar.models.bandit import Contexts, ViewMap, check_log

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar import rng
-from recsim_mnar.agents.state.acting import GreedyPolicy, KnownUsersPolicy, MappedViews
+from recsim_mnar.agents.acting import GreedyPolicy, KnownUsersPolicy, MappedViews
 from recsim_mnar.policies.base import Ints
 
 EXTRAS = 8

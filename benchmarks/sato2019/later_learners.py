@@ -15,10 +15,10 @@ import _causal_neighbours_kernel as kernel
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.agents.acting import KnownUsersPolicy
 from recsim_mnar.agents.neighbours.knn import compressed, most_similar
 from recsim_mnar.agents.purchases.learners import ExposureLearner, FactorLearner
 from recsim_mnar.agents.purchases.training import ANY, NR_P, R_NP, R_P, Loss, Observed, P, Plan, Stratum
-from recsim_mnar.agents.state.acting import KnownUsersPolicy
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
 

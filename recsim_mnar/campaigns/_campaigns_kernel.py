@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from recsim_mnar.kernels._rng_kernel import block, exp64, log64, unit53
+from recsim_mnar.kernels._vectors_kernel import first_above
 from recsim_mnar.kernels.jit import inlined, kernel
 
 _TRIES = 256
@@ -46,20 +47,6 @@ def _add(user, item, day, cause, n, users, items, times, causes, last, before):
     before[n] = last[user]
     last[user] = n
     return n + 1
-
-
-@inlined
-def _find(cumulative, target):
-    """First index whose cumulative weight exceeds the target."""
-    low = 0
-    high = cumulative.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        if cumulative[middle] > target:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 @kernel
@@ -99,7 +86,7 @@ def grow(streams, until, first_user, n_additions, additions, people, law, tables
             for _ in range(_TRIES):
                 a, b, _c, _d = block(seed, stream_choice, np.uint64(u), np.uint64(proposals[u]))
                 proposals[u] += 1
-                item = _find(table, unit53(a, b) * table[n_items - 1])
+                item = first_above(table, unit53(a, b) * table[n_items - 1])
                 if birth[item] <= day and not _owns(u, item, last, before, items):
                     chosen = item
                     break

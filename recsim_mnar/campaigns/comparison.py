@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.model import PlatformWorld
+from recsim_mnar.campaigns.model import PlatformWorld, of_lists
 from recsim_mnar.campaigns.platform import additions_log, lists_of, opened, platform_log, run_campaigns
 from recsim_mnar.campaigns.profiles import Profiles
 from recsim_mnar.campaigns.weighing import SCHEMES, AfterCampaigns, Hits
@@ -60,9 +60,7 @@ def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
     The mean is :func:`recsim_mnar.campaigns.platform.true_quality`.
     """
     lists, _ = lists_of(platform, learner, k=k)
-    probabilities = platform.acceptance(platform.present())
-    shown = np.take_along_axis(probabilities, np.maximum(lists, 0).astype(np.int64), axis=1)
-    return np.where(lists >= 0, shown, 0.0).mean(axis=1)
+    return of_lists(platform.acceptance(platform.present()), lists).mean(axis=1)
 
 
 class CampaignsExperiment(Experiment):

@@ -20,7 +20,6 @@ from recsim_mnar.envs.validation import (
     Specified,
     as_numbers,
     check_ready,
-    checked_count,
     checked_mode,
     checked_options,
     checked_render_mode,
@@ -29,6 +28,7 @@ from recsim_mnar.envs.validation import (
     reset_seed,
 )
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.worlds.base import World
 
@@ -216,9 +216,9 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         copy: bool = True,
         render_mode: str | None = None,
     ) -> None:
-        num_envs = checked_count("num_envs", num_envs)
+        num_envs = whole_number(num_envs, "num_envs", 1)
         if max_episode_steps is not None:
-            max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
+            max_episode_steps = whole_number(max_episode_steps, "max_episode_steps", 1)
         self.world, self.max_episode_steps = world, max_episode_steps
         lane = functools.partial(_lane, world, max_episode_steps, render_mode)
         super().__init__([lane] * num_envs, copy=copy, autoreset_mode=checked_mode(autoreset_mode))

@@ -72,6 +72,12 @@ def check_weights(weights: NDArray[Any]) -> None:
         raise UserError("weights must be finite and not negative")
 
 
+def of_lists(table: NDArray[np.float64], lists: NDArray[np.int32]) -> NDArray[np.float64]:
+    """Take from a table (n, n_items) what stands at the items of lists (n, k); 0 at an empty place, -1."""
+    found = np.take_along_axis(table, np.maximum(lists, 0).astype(np.int64), axis=1)
+    return np.where(lists >= 0, found, 0.0)
+
+
 @dataclass(frozen=True)
 class CampaignsParams(Params):
     """Parameters of the campaigns world; the defaults are the size of the paper's study.

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.model import CampaignsModel, User, check_weights
+from recsim_mnar.campaigns.model import CampaignsModel, User, check_weights, of_lists
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
@@ -319,11 +319,7 @@ class Platform:
             campaign: whose acceptance (``fatigue`` scales all recommenders alike, but for the logistic).
         """
         users = self._recipients(users)
-        probabilities = self.acceptance(users, campaign)
-        shown = np.where(
-            lists >= 0, np.take_along_axis(probabilities, np.maximum(lists, 0).astype(np.int64), axis=1), 0.0
-        )
-        return float(shown.mean())
+        return float(of_lists(self.acceptance(users, campaign), lists).mean())
 
 
 _TYPES = {

@@ -16,15 +16,14 @@ from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.registry import of_a_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.envs.recording import record, record_vector
+    from recsim_mnar.envs.recording import RecordLog, RecordVectorLog, record, record_vector
     from recsim_mnar.envs.slates import RankingEnv, RankingVectorEnv
-    from recsim_mnar.envs.wrappers import RecordLog, RecordVectorLog
 
 _DEFINED_IN = {
     "RankingEnv": "slates",
     "RankingVectorEnv": "slates",
-    "RecordLog": "wrappers",
-    "RecordVectorLog": "wrappers",
+    "RecordLog": "recording",
+    "RecordVectorLog": "recording",
     "record": "recording",
     "record_vector": "recording",
 }

@@ -1,8 +1,8 @@
-"""Environments whose action is a ranking of several items."""
+"""Environments whose action holds several items: what they share, and those whose action is a ranking."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -10,7 +10,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.single import WorldEnv
-from recsim_mnar.envs.user_queue import organic_rows
+from recsim_mnar.envs.user_queue import Info, organic_rows
 from recsim_mnar.envs.validation import as_array, check_ready
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.errors import UserError
@@ -18,43 +18,156 @@ from recsim_mnar.log import schema
 from recsim_mnar.worlds.base import DecisionWorld, Transition, checked_slates
 
 Array = NDArray[Any]
+Ints = NDArray[np.int64]
 
 
-def space_of(world: DecisionWorld) -> gym.spaces.MultiDiscrete:
-    """Rankings of a world's items, top first."""
-    return gym.spaces.MultiDiscrete([world.n_items] * world.slate_size)
+class ShowsSeveral:
+    """What environments share whose action holds several items.
+
+    Attributes:
+        event: what ``info`` calls the items shown that earned something.
+    """
+
+    event: ClassVar[str]
+    world: Any
+    _observer: Any
+
+    @property
+    def size(self) -> int:
+        """Items of an action."""
+        return int(self.world.slate_size)
+
+    def space(self) -> gym.spaces.MultiDiscrete:
+        """Space of the action of one lane."""
+        return gym.spaces.MultiDiscrete([self.world.n_items] * self.size)
+
+    def shown(self, items: Any, lanes: int | None) -> NDArray[np.integer]:
+        """(n, k) items that an action shows; of one environment where ``lanes`` is None.
+
+        Raises:
+            UserError: another shape, not integers, or an item out of range.
+        """
+        raise NotImplementedError
+
+    def earned(self, transition: Transition) -> NDArray[np.float64]:
+        """(n,) reward of each lane."""
+        raise NotImplementedError
+
+    def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
+        """Let the observer see what was shown in lanes (n,), and what it earned."""
+        raise NotImplementedError
 
 
-def shown_of(rankings: Any, world: DecisionWorld, lanes: int | None = None) -> NDArray[np.int32]:
-    """(n, k) items shown, each once: -1 at the lower places of an item that stands in a ranking again.
+def earning_rows(transition: Transition) -> Ints:
+    """Rows of a transition that are items shown that earned 1."""
+    columns = transition.columns
+    return np.flatnonzero((columns["event"] == schema.BANDIT) & (columns["reward"] == 1.0))
+
+
+class SeveralEnv(ShowsSeveral, WorldEnv):
+    """One user at a time, to whom several items are shown; see the derived classes.
 
     Args:
-        rankings: (k,), or (lanes, k) where there are lanes.
-        world: whose ``slate_size`` is k.
-        lanes: how many; None for a single environment.
-
-    Raises:
-        UserError: another shape, not integers, or an item out of range.
+        world: where users live.
+        **asked: keywords of :class:`recsim_mnar.envs.WorldEnv`.
     """
-    size, given = world.slate_size, as_array(rankings, "a ranking")
-    shape = (size,) if lanes is None else (lanes, size)
-    if given.shape != shape:
-        what = "an action is a ranking" if lanes is None else f"actions are {lanes} rankings"
-        got = f"an array of shape {given.shape}" if given.ndim else f"{rankings!r:.60}"
-        raise UserError(f"{what} of {size} items, top first: an array of shape {shape}, got {got}")
-    shown = checked_slates(given.reshape(-1, size), lanes or 1, world.n_items).astype(np.int32)
-    for place in range(1, size):
-        again = (shown[:, :place] == shown[:, place, None]).any(axis=1)
-        shown[again, place] = -1
-    return shown
+
+    def __init__(self, world: Any, **asked: Any) -> None:
+        super().__init__(world, **asked)
+        self.action_space = self.space()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
+        """Show items; the user answers and lives on until the next decision or the end."""
+        if not self._waiting:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        shown = self.shown(action, None)
+        transition = self._queue.take(self._lane, shown.astype(np.int32))
+        columns, alive = transition.columns, bool(transition.alive[0])
+        alone = organic_rows(transition)
+        info = {key: tuple(columns[name][alone].tolist()) for key, name in self._queue.entries}
+        info[self.event] = tuple(columns["action"][earning_rows(transition)].tolist())
+        seen = self._seen_after(shown, transition, info)
+        reward = float(self.earned(transition)[0])
+        info = self._info(info, waiting=alive, answered=(shown[0].tolist(), reward))
+        return seen, reward, not alive, False, info
+
+    def _seen_after(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
+        """A new observation: what was shown, then what the user viewed."""
+        self.note(self._lane, shown, transition)
+        return self._seen(info)
 
 
-def _places(transition: Transition, size: int) -> NDArray[np.int64]:
-    """(n, k) rows of a transition that answer its rankings."""
-    return transition.starts[:-1, None] + np.arange(size)
+class SeveralVectorEnv(ShowsSeveral, WorldVectorEnv):
+    """Lanes of one world whose users are shown several items; see the derived classes.
+
+    Args:
+        world: where users live.
+        num_envs: number of lanes.
+        **asked: keywords of :class:`WorldVectorEnv`.
+    """
+
+    def __init__(self, world: Any, num_envs: int = 1, **asked: Any) -> None:
+        super().__init__(world, num_envs, **asked)
+        self.single_action_space = self.space()
+        self.action_space = batch_space(self.single_action_space, num_envs)
+
+    def _checked(self, actions: Array) -> Array:
+        check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
+        return self.shown(actions, self.num_envs)
+
+    def _earned(self, transition: Transition) -> NDArray[np.float64]:
+        return self.earned(transition)
+
+    def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
+        self.note(due, chosen, transition)
+
+    def _see(self, which: Ints, transition: Transition, infos: Info) -> None:
+        """Observe what users did alone, and note which items shown earned something."""
+        self._browse(which, transition, infos)
+        rows = earning_rows(transition)
+        events = {self.event: transition.columns["action"][rows]}
+        self._note(infos, which, rows.searchsorted(transition.starts), events)
 
 
-class RankingEnv(WorldEnv):
+class _Rankings(ShowsSeveral):
+    """Rankings of a world's items, top first."""
+
+    event = "clicked"
+    world: DecisionWorld
+
+    def shown(self, items: Any, lanes: int | None) -> NDArray[np.int32]:
+        """See :meth:`ShowsSeveral.shown`: each once, -1 at the lower places of an item that stands there again."""
+        size, given = self.size, as_array(items, "a ranking")
+        shape = (size,) if lanes is None else (lanes, size)
+        if given.shape != shape:
+            what = "an action is a ranking" if lanes is None else f"actions are {lanes} rankings"
+            got = f"an array of shape {given.shape}" if given.ndim else f"{items!r:.60}"
+            raise UserError(f"{what} of {size} items, top first: an array of shape {shape}, got {got}")
+        shown = checked_slates(given.reshape(-1, size), lanes or 1, self.world.n_items).astype(np.int32)
+        for place in range(1, size):
+            again = (shown[:, :place] == shown[:, place, None]).any(axis=1)
+            shown[again, place] = -1
+        return shown
+
+    def _clicks(self, transition: Transition) -> NDArray[np.float64]:
+        """(n, k) clicks at each place."""
+        return transition.columns["reward"][transition.starts[:-1, None] + np.arange(self.size)]
+
+    def earned(self, transition: Transition) -> NDArray[np.float64]:
+        """See :meth:`ShowsSeveral.earned`: the number of clicks."""
+        return self._clicks(transition).sum(axis=1)
+
+    def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
+        """See :meth:`ShowsSeveral.note`: place by place, as the events that they are in a log."""
+        if not self._observer.counts_shown:
+            return
+        clicks = self._clicks(transition)
+        for place in range(self.size):
+            there = shown[:, place] >= 0
+            self._observer.answered(lanes[there], shown[there, place], clicks[there, place])
+
+
+class RankingEnv(_Rankings, SeveralEnv):
     """One user at a time; a step is a ranking of ``slate_size`` items, top first.
 
     The reward is the number of clicks. An item that stands in a ranking twice is shown once; its lower place stays
@@ -67,37 +180,15 @@ class RankingEnv(WorldEnv):
     """
 
     _more_events = ("clicked",)
-    world: DecisionWorld
-
-    def __init__(self, world: DecisionWorld, **asked: Any) -> None:
-        super().__init__(world, **asked)
-        self.action_space = space_of(world)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Recommend a ranking; the user reads it and lives on until the next decision or the end."""
-        if not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        shown = shown_of(action, self.world)
-        transition = self._queue.take(self._lane, shown)
-        clicks = transition.columns["reward"][: self.world.slate_size]
-        alive, reward = bool(transition.alive[0]), float(clicks.sum())
-        if self._observer.counts_shown:
-            _note_showings(self._observer, self._lane, shown, clicks[None])
-        views = organic_rows(transition)
-        info = {key: tuple(transition.columns[name][views].tolist()) for key, name in self._queue.entries}
-        info["clicked"] = tuple(shown[0][clicks > 0].tolist())
-        seen = self._seen(info)
-        info = self._info(info, waiting=alive, answered=(shown[0].tolist(), reward))
-        return seen, reward, not alive, False, info
 
     def ranking_means(self, action: Any) -> NDArray[np.float64]:
         """Truth: (k,) click probability of each place of a ranking now. For what judges, never for what acts."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        return self.world.ranking_means(self._queue.lanes.state, shown_of(action, self.world))[0]
+        return self.world.ranking_means(self._queue.lanes.state, self.shown(action, None))[0]
 
 
-class RankingVectorEnv(WorldVectorEnv):
+class RankingVectorEnv(_Rankings, SeveralVectorEnv):
     """Lanes of one world of slates; see :class:`RankingEnv` for what a lane does and :class:`WorldVectorEnv`.
 
     Args:
@@ -107,33 +198,3 @@ class RankingVectorEnv(WorldVectorEnv):
     """
 
     _more_events, _more_counts = ("clicked",), ("n_clicked",)
-    world: DecisionWorld
-
-    def __init__(self, world: DecisionWorld, num_envs: int = 1, **asked: Any) -> None:
-        super().__init__(world, num_envs, **asked)
-        self.single_action_space = space_of(world)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-
-    def _checked(self, actions: Array) -> Array:
-        check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
-        return shown_of(actions, self.world, self.num_envs)
-
-    def _earned(self, transition: Transition) -> NDArray[np.float64]:
-        return transition.columns["reward"][_places(transition, self.world.slate_size)].sum(axis=1)
-
-    def _note_answers(self, due: NDArray[np.int64], chosen: Array, rewards: Array, transition: Transition) -> None:
-        clicks = transition.columns["reward"][_places(transition, self.world.slate_size)]
-        _note_showings(self._observer, due, chosen, clicks)
-
-    def _see(self, which: NDArray[np.int64], transition: Transition, infos: dict[str, Any]) -> None:
-        self._browse(which, transition, infos)
-        c = transition.columns
-        rows = np.flatnonzero((c["event"] == schema.BANDIT) & (c["reward"] == 1.0))
-        self._note(infos, which, rows.searchsorted(transition.starts), {"clicked": c["action"][rows]})
-
-
-def _note_showings(observer: Any, lanes: NDArray[np.int64], shown: Array, clicks: Array) -> None:
-    """Let an observer see rankings place by place, as the events that they are in a log."""
-    for place in range(shown.shape[1]):
-        there = shown[:, place] >= 0
-        observer.answered(lanes[there], shown[there, place], clicks[there, place])

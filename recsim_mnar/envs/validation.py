@@ -16,6 +16,7 @@ from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds import as_world, make_world
 from recsim_mnar.worlds.base import World
@@ -153,7 +154,7 @@ def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
     Raises:
         UserError: either is none that there is, or a size of what is no array.
     """
-    length = None if size is None else checked_count("info_size", size)
+    length = None if size is None else whole_number(size, "info_size", 1)
     kind = info if info is not None else "counts" if length is None else "views"
     if kind not in INFOS:
         raise UserError(f"info={kind!r}: {nearest(str(kind), INFOS)}")
@@ -183,16 +184,6 @@ def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) 
     asked = keywords.get("observation")
     stays = isinstance(asked, str) and asked in of_world
     return {name: keywords.pop(name) for name in names if name in keywords and not (stays and name == "observation")}
-
-
-def checked_count(name: str, count: Any) -> int:
-    """A whole number of at least 1, or a UserError that names it."""
-    try:
-        if isinstance(count, (bool, np.bool_)) or operator.index(count) < 1:
-            raise TypeError
-    except TypeError:
-        raise UserError(f"{name} must be a whole number of at least 1, got {count!r}") from None
-    return operator.index(count)
 
 
 def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:

@@ -17,7 +17,6 @@ from recsim_mnar.envs.validation import (
     Specified,
     as_array,
     check_ready,
-    checked_count,
     checked_info,
     checked_mode,
     checked_options,
@@ -28,6 +27,7 @@ from recsim_mnar.envs.validation import (
     reset_seed,
 )
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.worlds.base import LaneWorld, Transition, World, decision_world
 from recsim_mnar.worlds.lanes import Moves
 
@@ -75,9 +75,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self.render_mode = checked_render_mode(render_mode, ())
         lived = self._lived_in(world)
         lived.decides()
-        num_envs = checked_count("num_envs", num_envs)
+        num_envs = whole_number(num_envs, "num_envs", 1)
         if max_episode_steps is not None:
-            max_episode_steps = checked_count("max_episode_steps", max_episode_steps)
+            max_episode_steps = whole_number(max_episode_steps, "max_episode_steps", 1)
         self.autoreset_mode = checked_mode(autoreset_mode)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
         self.world = lived

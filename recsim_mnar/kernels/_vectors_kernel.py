@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Vectors: sums of products, the same bits on every machine; L-BFGS's pairs and direction; rows put in order; ranks."""
+"""Vectors: sums of products, the same bits everywhere; a search; L-BFGS's pairs and direction; rows in order; ranks."""
 
 from __future__ import annotations
 
@@ -42,6 +42,20 @@ def _total(s, a, b):
 def products(a, b):
     """Sum of products in eight fixed lanes: the same bits on every machine."""
     return _total(_add_products(a, b, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)), a, b)
+
+
+@inlined
+def first_above(cumulative, target):
+    """First place at which an ascending array passes the target; its last entry is taken to do so."""
+    low = 0
+    high = cumulative.size - 1
+    while low < high:
+        middle = (low + high) // 2
+        if cumulative[middle] > target:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 @kernel

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import copy
 import itertools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -142,8 +142,16 @@ class Policy(abc.ABC):
         return {"name": self.name}
 
 
-class Ranks:
+class Ranks(abc.ABC):
     """Shows several items at once: :class:`recsim_mnar.policies.rankings.RankingPolicy`."""
+
+    name: str
+    observe: Callable[..., None]
+    observe_ratings: Callable[..., None]
+
+    @abc.abstractmethod
+    def defines(self, method: str) -> bool:
+        """See :meth:`Policy.defines`."""
 
 
 class Learner(abc.ABC):
@@ -183,7 +191,7 @@ def best_of(scores: Scores) -> Floats:
     return best / best.sum(axis=1, keepdims=True)
 
 
-def observe_events(policy: Policy, users: Ints, items: Ints, ratings: Floats) -> None:
+def observe_events(policy: Policy | Ranks, users: Ints, items: Ints, ratings: Floats) -> None:
     """Let a policy observe organic events in their order: ratings where they have a value, views where it is NaN."""
     rated = np.isfinite(ratings)
     edges = [0, *(np.flatnonzero(rated[1:] != rated[:-1]) + 1).tolist(), len(rated)]

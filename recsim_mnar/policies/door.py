@@ -191,7 +191,7 @@ def declared_learning(thing: Any) -> Any:
     return getattr(thing, "learns", None)
 
 
-def learning_of(policy: Policy) -> Learns:
+def learning_of(policy: Policy | Ranks) -> Learns:
     """The users whose outcomes a policy learns from: as declared; all users if it only defines ``learn``.
 
     Raises:
@@ -209,7 +209,7 @@ def learning_of(policy: Policy) -> Learns:
 _ONLINE = "run it by recsim_mnar.simulate_online, or "
 
 
-def refuse_common_learning(policy: Policy, where: str, instead: str = _ONLINE) -> None:
+def refuse_common_learning(policy: Policy | Ranks, where: str, instead: str = _ONLINE) -> None:
     """Raise UserError for a policy that learns from all users, where users are taken in shards or in any order.
 
     Args:
@@ -269,14 +269,20 @@ def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str
 # ------------------------------------------------------------------------------------------------------------- wrappers
 
 
-class PolicyWrapper(Policy):
-    """Hands events on to the policies within, and ranks as the one within does; derive, and decide otherwise.
+class HandsOn:
+    """Hands events on to the policies within, and has what they have in common.
 
     Attributes:
         inner: the policy within; of several, override :attr:`within`.
     """
 
     inner: Policy
+    reset: Callable[..., None]
+    reset_training_users: Callable[..., None]
+    observe: Callable[..., None]
+    observe_ratings: Callable[..., None]
+    learn: Callable[..., None]
+    forget: Callable[..., None]
 
     @property
     def within(self) -> Sequence[Policy]:
@@ -284,36 +290,30 @@ class PolicyWrapper(Policy):
         return (self.inner,)
 
     @property
-    def batches_decisions(self) -> bool:  # type: ignore[override]  # where all within do
-        """See :class:`Policy`."""
+    def batches_decisions(self) -> bool:
+        """See :class:`Policy`; where all within do."""
         return all(policy.batches_decisions for policy in self.within)
 
     @property
-    def replayable(self) -> bool:  # type: ignore[override]  # where all within are
-        """See :class:`Policy`."""
+    def replayable(self) -> bool:
+        """See :class:`Policy`; where all within are."""
         return all(policy.replayable for policy in self.within)
 
     @property
-    def learns(self) -> Learns:  # type: ignore[override]  # as the one within that learns from most
-        """See :class:`Policy`."""
+    def learns(self) -> Learns:
+        """See :class:`Policy`; as the one within that learns from most."""
         said = {learning_of(policy) for policy in self.within}
-        return "all users" if "all users" in said else "own user" if "own user" in said else "nothing"
-
-    def defines(self, method: str) -> bool:
-        """Of what is handed on: whether a policy within defines it."""
-        handed_on = method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores)
-        return any(policy.defines(method) for policy in self.within) if handed_on else super().defines(method)
+        for most in ("all users", "own user"):
+            if most in said:
+                return cast(Learns, most)
+        return "nothing"
 
     def changes(self, event: str, users: Ints) -> None:
         """Called with the name of an event before it is handed on: what is kept of these users is out of date."""
 
-    def scores(self, users: Ints) -> Scores:
-        """The inner policy's scores: a wrapper does not change the ranking."""
-        return self.inner.scores(users)
-
 
 def _handed_on(event: str) -> Callable[..., None]:
-    def hand_on(self: PolicyWrapper, users: Ints, *rest: Any) -> None:
+    def hand_on(self: HandsOn, users: Ints, *rest: Any) -> None:
         self.changes(event, users)
         for policy in self.within:
             getattr(policy, event)(users, *rest)
@@ -323,7 +323,20 @@ def _handed_on(event: str) -> Callable[..., None]:
 
 
 for _event in EVENTS:
-    setattr(PolicyWrapper, _event, _handed_on(_event))
+    setattr(HandsOn, _event, _handed_on(_event))
+
+
+class PolicyWrapper(HandsOn, Policy):  # type: ignore[misc,override]  # what others declare as values are properties
+    """Hands events on to the policies within, and ranks as the one within does; derive, and decide otherwise."""
+
+    def defines(self, method: str) -> bool:
+        """Of what is handed on: whether a policy within defines it."""
+        handed_on = method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores)
+        return any(policy.defines(method) for policy in self.within) if handed_on else super().defines(method)
+
+    def scores(self, users: Ints) -> Scores:
+        """The inner policy's scores: a wrapper does not change the ranking."""
+        return self.inner.scores(users)
 
 
 class AdaptedPolicy(Policy):

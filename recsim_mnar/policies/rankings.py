@@ -15,7 +15,7 @@ import abc
 import copy
 import functools
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -25,8 +25,8 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, whole_number
 from recsim_mnar.policies.answers import checked_distribution, checked_scores, reading
-from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, Ranks
-from recsim_mnar.policies.door import as_policy, has_fixed_distribution, learning_of
+from recsim_mnar.policies.base import Floats, Ints, Policy, Ranks
+from recsim_mnar.policies.door import HandsOn, as_policy, has_fixed_distribution
 from recsim_mnar.policies.softening import EpsilonMixture
 
 ENUMERATED = 100_000
@@ -66,12 +66,12 @@ class Propensities(NamedTuple):
     set: Floats
 
 
-class RankingPolicy(Ranks, abc.ABC):
+class RankingPolicy(HandsOn, Ranks, abc.ABC):
     """Ranks ``slate_size`` distinct items for each of many users at once.
 
     A law of one's own defines ``conditional``; the rest follows. Its set probabilities then take k 2^k conditionals
     for each ranking where ``set_suffices``, else k! orders; its marginals are exact while there are at most
-    :data:`ENUMERATED` rankings, else means over a sample, whose standard errors :meth:`marginals_of` states.
+    :data:`ENUMERATED` rankings, else means over :data:`SAMPLED` of them, the same ones whenever they are asked for.
 
     Args:
         policy: a policy, or an object that :func:`~recsim_mnar.policies.as_policy` takes; events are handed to it.
@@ -95,43 +95,13 @@ class RankingPolicy(Ranks, abc.ABC):
         self.name = name or self.policy.name
 
     @property
-    def learns(self) -> Learns:
-        """See :class:`Policy`; as the policy within."""
-        return learning_of(self.policy)
+    def within(self) -> Sequence[Policy]:
+        """See :class:`HandsOn`; a user stands in ``learn`` once for each item shown."""
+        return (self.policy,)
 
-    @property
-    def replayable(self) -> bool:
-        """See :class:`Policy`; as the policy within."""
-        return self.policy.replayable
-
-    @property
-    def batches_decisions(self) -> bool:
-        """See :class:`Policy`; as the policy within."""
-        return self.policy.batches_decisions
-
-    def reset(self, users: Ints) -> None:
-        """See :meth:`Policy.reset`."""
-        self.policy.reset(users)
-
-    def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`Policy.reset_training_users`."""
-        self.policy.reset_training_users(users, originals)
-
-    def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`Policy.observe`."""
-        self.policy.observe(users, items)
-
-    def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
-        """See :meth:`Policy.observe_ratings`."""
-        self.policy.observe_ratings(users, items, ratings)
-
-    def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`Policy.learn`: a user stands there once for each item shown."""
-        self.policy.learn(users, actions, rewards, propensities)
-
-    def forget(self, users: Ints) -> None:
-        """See :meth:`Policy.forget`."""
-        self.policy.forget(users)
+    def defines(self, method: str) -> bool:
+        """See :meth:`Policy.defines`; as the policy within."""
+        return self.policy.defines(method)
 
     @abc.abstractmethod
     def conditional(self, users: Ints, above: Ints) -> Floats:
@@ -179,19 +149,9 @@ class RankingPolicy(Ranks, abc.ABC):
         conditional = np.empty(rankings.shape)
         for j in range(self.slate_size):
             conditional[:, j] = self._next(users, rankings[:, :j])[np.arange(len(users)), rankings[:, j]]
-        return Propensities(
-            self.marginals_of(users, rankings)[0], conditional, conditional.prod(axis=1), self._sets(users, rankings)
-        )
-
-    def marginals_of(self, users: Ints, rankings: Ints) -> tuple[Floats, Floats]:
-        """Probability of each item at its position, and its standard error, 0 where it is exact; (n, slate_size) each.
-
-        Where all rankings are too many to enumerate it is a mean of conditional probabilities over a sample, the same
-        one whenever it is asked for.
-        """
-        rankings = checked_rankings(self, rankings, len(users))
-        found = [self._marginals(users[i : i + 1], rankings[i]) for i in range(len(users))]
-        return tuple(np.array([each[part] for each in found]).reshape(rankings.shape) for part in (0, 1))  # type: ignore[return-value]
+        marginal = np.array([self._marginals(users[i : i + 1], rankings[i]) for i in range(len(users))])
+        slate = conditional.prod(axis=1)
+        return Propensities(marginal.reshape(rankings.shape), conditional, slate, self._sets(users, rankings))
 
     def fresh(self) -> RankingPolicy:
         """The same without any user; this one is left as it is. A deep copy unless defined."""
@@ -247,30 +207,27 @@ class RankingPolicy(Ranks, abc.ABC):
             weight = np.array(list(after.values()))
         return float(weight.sum())
 
-    def _marginals(self, user: Ints, ranking: Ints) -> tuple[Floats, Floats]:
-        """Of one ranking, by all beginnings or a sample of them."""
-        k = self.slate_size
-        n = self.n_items
+    def _marginals(self, user: Ints, ranking: Ints) -> Floats:
+        """Probability of each item of one ranking at its place, (k,): by all beginnings or by a sample of rankings."""
+        k, n = self.slate_size, self.n_items
         mean = np.empty(k)
-        error = np.zeros(k)
-        if math.perm(n, k) <= ENUMERATED:
-            above = np.empty((1, 0), np.int64)
-            weight = np.ones(1)
+        if math.perm(n, k) > ENUMERATED:
+            of = np.repeat(user, SAMPLED)
+            seed = rng.derive_seed(0, "marginals of rankings")  # not a seed that a run shares by chance
+            drawn = self.rank(of, ranking_uniforms(seed, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k))
             for j in range(k):
-                steps = self._step(user, above)
-                mean[j] = weight @ steps[:, ranking[j]]
-                if j < k - 1:
-                    begun, item = np.nonzero(steps)
-                    above = np.column_stack([above[begun], item])
-                    weight = weight[begun] * steps[begun, item]
-            return mean, error
-        of = np.repeat(user, SAMPLED)
-        seed = rng.derive_seed(0, "marginals of rankings")  # not a seed that a run shares by chance
-        drawn = self.rank(of, ranking_uniforms(seed, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k))
+                mean[j] = self._step(user, drawn[:, :j])[:, ranking[j]].mean()
+            return mean
+        above = np.empty((1, 0), np.int64)
+        weight = np.ones(1)
         for j in range(k):
-            chance = self._step(user, drawn[:, :j])[:, ranking[j]]
-            mean[j], error[j] = chance.mean(), chance.std(ddof=1) / math.sqrt(SAMPLED)
-        return mean, error
+            steps = self._step(user, above)
+            mean[j] = weight @ steps[:, ranking[j]]
+            if j < k - 1:
+                begun, item = np.nonzero(steps)
+                above = np.column_stack([above[begun], item])
+                weight = weight[begun] * steps[begun, item]
+        return mean
 
 
 class PlackettLuce(RankingPolicy):
@@ -351,11 +308,6 @@ class PlackettLuce(RankingPolicy):
             slate = e * of_random.slate + (1.0 - e) * slate
             sets = e * of_random.set + (1.0 - e) * sets
         return Propensities(marginal, conditional, slate, sets)
-
-    def marginals_of(self, users: Ints, rankings: Ints) -> tuple[Floats, Floats]:
-        """See :meth:`RankingPolicy.marginals_of`; exact."""
-        marginal = self.propensities_of(users, rankings).marginal
-        return marginal, np.zeros_like(marginal)
 
     def _weights(self, users: Ints) -> tuple[Floats, Floats, NDArray[np.int64]]:
         """Weights and scores, (r, n_items), and the row of each user, (n,)."""
@@ -536,11 +488,6 @@ class ExploringTopK(RankingPolicy):
                 marginal[piece],
             )
         return Propensities(marginal, conditional, conditional.prod(axis=1), sets)
-
-    def marginals_of(self, users: Ints, rankings: Ints) -> tuple[Floats, Floats]:
-        """See :meth:`RankingPolicy.marginals_of`; exact."""
-        marginal = self.propensities_of(users, rankings).marginal
-        return marginal, np.zeros_like(marginal)
 
 
 def random_ranking(n_items: int, slate_size: int) -> Propensities:

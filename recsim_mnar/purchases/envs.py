@@ -7,16 +7,13 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs import made_for
-from recsim_mnar.envs.recording import recorded
-from recsim_mnar.envs.single import WorldEnv
-from recsim_mnar.envs.user_queue import Info, organic_rows
-from recsim_mnar.envs.validation import as_array, check_ready
-from recsim_mnar.envs.vector import WorldVectorEnv
-from recsim_mnar.envs.wrappers import LogBuilder, events_of
+from recsim_mnar.envs.recording import LogBuilder, events_of, recorded
+from recsim_mnar.envs.slates import Ints, SeveralEnv, SeveralVectorEnv, ShowsSeveral, earning_rows
+from recsim_mnar.envs.user_queue import Info
+from recsim_mnar.envs.validation import as_array
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.table import Log
@@ -67,20 +64,42 @@ def _exposure_world(world: World) -> ExposureWorld:
     return world
 
 
-def _bought_rows(transition: Transition) -> NDArray[np.int64]:
-    """Rows of a transition that are purchases of recommended items."""
-    c = transition.columns
-    return np.flatnonzero((c["event"] == schema.BANDIT) & (c["reward"] == 1))
+class _Purchases(ShowsSeveral):
+    """Slates of a world of exposures."""
+
+    event = "bought"
+    world: ExposureWorld
+
+    def _lived_in(self, world: World) -> ExposureWorld:
+        return _exposure_world(world)
+
+    @property
+    def size(self) -> int:
+        """See :attr:`ShowsSeveral.size`."""
+        return int(self.world.params.slate_size)
+
+    def shown(self, items: Any, lanes: int | None) -> NDArray[np.int64]:
+        """See :meth:`ShowsSeveral.shown`."""
+        slates = as_array(items, "a slate")[None] if lanes is None else items
+        checked = checked_slates(slates, lanes or 1, self.world.n_items)
+        if checked.shape[1] != self.size:
+            raise UserError(f"a slate must have {self.size} items, got {checked.shape[1]}")
+        return checked
+
+    def earned(self, transition: Transition) -> NDArray[np.float64]:
+        """See :meth:`ShowsSeveral.earned`: the items bought in each lane, recommended or not."""
+        columns = transition.columns
+        bought = (columns["event"] == schema.ORGANIC) | (columns["reward"] == 1)
+        return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
+
+    def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
+        """See :meth:`ShowsSeveral.note`: recommended items that were bought count as those bought without it."""
+        rows = earning_rows(transition)
+        edges = rows.searchsorted(transition.starts)
+        self._observer.see(lanes.repeat(np.diff(edges)), transition.columns["action"][rows], None)
 
 
-def _purchases(transition: Transition) -> NDArray[np.float64]:
-    """(n,) number of items bought in each lane, recommended or not."""
-    c = transition.columns
-    bought = (c["event"] == schema.ORGANIC) | (c["reward"] == 1)
-    return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
-
-
-class PurchasesEnv(WorldEnv):
+class PurchasesEnv(_Purchases, SeveralEnv):
     """One user at a time; an episode is a user's life, a step a period in which a slate is recommended.
 
     The action holds N items. An item named twice is recommended once, and the second place is lost: that is the one
@@ -97,29 +116,12 @@ class PurchasesEnv(WorldEnv):
     """
 
     _more_events = ("bought",)
-    world: ExposureWorld
 
-    def _lived_in(self, world: World) -> ExposureWorld:
-        return _exposure_world(world)
-
-    def __init__(self, world: ExposureWorld, **asked: Any) -> None:
-        super().__init__(world, **asked)
-        self.action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
-
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Recommend a slate; the user lives through a period."""
-        if not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
-        slate = _checked_slates(as_array(action, "a slate")[None], 1, self.world)
-        transition = self._queue.take(self._lane, slate.astype(np.int32))
-        c, alive = transition.columns, bool(transition.alive[0])
-        alone, bought = organic_rows(transition), c["action"][_bought_rows(transition)]
-        items = np.concatenate([c["item"][alone], bought])
-        self._observer.see(np.zeros(len(items), np.int64), items, None)
-        info = {key: tuple(c[name][alone].tolist()) for key, name in self._queue.entries}
-        info["bought"], reward = tuple(bought.tolist()), float(_purchases(transition)[0])
-        info = self._info(info, waiting=alive, answered=(slate[0].tolist(), reward))
-        return self._observer.alone(), reward, not alive, False, info
+    def _seen_after(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
+        """A new observation: what the user bought alone, then what of the slate."""
+        self._seen(info)
+        self.note(self._lane, shown, transition)
+        return self._observer.alone()
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
@@ -128,7 +130,7 @@ class PurchasesEnv(WorldEnv):
         return float(self.world.slate_uplift(self._queue.seed, self._queue.lanes.user, np.asarray(action)[None])[0])
 
 
-class PurchasesVectorEnv(WorldVectorEnv):
+class PurchasesVectorEnv(_Purchases, SeveralVectorEnv):
     """Lanes of one purchases world; see :class:`PurchasesEnv` for what a lane does and :class:`WorldVectorEnv`.
 
     Args:
@@ -138,38 +140,11 @@ class PurchasesVectorEnv(WorldVectorEnv):
     """
 
     _more_events, _more_counts = ("bought",), ("n_bought",)
-    world: ExposureWorld
 
-    def _lived_in(self, world: World) -> ExposureWorld:
-        return _exposure_world(world)
-
-    def __init__(self, world: ExposureWorld, num_envs: int = 1, **asked: Any) -> None:
-        super().__init__(world, num_envs, **asked)
-        self.single_action_space = gym.spaces.MultiDiscrete([world.n_items] * world.params.slate_size)
-        self.action_space = batch_space(self.single_action_space, num_envs)
-
-    def _checked(self, actions: Array) -> Array:
-        check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
-        return _checked_slates(actions, self.num_envs, self.world)
-
-    def _earned(self, transition: Transition) -> NDArray[np.float64]:
-        return _purchases(transition)
-
-    def _see(self, which: NDArray[np.int64], transition: Transition, infos: Info) -> None:
+    def _see(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Count the purchases of a transition and note them."""
-        self._browse(which, transition, infos)
-        c, rows = transition.columns, _bought_rows(transition)
-        edges = rows.searchsorted(transition.starts)
-        bought = c["action"][rows]
-        self._observer.see(which.repeat(edges[1:] - edges[:-1]), bought, None)
-        self._note(infos, which, edges, {"bought": bought})
-
-
-def _checked_slates(slates: Array, n: int, world: ExposureWorld) -> NDArray[np.int64]:
-    checked = checked_slates(slates, n, world.n_items)
-    if checked.shape[1] != world.params.slate_size:
-        raise UserError(f"a slate must have {world.params.slate_size} items, got {checked.shape[1]}")
-    return checked
+        super()._see(which, transition, infos)
+        self.note(which, np.zeros((0, 0), np.int64), transition)
 
 
 # --------------------------------------------------------------------------------------------------------- the recorder

@@ -25,7 +25,7 @@ from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.rng import Stream, check_seed
-from recsim_mnar.worlds.base import LaneWorld, checked_slates
+from recsim_mnar.worlds.base import LaneWorld, add_products, checked_slates
 from recsim_mnar.worlds.lanes import CountedLanes, Transition
 from recsim_mnar.worlds.params import Params, must, one_of
 
@@ -492,9 +492,8 @@ class PurchasesWorld(ExposureWorld):
             own[rows] = rng.normals(seed, Stream.USER, int(users[rows][0]), own[rows].shape)
         odds = np.tile(p.base + offsets, (len(users), 1))
         gain = np.tile(p.effect + p.effect_popularity * offsets, (len(users), 1))
-        for k in range(p.n_factors):  # in a fixed order: BLAS rounds by machine, and a last bit can move a purchase
-            odds += p.sigma_taste * own[:, k : k + 1] * directions[:, k]
-            gain += p.sigma_effect * own[:, p.n_factors + k, None] * responses[:, k]
+        add_products(odds, p.sigma_taste * own[:, : p.n_factors], directions)
+        add_products(gain, p.sigma_effect * own[:, p.n_factors :], responses)
         control, treated = np.empty_like(odds), np.empty_like(odds)
         _slates_kernel.logistic(odds, control)
         _slates_kernel.logistic(odds + gain, treated)

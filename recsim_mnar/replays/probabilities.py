@@ -203,7 +203,7 @@ def check_replayable(highest_item: int, policies: Policies, logging: Replayed | 
     """
     for one in (*policies.values(), *([] if logging is None else [logging])):
         _refuse_unknown(highest_item if one is not logging else -1, one)
-        refuse_common_learning(within(one), "replay")
+        refuse_common_learning(one, "replay")
 
 
 def _refuse_unknown(highest_item: int, policy: Replayed) -> None:
@@ -214,11 +214,6 @@ def _refuse_unknown(highest_item: int, policy: Replayed) -> None:
         )
     if highest_item >= policy.n_items:
         raise UserError(f"the log has item {highest_item}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
-
-
-def within(policy: Replayed) -> Policy:
-    """The policy that observes and learns: the one within a ranking policy."""
-    return policy.policy if isinstance(policy, RankingPolicy) else policy
 
 
 def _replayed(log: Log, policy: Replayed, logging: Replayed | None, executor: Executor | None) -> list[Floats]:
@@ -258,20 +253,20 @@ def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]
     """Lead policies through a log as it was logged; yields the rows of decisions, before they are learned from."""
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     acting = list(acting)
-    learners = [each for each in acting if learning_of(within(each)) != "nothing"]
+    learners = [each for each in acting if learning_of(each) != "nothing"]
     for now in rounds:
         for each in acting:
             if len(now.arrived):
                 each.reset(user[now.arrived])
             if len(now.views):
-                observe_events(within(each), user[now.views], item[now.views], reward[now.views])
+                observe_events(each, user[now.views], item[now.views], reward[now.views])
         if len(now.decisions):
             yield now.decisions
             for each in learners:
                 each.learn(*(values[now.decisions] for values in (user, action, reward, propensity)))
         for each in acting:
             if len(now.later):
-                observe_events(within(each), user[now.later], item[now.later], reward[now.later])
+                observe_events(each, user[now.later], item[now.later], reward[now.later])
             if len(now.left):
                 each.forget(user[now.left])
 
@@ -291,10 +286,9 @@ def walks(
         Rows of decisions, before they are learned from, copies of the policies by name that stand before them, and that
         of the logging policy or None.
     """
-    logger_learns = logging is not None and learning_of(within(logging)) != "nothing"
+    logger_learns = logging is not None and learning_of(logging) != "nothing"
     stepwise = {
-        name: learning_of(within(policy)) != "nothing" or (logger_learns and name in gaps)
-        for name, policy in policies.items()
+        name: learning_of(policy) != "nothing" or (logger_learns and name in gaps) for name, policy in policies.items()
     }
     for one_by_one in (False, True):
         acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
@@ -512,7 +506,7 @@ def largest_ratio(policy: Replayed, logging: Replayed | None) -> float | None:
 
 def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
     """Whether a policy learns from all users and a log is of an online run: it is replayed on all its rows then."""
-    full = policy.policy if isinstance(policy, RankingPolicy) else as_policy(policy)
+    full = policy if isinstance(policy, RankingPolicy) else as_policy(policy)
     return learning_of(full) == "all users" and "online" in provenance
 
 

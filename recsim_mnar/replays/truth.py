@@ -31,7 +31,6 @@ from recsim_mnar.replays.probabilities import (
     check_replayable,
     walks,
     with_gaps,
-    within,
 )
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
@@ -83,7 +82,7 @@ def value_on_log(
     size = world.slate_size
     full = {name: as_replayed(policy, size) for name, policy in table_by_name(policies, "policies").items()}
     for policy in full.values():
-        refuse_common_learning(within(policy), "the value on a log")
+        refuse_common_learning(policy, "the value on a log")
     return _values(list(_blocks(world, log, full, None, seed, executor, priced=False)), full)
 
 

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -161,10 +161,9 @@ def as_recommender(world: World, policy: Any) -> Recommender:
     if isinstance(policy, ShardRecommender):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
     if world.slate_size > 1:
-        ranking = as_ranking_policy(policy, world.slate_size)
-        refuse_common_learning(ranking.policy, "simulate")
-        return ranking
-    full = as_policy(policy)
+        full: Policy | RankingPolicy = as_ranking_policy(policy, world.slate_size)
+    else:
+        full = as_policy(policy)
     refuse_common_learning(full, "simulate")
     return full
 
@@ -257,21 +256,19 @@ def simulate_shard(
         return policy.shard(world, seed, first_user, n_users, keep_truth=keep_truth)
     world = decision_world(world, "simulate")
     if isinstance(policy, RankingPolicy):
-        acting: Acting | Ranking = Ranking(policy.fresh())
-        return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth)
+        return _lived(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     if policy.is_uniform:
         return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
     distribution = policy.fixed_distribution()
     if distribution is not None:
         distribution = checked_distribution(policy, distribution, world.n_items)
         return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
-    acting = Acting(policy.fresh(), world.n_items, policy)
-    return _lived(world, acting, seed, first_user, n_users, keep_truth=keep_truth, in_runs=policy.batches_decisions)
+    return _lived(world, policy, seed, first_user, n_users, keep_truth=keep_truth, in_runs=policy.batches_decisions)
 
 
 def _lived(
     world: DecisionWorld,
-    acting: Acting | Ranking,
+    policy: Policy | RankingPolicy,
     seed: int,
     first_user: int,
     n_users: int,
@@ -282,6 +279,7 @@ def _lived(
     """The columns of a few users, through lanes."""
     n_lanes = max(1, min(n_users, LANE_BYTES // (4 * world.n_items)))
     lanes = world.lanes(n_lanes, keep_truth=keep_truth)
+    acting = decider(policy, world.n_items)
     driven = drive(world, acting, lanes, seed, first_user, n_users, in_runs=in_runs)
     moments = [transition.columns for transitions, _ in driven for transition in transitions]
     return in_user_order(together(moments), first_user, n_users)
@@ -297,36 +295,81 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
     return {name: values[index] for name, values in columns.items()}
 
 
-class Ranking:
-    """Recommends rankings, and says in a log's columns how likely each was.
+class Decided(NamedTuple):
+    """What was decided for n users: an item each, (n,), or a ranking of k, (n, k).
 
-    Args:
+    Attributes:
+        items: what is shown.
+        propensities: of each item, at its place.
+        columns: further columns of the rows of rankings, (n, k) each.
+    """
+
+    items: NDArray[np.int32]
+    propensities: NDArray[np.float64]
+    columns: Columns
+
+
+class Decider(abc.ABC):
+    """Lets one policy decide, by uniforms addressed by seed, user and decision.
+
+    Attributes:
         policy: that acts.
     """
 
-    def __init__(self, policy: RankingPolicy) -> None:
-        self.policy = policy
+    policy: Policy | RankingPolicy
 
-    def __call__(self, lanes: Lanes, seed: int, waiting: NDArray[np.int64]) -> Transition:
-        """What comes of the next ranking in each lane that waits."""
-        users, size = lanes.user[waiting], self.policy.slate_size
-        if isinstance(self.policy.policy, Oracle):
-            self.policy.policy.see(users, lanes.state[waiting])
-        drawn = ranking_uniforms(seed, users, lanes.n_decisions[waiting], size)
-        rankings = drawn_rankings(self.policy, users, drawn)
+    @abc.abstractmethod
+    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
+        """Decide for users (n,) at their decisions of these numbers (n,), from 0."""
+
+
+class ItemDecider(Decider):
+    """Shows one item at a time; see :class:`Decider`.
+
+    Args:
+        policy: that acts.
+        n_items: of the world.
+        original: the object that ``policy`` is a copy of, see :class:`Acting`.
+    """
+
+    def __init__(self, policy: Policy, n_items: int, original: Policy) -> None:
+        self.policy = policy
+        self._acting = Acting(policy, n_items, original)
+
+    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
+        """See :meth:`Decider.decide`; of a policy that batches decisions a user may stand repeatedly."""
+        return Decided(*self._acting(users, policy_uniforms(seed, users, decisions)), {})
+
+
+class RankingDecider(Decider):
+    """Shows rankings, and says in a log's columns how likely each was; see :class:`Decider`."""
+
+    def __init__(self, policy: RankingPolicy) -> None:
+        self.policy: RankingPolicy = policy
+
+    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
+        """See :meth:`Decider.decide`."""
+        size = self.policy.slate_size
+        rankings = drawn_rankings(self.policy, users, ranking_uniforms(seed, users, decisions, size))
         stated = checked_propensities_of(self.policy, users, rankings)
-        transition = lanes.take(waiting, rankings, stated.marginal)
-        rows = transition.starts[:-1, None] + np.arange(size)
-        columns = transition.columns
-        columns["conditional_propensity"][rows] = stated.conditional
-        columns["slate_propensity"][rows] = stated.slate[:, None]
-        columns["set_propensity"][rows] = stated.set[:, None]
-        return transition
+        columns = {
+            "conditional_propensity": stated.conditional,
+            "slate_propensity": np.repeat(stated.slate[:, None], size, axis=1),
+            "set_propensity": np.repeat(stated.set[:, None], size, axis=1),
+        }
+        return Decided(rankings, stated.marginal, columns)
+
+
+def decider(policy: Policy | RankingPolicy, n_items: int) -> Decider:
+    """Let a policy decide in a world of so many items, through a fresh copy of it."""
+    if isinstance(policy, RankingPolicy):
+        return RankingDecider(policy.fresh())
+    return ItemDecider(policy.fresh(), n_items, policy)
 
 
 def drive(
     world: DecisionWorld,
-    acting: Acting | Ranking,
+    acting: Decider,
     lanes: Lanes,
     seed: int,
     first_user: int,
@@ -342,7 +385,7 @@ def drive(
 
     Args:
         world: where they live.
-        acting: the policy.
+        acting: lets the policy decide.
         lanes: of the world.
         seed: of the users and of the policy's uniforms.
         first_user: id of the first.
@@ -354,8 +397,7 @@ def drive(
         The transitions of a round, and what its decisions earned, by ascending user; empty where they come in runs.
     """
     policy, last, next_user = acting.policy, first_user + n_users, first_user
-    learner = policy.policy if isinstance(policy, RankingPolicy) else policy
-    learns = not in_runs and learning_of(learner) != "nothing"
+    learns = not in_runs and learning_of(policy) != "nothing"
     free, waiting = np.arange(len(lanes.user)), np.zeros(0, np.int64)
     while True:
         transitions: list[Transition] = []
@@ -402,32 +444,34 @@ def drive(
 
 
 def _decided(
-    acting: Acting | Ranking, lanes: Lanes, seed: int, waiting: NDArray[np.int64], runs: NDArray[np.int64] | None
+    acting: Decider, lanes: Lanes, seed: int, waiting: NDArray[np.int64], runs: NDArray[np.int64] | None
 ) -> Transition:
     """Take the policy's next decisions in lanes that wait.
 
     Args:
-        acting: the policy.
+        acting: lets the policy decide.
         lanes: where users live.
         seed: of the policy's draws.
         waiting: (n,) numbers of the lanes.
         runs: (n,) how many decisions to take in each; one where None.
     """
-    if isinstance(acting, Ranking):
-        return acting(lanes, seed, waiting)
     users = lanes.user[waiting]
-    n_decisions = lanes.n_decisions[waiting]
-    if isinstance(acting.policy, Oracle):
-        acting.policy.see(users, lanes.state[waiting])
-    if runs is None:
-        uniforms = policy_uniforms(seed, users, n_decisions)
-        return lanes.take(waiting, *acting(users, uniforms))
-    lane = np.repeat(np.arange(len(runs)), runs)  # of each decision, among those that wait
-    first_decision = np.cumsum(runs) - runs
-    place_in_run = np.arange(len(lane)) - first_decision[lane]
-    users_of_decisions = users[lane]
-    uniforms = policy_uniforms(seed, users_of_decisions, n_decisions[lane] + place_in_run)
-    return lanes.take_runs(waiting, runs, *acting(users_of_decisions, uniforms))
+    decisions = lanes.n_decisions[waiting]
+    shows = acting.policy.policy if isinstance(acting.policy, RankingPolicy) else acting.policy
+    if isinstance(shows, Oracle):
+        shows.see(users, lanes.state[waiting])
+    if runs is not None:
+        lane = np.repeat(np.arange(len(runs)), runs)  # of each decision, among those that wait
+        first_decision = np.cumsum(runs) - runs
+        place_in_run = np.arange(len(lane)) - first_decision[lane]
+        decided = acting.decide(seed, users[lane], decisions[lane] + place_in_run)
+        return lanes.take_runs(waiting, runs, decided.items, decided.propensities)
+    decided = acting.decide(seed, users, decisions)
+    transition = lanes.take(waiting, decided.items, decided.propensities)
+    for name, values in decided.columns.items():
+        rows = transition.starts[:-1, None] + np.arange(values.shape[1])
+        transition.columns[name][rows] = values
+    return transition
 
 
 def show(world: DecisionWorld, policy: Policy | RankingPolicy, c: Columns) -> None:
@@ -435,7 +479,7 @@ def show(world: DecisionWorld, policy: Policy | RankingPolicy, c: Columns) -> No
     views = np.flatnonzero(c["event"] == schema.ORGANIC)
     if len(views) == 0:
         return
-    if world.rates and isinstance(policy, Policy):
+    if world.rates:
         observe_events(policy, c["user"][views], c["item"][views], c["reward"][views])
     else:
         policy.observe(c["user"][views], c["item"][views])
@@ -514,7 +558,8 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     original: Policy | RankingPolicy = (
         as_policy(policy) if world.slate_size == 1 else as_ranking_policy(policy, world.slate_size)
     )
-    acting = original.fresh()
+    asked = decider(original, world.n_items)
+    acting = asked.policy
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
     n_lanes = whole_number(lanes, "lanes", 1)
     describes = described(acting)
@@ -522,11 +567,6 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
-    if isinstance(acting, RankingPolicy):
-        asked: Acting | Ranking = Ranking(acting)
-    else:
-        assert isinstance(original, Policy)
-        asked = Acting(acting, world.n_items, original)
     lanes_of = world.lanes(min(n_lanes, n_users))
     for transitions, earned in drive(world, asked, lanes_of, seed, 0, n_users):
         columns = together([transition.columns for transition in transitions])
@@ -545,5 +585,9 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
 
 def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> Provenance:
     """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
-    learns = learning_of(policy.policy if isinstance(policy, RankingPolicy) else policy)
-    return {"learns": learns, "lanes": lanes, "rounds": int(log[ROUND].max(initial=-1)) + 1, "rows": len(log)}
+    return {
+        "learns": learning_of(policy),
+        "lanes": lanes,
+        "rounds": int(log[ROUND].max(initial=-1)) + 1,
+        "rows": len(log),
+    }

@@ -155,12 +155,11 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
         UserError: ``max_episode_steps`` is beyond the horizon, which is frozen.
     """
     from recsim_mnar.envs import world_vector_env
-    from recsim_mnar.envs.validation import checked_count
 
     chosen = task(name)
     world = _world_of_env(chosen, options, vector=True)
     asked = options.pop("max_episode_steps", None)
-    steps = chosen.horizon if asked is None else checked_count("max_episode_steps", asked)
+    steps = chosen.horizon if asked is None else whole_number(asked, "max_episode_steps", 1)
     if steps > chosen.horizon:
         raise UserError(
             f"max_episode_steps={steps}: the horizon of the task {name}, {chosen.horizon}, is frozen. Give at most that"

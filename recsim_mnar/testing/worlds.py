@@ -21,14 +21,12 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Observation
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.answers import Acting
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.features import FeaturePolicy
-from recsim_mnar.simulation.items import drive, simulate
+from recsim_mnar.simulation.items import decider, drive, simulate
 from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 from recsim_mnar.worlds.base import DecisionWorld, Transition, decision_world
-from recsim_mnar.worlds.checked_lanes import CheckedLanes
-from recsim_mnar.worlds.lanes import PlainLanes
+from recsim_mnar.worlds.lanes import CheckedLanes, PlainLanes
 
 Columns = dict[str, NDArray[Any]]
 Make = Callable[[], DecisionWorld]
@@ -422,7 +420,7 @@ def _lives(
         lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
         for name in ("begin", "take"):
             setattr(lanes, name, watched(getattr(lanes, name)))
-        deque(drive(world, Acting(UniformPolicy(world.n_items), world.n_items), lanes, SEED, first, n), maxlen=0)
+        deque(drive(world, decider(UniformPolicy(world.n_items), world.n_items), lanes, SEED, first, n), maxlen=0)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["user"], kind="stable")
     return {name: values[order] for name, values in columns.items()}

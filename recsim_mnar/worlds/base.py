@@ -15,8 +15,7 @@ from recsim_mnar.errors import UserError, described
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Observation
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.worlds.checked_lanes import CheckedLanes
-from recsim_mnar.worlds.lanes import Lanes, Occasions, Transition, cumulative_of
+from recsim_mnar.worlds.lanes import CheckedLanes, Lanes, Occasions, Transition, cumulative_of
 from recsim_mnar.worlds.params import Params
 
 __all__ = ["DecisionWorld", "LaneWorld", "Lanes", "Transition", "World"]
@@ -231,6 +230,15 @@ class DecisionWorld(LaneWorld):
 def sha256_of(*arrays: NDArray[Any]) -> str:
     """A digest of arrays, by which a provenance names what was given."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+
+
+def add_products(out: NDArray[np.float64], left: NDArray[np.float64], right: NDArray[np.float64]) -> None:
+    """Add the products of rows of ``left`` (n, K) and ``right`` (m, K) to ``out`` (n, m), in the order of the K terms.
+
+    BLAS rounds by machine, and a last bit can move a draw.
+    """
+    for k in range(left.shape[1]):
+        out += left[:, k, None] * right[:, k]
 
 
 class _Fixed:

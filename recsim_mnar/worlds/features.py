@@ -15,7 +15,7 @@ from recsim_mnar.kernels import elementary
 from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.rng import Stream, check_seed
 from recsim_mnar.runs.files import path_of
-from recsim_mnar.worlds.base import DecisionWorld, sha256_of
+from recsim_mnar.worlds.base import DecisionWorld, add_products, sha256_of
 from recsim_mnar.worlds.lanes import PlainLanes
 from recsim_mnar.worlds.params import Params, must, one_of
 
@@ -280,10 +280,7 @@ def _matrix(name: str, values: Any) -> Floats:
 
 
 def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floats:
-    """Offset + x W z, through the logistic curve where the parameters say so; (U, I).
-
-    Summed in a fixed order: BLAS rounds by machine, and a last bit can move a reward.
-    """
+    """Offset + x W z, through the logistic curve where the parameters say so; (U, I)."""
     if weights is None:
         if x.shape[1] != z.shape[1]:
             raise UserError(
@@ -295,11 +292,9 @@ def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floa
         if w.shape != (x.shape[1], z.shape[1]):
             raise UserError(f"weights must have shape ({x.shape[1]}, {z.shape[1]}), got {w.shape}")
         seen = np.zeros((len(x), z.shape[1]))
-        for d in range(x.shape[1]):
-            seen += x[:, d, None] * w[d]
+        add_products(seen, x, w.T)
     score = np.full((len(x), len(z)), params.offset)
-    for k in range(z.shape[1]):
-        score += seen[:, k, None] * z[:, k]
+    add_products(score, seen, z)
     if params.reward == "linear":
         return score
     return 1.0 / (1.0 + elementary.exp(-score.ravel()).reshape(score.shape))

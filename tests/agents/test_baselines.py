@@ -6,8 +6,8 @@ import pickle
 import numpy as np
 import pytest
 
+from recsim_mnar.agents.acting import N_LISTED
 from recsim_mnar.agents.baselines import FixedPolicy, Popularity, Random, UserPopularity, UserPopularityGreedy
-from recsim_mnar.agents.state.acting import N_LISTED
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.storage import Stored
 from toys import refused

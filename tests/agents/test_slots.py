@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recsim_mnar.agents.state.acting import Histories
+from recsim_mnar.agents.acting import Histories
 from recsim_mnar.policies.slots import Slots
 from toys import refused
 

@@ -13,7 +13,7 @@ from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.lanes import Lanes, Moves
 from recsim_mnar.worlds.ratings import RatingsParams, RatingsWorld
 from recsim_mnar.worlds.ratings.world import RatingsLanes
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _stepping_kernel
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _lanes_kernel
 from recsim_mnar.worlds.sessions.lanes import SessionsLanes, new_rows
 from twins.cases import quick_first
 from twins.differences import assert_same
@@ -146,7 +146,7 @@ def test_what_a_derived_class_does_in_its_lanes_happens():
 
 
 def test_both_lists_of_what_a_step_takes_are_one():
-    assert _stepping_kernel.Moves._fields == Moves._fields
+    assert _lanes_kernel.Moves._fields == Moves._fields
     assert not Lanes.at_once.fget(None)
 
 

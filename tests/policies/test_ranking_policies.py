@@ -23,6 +23,7 @@ from recsim_mnar.policies import (
     ranking_uniforms,
     rankings,
 )
+from recsim_mnar.policies.rankings import SAMPLED
 from toys import refused
 
 USERS = np.array([0, 1, 2])
@@ -425,7 +426,6 @@ def test_a_law_of_ones_own_needs_conditional_alone(k):
     np.testing.assert_allclose(found.slate, slate, rtol=1e-12)
     np.testing.assert_allclose(found.marginal, marginal, rtol=1e-12)
     np.testing.assert_allclose(found.set, of_set, rtol=1e-12)
-    assert (policy.marginals_of(users, orders)[1] == 0.0).all()
 
 
 @pytest.mark.verify
@@ -451,19 +451,17 @@ def test_subsets_suffice_where_the_order_above_does_not_matter(k):
 
 
 @pytest.mark.verify
-def test_marginals_of_a_large_law_of_ones_own_are_sampled_with_their_error():
-    """Over many items the mean squared deviation in standard errors is near 1, and the same sample is drawn again."""
+def test_marginals_of_a_large_law_of_ones_own_are_means_over_a_sample():
+    """They deviate by less than shares of so many rankings do, and the same sample is drawn again."""
     weights = of_deviation(1, 40, np.random.default_rng(9))
     own, users = OwnPlackettLuce(Given(weights), 5), np.zeros(8, int)
     order = np.arange(40).reshape(8, 5)
-    mean, error = own.marginals_of(users, order)
+    mean = own.propensities_of(users, order).marginal
     exact = as_ranking_policy(Given(weights), 5).propensities_of(users, order).marginal
     np.testing.assert_allclose(mean[:, 0], exact[:, 0], rtol=1e-12)
-    assert (error[:, 1:] > 0.0).all()
-    assert (error[:, 1:] < 0.05 * mean[:, 1:]).all()
-    z = (mean - exact)[:, 1:] / error[:, 1:]
-    assert 0.3 < (z**2).mean() < 2.5
-    np.testing.assert_array_equal(own.marginals_of(users, order)[0], mean)
+    z = (mean - exact)[:, 1:] / np.sqrt(exact * (1.0 - exact) / SAMPLED)[:, 1:]
+    assert 0.0 < (z**2).mean() < 1.0
+    np.testing.assert_array_equal(own.propensities_of(users, order).marginal, mean)
 
 
 def test_too_many_orders_are_refused_with_what_to_do():

@@ -21,7 +21,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.rng import Stream, check_seed, derive_seed
-from recsim_mnar.worlds.base import DecisionWorld, sha256_of
+from recsim_mnar.worlds.base import DecisionWorld, add_products, sha256_of
 from recsim_mnar.worlds.lanes import CountedLanes, Transition
 from recsim_mnar.worlds.params import Params, must, one_of
 from recsim_mnar.worlds.ratings.observation import (
@@ -308,8 +308,7 @@ class RatingsWorld(DecisionWorld):
         first = int(users[0])
         taste = rng.normals(seed, Stream.USER, first, (len(users), max(p.n_factors, 1)))
         scores = np.tile(items[:, -1], (len(users), 1))
-        for k in range(p.n_factors):  # in a fixed order: BLAS rounds by machine, and a last bit can move a rating
-            scores += taste[:, k : k + 1] * items[:, k]
+        add_products(scores, taste[:, : p.n_factors], items)
         scores += p.sigma_noise * rng.normals(seed, Stream.RESPONSE, first, (len(users), p.n_items))
         return scores
 

@@ -12,34 +12,16 @@ import numpy as np
 
 from recsim_mnar.kernels._rng_kernel import block, exp64, unit53
 from recsim_mnar.kernels.jit import inlined, inner, kernel, spliced
-from recsim_mnar.worlds.sessions._changes_kernel import (
-    out_of,
-    period_of,
-    pulled,
-    recency_of,
-    satisfied,
-    tired,
-    weariness_of,
-)
+from recsim_mnar.worlds.sessions._catalogue_kernel import pulled, recency_of, satisfied, tired, weariness_of
 from recsim_mnar.worlds.sessions._sessions_kernel import (
-    ARRIVING,
-    AWAITING,
     ORGANIC,
     S_RESPONSE,
-    Dynamics,
-    _drawn_state,
-    _logistic,
     after_answer,
-    arrive,
-    browse,
-    click_curve,
     click_probability,
+    click_probability_now,
     move,
     write_answer,
 )
-from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
-
-Rows = namedtuple("Rows", "user step time event item action propensity reward click_probability")
 
 Reading = namedtuple(
     "Reading", "cascade single continues after_click looks nodes weights attraction means clicked uniform further"
@@ -110,15 +92,7 @@ def _attraction(dynamics, tables, changes, lanes, lane, action):
         return click_probability(
             tables.click_factors, tables.click_offsets, omega, dynamics.n_factors, action, dynamics.logistic_clicks
         )
-    period = period_of(changes, lanes.time[lane])
-    x = tables.click_offsets[action]
-    for k in range(dynamics.n_factors):
-        x += tables.click_factors[action, k] * omega[k]
-    if period >= 0:
-        x += changes.shift[period, action]
-    if x == -np.inf:
-        return 0.0
-    probability = _logistic(x) if dynamics.logistic_clicks else click_curve(x)
+    probability = click_probability_now(dynamics, tables, changes, lanes, lane, action)
     if changes.fatigue != 0.0:
         step = lanes.step[lane]
         worn = recency_of(changes, lane, step, action) + changes.spread * weariness_of(changes, lane, step)
@@ -165,94 +139,42 @@ def _keep_one(reading, n, uniform):
 
 
 @spliced
-def _respond(dynamics, tables, changes, reading, lanes, lane, rows, r, items, kept, follows):
-    """The user's answer to a ranking: clicks, then the next state. Writes rewards and the truth, from row r on.
+def respond_to_ranking(dynamics, tables, changes, reading, lanes, lane, rows, r, items, propensities):
+    """The user's answer to a ranking: clicks, then the next state. Writes rows r, r + 1, ..., one per place.
 
-    What is shown is noted place by place, after all of it was read. Uniforms: those of ``reading``; ``kept``, which of
-    several would-be clicks remains; ``follows``, the next state.
+    What is shown is noted place by place, after all of it was read. ``items`` (k,): -1 where a place is empty.
     """
     size = items.size
+    seed = lanes.seed[lane]
+    user = np.uint64(lanes.user[lane])
+    decision = lanes.n_decisions[lane]
+    step = lanes.step[lane]
+    a, b, c, d = block(seed, S_RESPONSE, user, np.uint64(decision))
+    _two_uniforms(seed, S_READING, user, np.uint64(decision * size), reading.uniform, reading.further)
     n = _clicked(dynamics, tables, changes, reading, lanes, lane, items)
     if reading.single and n > 1:
-        _keep_one(reading, n, kept)
+        _keep_one(reading, n, unit53(a, b))
+    begin = np.uint64(r)
+    for j in range(np.uint64(size)):
+        here = step + np.int64(j)
+        clicked = reading.clicked[j]
+        write_answer(rows, begin + j, lanes.user[lane], here, lanes.time[lane], items[j], propensities[j], clicked)
     if dynamics.keep_truth:
         expected_clicks(reading, reading.attraction, reading.means)
         for j in range(size):
             rows.click_probability[r + j] = reading.means[j]
-    for j in range(size):
-        rows.reward[r + j] = reading.clicked[j]
     if changes is not None:
         for j in range(size):
             if items[j] >= 0:
                 satisfied(changes, lane, lanes.omega[lane], np.int64(items[j]))
-                tired(changes, lane, lanes.step[lane] + j, np.int64(items[j]))
+                tired(changes, lane, step + j, np.int64(items[j]))
     lanes.n_decisions[lane] += 1
     lanes.step[lane] += size - 1
+    state = after_answer(dynamics, changes, lane, unit53(c, d))
     if changes is not None:
-        out = out_of(changes, lane, dynamics.bandit_to_organic, dynamics.bandit_out)
-        state = _drawn_state(follows, dynamics.bandit_to_organic, out, ORGANIC, AWAITING)
         for j in range(size):
             if reading.clicked[j] > 0.0:
                 pulled(changes, lanes.omega[lane], np.int64(items[j]))
-    else:
-        state = after_answer(dynamics, follows)
     move(dynamics, lanes, lane, state)
     # As after a single item: a click anywhere brings the user back to browsing.
     lanes.phase[lane] = ORGANIC if n > 0 else state
-
-
-@kernel
-def advance_rankings(
-    dynamics,
-    tables,
-    boxes,
-    tiers,
-    unseen,
-    lanes,
-    changes,
-    reading,
-    which,
-    first,
-    rankings,
-    propensities,
-    rows,
-    r,
-    starts,
-    scratch,
-):
-    """As :func:`._sessions_kernel.advance`, the answer being to a ranking: rows of (n, k) ``rankings``, -1: empty."""
-    dynamics = Dynamics(*dynamics)
-    tables = Tables(*tables)
-    lanes = Lanes(*lanes)
-    reading = Reading(*reading)
-    rows = Rows(*rows)
-    size = rankings.shape[1]
-    for j in range(first, which.size):
-        lane = which[j]
-        if lanes.phase[lane] == ARRIVING:
-            arrive(dynamics, unseen, changes, lanes, lane)
-        if lanes.phase[lane] == AWAITING:
-            if r + size > rows.user.size:
-                return j, r
-            starts[j] = r
-            seed = lanes.seed[lane]
-            user = np.uint64(lanes.user[lane])
-            decision = lanes.n_decisions[lane]
-            a, b, c, d = block(seed, S_RESPONSE, user, np.uint64(decision))
-            _two_uniforms(seed, S_READING, user, np.uint64(decision * size), reading.uniform, reading.further)
-            items = rankings[j]
-            stated = propensities[j]
-            begin = np.uint64(r)
-            step = lanes.step[lane]
-            time = lanes.time[lane]
-            for i in range(np.uint64(size)):
-                write_answer(rows, begin + i, lanes.user[lane], step + np.int64(i), time, items[i], stated[i], 0.0)
-            kept = unit53(a, b)
-            _respond(dynamics, tables, changes, reading, lanes, lane, rows, r, items, kept, unit53(c, d))
-            r += size
-        elif lanes.step[lane] == 0:
-            starts[j] = r
-        r = browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
-        if lanes.phase[lane] == ORGANIC:
-            return j, r
-    return which.size, r

@@ -2,13 +2,7 @@
 """Jitted dynamics of the sessions world: views, clicks, transitions, drift; for every interface.
 
 A user's state lies in arrays with one entry per lane. Each function below moves one lane and can stop between any two
-events when the row buffer is full: the state says where to go on. Those that Python calls are given plain tuples, and
-name their members again: numba takes three times as long over a named tuple.
-
-Some lives halt only where a click is possible (:func:`advance_to_occasion`): no click probability reaches
-``NEVER_CLICKS``, so a decision whose uniform is above it comes to nothing, whatever is shown. The others are occasions.
-How many views come before the next one depends on no interest and no recommendation, so it is known beforehand, and a
-life ends after its last occasion: views without an answer are not drawn.
+events when the row buffer is full: the state says where to go on. What Python calls is in ``_lanes_kernel``.
 """
 
 from __future__ import annotations
@@ -19,7 +13,7 @@ import numpy as np
 
 from recsim_mnar.kernels._rng_kernel import block, exp64, normal, unit53
 from recsim_mnar.kernels.jit import inlined, inner, kernel, spliced
-from recsim_mnar.worlds.sessions._changes_kernel import (
+from recsim_mnar.worlds.sessions._catalogue_kernel import (
     arrive_changed,
     out_of,
     period_of,
@@ -29,7 +23,6 @@ from recsim_mnar.worlds.sessions._changes_kernel import (
     view_in_period,
     viewed,
 )
-from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
 from recsim_mnar.worlds.sessions._views_kernel import forget_views, sample_view
 
 Dynamics = namedtuple(
@@ -57,8 +50,6 @@ S_CLOCK = np.uint64(7)
 NEVER_CLICKS = 0.0294
 """Above the supremum of the click probability, logistic(-3.5) = .029312: a uniform this large needs no probability."""
 
-_SIDE_BY_SIDE = 16
-
 
 @inlined
 def _logistic(x):
@@ -71,13 +62,25 @@ def click_curve(x):
     return _logistic(5.0 * _logistic(2.0 * _logistic(0.3 * x) - 2.0) - 6.0)
 
 
+@inlined
+def click_of(score, logistic):
+    """Click probability of an item's score, the sum of its offset and of factors times interests."""
+    return _logistic(score) if logistic else click_curve(score)
+
+
 @inner
-def click_probability(click_factors, click_offsets, omega, n_factors, action, logistic):
-    """Click probability of one item for a user with interests ``omega``."""
+def click_score(click_factors, click_offsets, omega, n_factors, action):
+    """Score of one item for a user with interests ``omega``."""
     x = click_offsets[action]
     for k in range(n_factors):
         x += click_factors[action, k] * omega[k]
-    return _logistic(x) if logistic else click_curve(x)
+    return x
+
+
+@inner
+def click_probability(click_factors, click_offsets, omega, n_factors, action, logistic):
+    """Click probability of one item for a user with interests ``omega``."""
+    return click_of(click_score(click_factors, click_offsets, omega, n_factors, action), logistic)
 
 
 @inlined
@@ -91,15 +94,21 @@ def _drawn_state(uniform, other_below, gone_below, other, same):
 
 
 @inlined
-def after_view(dynamics, uniform):
+def after_view(dynamics, changes, lane, uniform):
     """State that follows a view."""
-    return _drawn_state(uniform, dynamics.organic_to_bandit, dynamics.organic_out, AWAITING, ORGANIC)
+    out = dynamics.organic_out
+    if changes is not None:
+        out = out_of(changes, lane, dynamics.organic_to_bandit, out)
+    return _drawn_state(uniform, dynamics.organic_to_bandit, out, AWAITING, ORGANIC)
 
 
 @inlined
-def after_answer(dynamics, uniform):
+def after_answer(dynamics, changes, lane, uniform):
     """State that follows a recommendation which is not clicked; a click leads to browsing whatever was drawn."""
-    return _drawn_state(uniform, dynamics.bandit_to_organic, dynamics.bandit_out, ORGANIC, AWAITING)
+    out = dynamics.bandit_out
+    if changes is not None:
+        out = out_of(changes, lane, dynamics.bandit_to_organic, out)
+    return _drawn_state(uniform, dynamics.bandit_to_organic, out, ORGANIC, AWAITING)
 
 
 @inner
@@ -224,10 +233,7 @@ def browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r
         lanes.n_organic[lane] += 1
         if changes is not None:
             viewed(changes, lane, lanes.step[lane], item)
-            out = out_of(changes, lane, dynamics.organic_to_bandit, dynamics.organic_out)
-            state = _drawn_state(unit53(a, b), dynamics.organic_to_bandit, out, AWAITING, ORGANIC)
-        else:
-            state = after_view(dynamics, unit53(a, b))
+        state = after_view(dynamics, changes, lane, unit53(a, b))
         if unseen is not None and lanes.n_organic[lane] == unseen.weights.size:  # nothing is left to view
             state = GONE
         move(dynamics, lanes, lane, state)
@@ -236,20 +242,15 @@ def browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r
 
 
 @inner
-def _changed_probability(dynamics, tables, changes, lanes, lane, action):
-    """Click probability of what is shown, in a world where that matters later; the showing is noted."""
-    omega = lanes.omega[lane]
+def click_probability_now(dynamics, tables, changes, lanes, lane, action):
+    """Click probability of an item now, in a world with changes: with the calendar's shift, without fatigue."""
+    x = click_score(tables.click_factors, tables.click_offsets, lanes.omega[lane], dynamics.n_factors, action)
     period = period_of(changes, lanes.time[lane])
-    x = tables.click_offsets[action]
-    for k in range(dynamics.n_factors):
-        x += tables.click_factors[action, k] * omega[k]
     if period >= 0:
         x += changes.shift[period, action]
-    probability = 0.0
-    if x > -np.inf:
-        probability = _logistic(x) if dynamics.logistic_clicks else click_curve(x)
-    satisfied(changes, lane, omega, action)
-    return probability * tired(changes, lane, lanes.step[lane], action)
+    if x == -np.inf:
+        return 0.0
+    return click_of(x, dynamics.logistic_clicks)
 
 
 @spliced
@@ -259,7 +260,9 @@ def respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity)
     uniform = unit53(a, b)
     clicked = False
     if changes is not None:
-        probability = _changed_probability(dynamics, tables, changes, lanes, lane, np.int64(action))
+        probability = click_probability_now(dynamics, tables, changes, lanes, lane, np.int64(action))
+        satisfied(changes, lane, lanes.omega[lane], np.int64(action))
+        probability *= tired(changes, lane, lanes.step[lane], np.int64(action))
         clicked = uniform < probability
         if dynamics.keep_truth:
             rows.click_probability[r] = probability
@@ -278,148 +281,12 @@ def respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity)
     reward = 1.0 if clicked else 0.0
     write_answer(rows, r, lanes.user[lane], lanes.step[lane], lanes.time[lane], action, propensity, reward)
     lanes.n_decisions[lane] += 1
-    if changes is not None:
-        out = out_of(changes, lane, dynamics.bandit_to_organic, dynamics.bandit_out)
-        state = _drawn_state(unit53(c, d), dynamics.bandit_to_organic, out, ORGANIC, AWAITING)
-        if clicked:
-            pulled(changes, lanes.omega[lane], np.int64(action))
-    else:
-        state = after_answer(dynamics, unit53(c, d))
+    state = after_answer(dynamics, changes, lane, unit53(c, d))
+    if changes is not None and clicked:
+        pulled(changes, lanes.omega[lane], np.int64(action))
     move(dynamics, lanes, lane, state)
     # A click brings the user back to browsing whatever was drawn; the drift followed the state that was drawn.
     lanes.phase[lane] = ORGANIC if clicked else state
-
-
-@inlined
-def _skip_uneventful(dynamics, tables, lanes, lane, rows, r, actions, propensities):
-    """Recommendations that come to nothing, one unit of time apart: rows r, r + 1, ... and the clock, no draws."""
-    n = np.uint64(actions.size)
-    if dynamics.keep_truth:
-        # Interests stay as they are: one item after the other is asked for, and each run of the same item once.
-        before = np.int64(-1)
-        probability = 0.0
-        for i in range(actions.size):
-            action = np.int64(actions[i])
-            if action != before:
-                probability = click_probability(
-                    tables.click_factors,
-                    tables.click_offsets,
-                    lanes.omega[lane],
-                    dynamics.n_factors,
-                    action,
-                    dynamics.logistic_clicks,
-                )
-                before = action
-            rows.click_probability[r + i] = probability
-    first = np.uint64(r)
-    user = lanes.user[lane]
-    step = lanes.step[lane]
-    time = lanes.time[lane]
-    for i in range(n):
-        write_answer(rows, first + i, user, step + np.int64(i), time + np.float64(i), actions[i], propensities[i], 0.0)
-    lanes.step[lane] += actions.size
-    lanes.time[lane] += np.float64(actions.size)
-    lanes.n_decisions[lane] += actions.size
-
-
-@inlined
-def _uneventful(seed, user, first, most, bandit_out, never_clicks):
-    """How many decisions from ``first`` on, at most ``most``, can neither be clicked nor end the bandit session.
-
-    Some decisions side by side, so that the draws are made in vectors: the first eventful one is a minimum.
-    """
-    key = np.uint64(user)
-    for begin in range(0, most, _SIDE_BY_SIDE):
-        base = np.uint64(first + begin)
-        found = _SIDE_BY_SIDE
-        for i in range(_SIDE_BY_SIDE):
-            a, b, c, d = block(seed, S_RESPONSE, key, base + np.uint64(i))
-            eventful = (unit53(a, b) < never_clicks) | (unit53(c, d) < bandit_out)
-            found = min(found, i if eventful else _SIDE_BY_SIDE)
-        if found < _SIDE_BY_SIDE:
-            return min(begin + found, most)
-    return most
-
-
-@kernel
-def find_runs(lanes, which, most, bandit_out, never_clicks, out):
-    """``out[j]`` = 1 + the uneventful decisions that lane ``which[j]`` comes to next."""
-    lanes = Lanes(*lanes)
-    for j in range(which.size):
-        lane = which[j]
-        out[j] = 1 + _uneventful(
-            lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out, never_clicks
-        )
-
-
-@kernel
-def skip_uneventful(lanes, which, most, bandit_out, never_clicks, out):
-    """The uneventful decisions that lane ``which[j]`` comes to next happen, one unit of time apart: ``out[j]``."""
-    lanes = Lanes(*lanes)
-    for j in range(which.size):
-        lane = which[j]
-        n = _uneventful(lanes.seed[lane], lanes.user[lane], lanes.n_decisions[lane], most, bandit_out, never_clicks)
-        lanes.step[lane] += n
-        lanes.time[lane] += np.float64(n)
-        lanes.n_decisions[lane] += n
-        out[j] = n
-
-
-@kernel
-def advance(
-    dynamics,
-    tables,
-    boxes,
-    tiers,
-    unseen,
-    lanes,
-    changes,
-    which,
-    first,
-    edges,
-    actions,
-    propensities,
-    rows,
-    r,
-    starts,
-    scratch,
-):
-    """Lane by lane: begin, or answer the actions where one is awaited; then browse to the next decision or the end.
-
-    Those of lane ``which[j]`` are edges[j]:edges[j + 1] of ``actions``: one, or several of which only the last can
-    change the user's state. ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows
-    used); fewer lanes than given means that the rows are full: call again with more room, ``first`` being the number
-    finished.
-    """
-    dynamics = Dynamics(*dynamics)
-    tables = Tables(*tables)
-    lanes = Lanes(*lanes)
-    rows = Rows(*rows)
-    capacity = rows.user.size
-    foreseen = dynamics.unit_clock
-    for j in range(first, which.size):
-        lane = which[j]
-        if lanes.phase[lane] == ARRIVING:
-            arrive(dynamics, unseen, changes, lanes, lane)
-        if lanes.phase[lane] == AWAITING:
-            if r + edges[j + 1] - edges[j] > capacity:
-                return j, r
-            starts[j] = r
-            begin = edges[j]
-            last = edges[j + 1] - 1
-            if foreseen and last > begin:
-                _skip_uneventful(dynamics, tables, lanes, lane, rows, r, actions[begin:last], propensities[begin:last])
-                r += last - begin
-                begin = last
-            for i in range(begin, last + 1):
-                respond(dynamics, tables, changes, lanes, lane, rows, r, actions[i], propensities[i])
-                r += 1
-        elif lanes.step[lane] == 0:
-            starts[j] = r
-        r = browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch)
-        if lanes.phase[lane] == ORGANIC:
-            return j, r
-    return which.size, r
 
 
 @kernel
@@ -452,116 +319,6 @@ def click_probabilities(click_factors, click_offsets, omega, logistic, shift, ou
         if shift is not None:
             for a in range(n_items):
                 row[a] = 0.0 if shift[i, a] == -np.inf else row[a]
-
-
-Waiting = namedtuple("Waiting", "uniform variance")
-"""Of each lane's user: uniform (n,) of the answer at the present occasion; variance (n,) of each interest by then."""
-
-
-@inner
-def _views_ahead(dynamics, seed, user, state, views, decisions):
-    """How many views lie before the next occasion; -1 where there is none."""
-    first = views
-    while True:
-        if state == ORGANIC:
-            a, b, _c, _d = block(seed, S_ORGANIC, user, np.uint64(views))
-            views += 1
-            state = after_view(dynamics, unit53(a, b))
-        else:
-            a, b, c, d = block(seed, S_RESPONSE, user, np.uint64(decisions))
-            if unit53(a, b) < NEVER_CLICKS:
-                return views - first
-            decisions += 1
-            state = after_answer(dynamics, unit53(c, d))
-        if state == GONE:
-            return -1
-
-
-@spliced
-def _go_on(dynamics, lanes, waiting, lane, state, clicked):
-    """The state that was drawn comes about."""
-    if state == ORGANIC or dynamics.drift_in_bandit:
-        dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
-        waiting.variance[lane] += (dynamics.sigma_drift * dt) ** 2
-    move(dynamics, lanes, lane, state)
-    lanes.phase[lane] = ORGANIC if clicked else state
-
-
-@kernel
-def advance_to_occasion(
-    dynamics,
-    tables,
-    boxes,
-    tiers,
-    unseen,
-    lanes,
-    waiting,
-    which,
-    first,
-    clicked,
-    draws_views,
-    items,
-    r,
-    starts,
-    scratch,
-):
-    """Lane by lane: begin, or answer the occasion with ``clicked[j]``; then live to the next occasion or the end.
-
-    ``starts[j]`` becomes the first of ``items`` (int32) that the user of lane ``which[j]`` views meanwhile; where
-    ``draws_views`` is not set they are counted and not drawn. Returns (lanes finished, items used); fewer lanes than
-    given means that the items are full: call again with more room, ``first`` being the number finished.
-    """
-    dynamics = Dynamics(*dynamics)
-    tables = Tables(*tables)
-    lanes = Lanes(*lanes)
-    waiting = Waiting(*waiting)
-    for j in range(first, which.size):
-        lane = which[j]
-        seed = lanes.seed[lane]
-        key = np.uint64(lanes.user[lane])
-        starts[j] = r
-        arrives = lanes.phase[lane] == ARRIVING
-        if arrives:
-            drawn = ORGANIC
-            state = ORGANIC
-            ahead = _views_ahead(dynamics, seed, key, ORGANIC, 0, 0)
-        else:
-            _a, _b, c, d = block(seed, S_RESPONSE, key, np.uint64(lanes.n_decisions[lane]))
-            drawn = after_answer(dynamics, unit53(c, d))
-            state = ORGANIC if clicked[j] else drawn
-            ahead = -1
-            if state != GONE:
-                ahead = _views_ahead(dynamics, seed, key, state, lanes.n_organic[lane], lanes.n_decisions[lane] + 1)
-        if draws_views and r + ahead > items.size:
-            return j, r
-        if ahead < 0:
-            lanes.phase[lane] = GONE
-            continue
-        if arrives:
-            arrive(dynamics, unseen, None, lanes, lane)
-            waiting.variance[lane] = dynamics.sigma_initial**2
-        else:
-            lanes.n_decisions[lane] += 1
-            _go_on(dynamics, lanes, waiting, lane, drawn, clicked[j])
-        while True:
-            if lanes.phase[lane] == ORGANIC:
-                a, b, c, d = block(seed, S_ORGANIC, key, np.uint64(lanes.n_organic[lane]))
-                if draws_views:
-                    items[r] = sample_view(
-                        dynamics.stale_limit, tables, boxes, tiers, unseen, lanes, lane, unit53(c, d), scratch
-                    )
-                    r += 1
-                lanes.n_organic[lane] += 1
-                drawn = after_view(dynamics, unit53(a, b))
-            else:
-                a, b, c, d = block(seed, S_RESPONSE, key, np.uint64(lanes.n_decisions[lane]))
-                if unit53(a, b) < NEVER_CLICKS:
-                    waiting.uniform[lane] = unit53(a, b)
-                    break
-                lanes.n_decisions[lane] += 1
-                drawn = after_answer(dynamics, unit53(c, d))
-            _go_on(dynamics, lanes, waiting, lane, drawn, False)
-    return which.size, r
 
 
 @kernel

@@ -7,7 +7,7 @@ from collections import namedtuple
 
 import numpy as np
 
-from recsim_mnar.kernels._rng_kernel import exp32
+from recsim_mnar.kernels._rng_kernel import exp32, exp64
 from recsim_mnar.kernels.jit import inlined, inner, spliced
 
 Tables = namedtuple("Tables", "factors offsets rows order starts centre half widest top click_factors click_offsets")
@@ -311,4 +311,26 @@ def pick_by_columns(values, sums, target):
     """A place drawn in proportion to values: its column first, so that short scans suffice."""
     column, target = _pick_steady(sums, 0, COLUMNS, 1, target)
     place, _ = _pick_steady(values, column, values.size // COLUMNS, COLUMNS, target)
+    return place
+
+
+@inner
+def pick_precisely(logits, uniform):
+    """Place drawn by softmax of ``logits`` (n,) in float64, -inf never; the logits are written over."""
+    top = -np.inf
+    for p in range(logits.size):
+        top = max(top, logits[p])
+    total = 0.0
+    for p in range(logits.size):
+        logits[p] = 0.0 if logits[p] == -np.inf else exp64(logits[p] - top)
+        total += logits[p]
+    target = uniform * total
+    place = np.int64(-1)
+    reached = 0.0
+    for p in range(logits.size):
+        if logits[p] > 0.0:
+            place = p
+            reached += logits[p]
+            if target < reached:
+                break
     return place

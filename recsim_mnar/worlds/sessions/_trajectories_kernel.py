@@ -20,6 +20,7 @@ from collections import namedtuple
 import numpy as np
 
 from recsim_mnar.kernels._rng_kernel import block, centred, in_tail, normal_centre, normal_tail, unit53
+from recsim_mnar.kernels._vectors_kernel import first_above
 from recsim_mnar.kernels.jit import inlined, kernel, spliced
 from recsim_mnar.worlds.sessions._sessions_kernel import (
     AWAITING,
@@ -52,20 +53,6 @@ _ONE = np.uint64(1)
 _VECTOR = 16
 
 
-@inlined
-def _first_above(cumulative, u):
-    """First place at which an ascending array passes u; its last entry is taken as 1."""
-    low = 0
-    high = cumulative.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        if cumulative[middle] > u:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
 @kernel
 def _decide_ahead(dynamics, seed, user, first, n_items, distribution, cumulative, ahead):
     """Answers, next states and actions of decisions first, first + 1, ..."""
@@ -92,7 +79,7 @@ def _decide_ahead(dynamics, seed, user, first, n_items, distribution, cumulative
     else:
         for i in range(DECISIONS):
             a, b, _c, _d = block(seed, _S_POLICY, user, base + np.uint64(i))
-            chosen = _first_above(cumulative, unit53(a, b))
+            chosen = first_above(cumulative, unit53(a, b))
             action[i] = chosen
             propensity[i] = distribution[chosen]
 
@@ -196,7 +183,7 @@ def _live(dynamics, tables, boxes, tiers, unseen, lanes, user, policy, rows, fir
             write_view(rows, r, user, step, time, item, dynamics.keep_truth)
             r += _ONE
             views += 1
-            state = after_view(dynamics, ahead.leave[j])
+            state = after_view(dynamics, None, 0, ahead.leave[j])
             if unseen is not None and views == unseen.weights.size:  # nothing is left to view
                 state = GONE
             dt = elapsed(dynamics, seed, key, step)
@@ -238,7 +225,7 @@ def _live(dynamics, tables, boxes, tiers, unseen, lanes, user, policy, rows, fir
             write_answer(rows, r, user, step, time, action, ahead.propensity[j], 1.0 if clicked else 0.0)
             r += _ONE
             decisions += 1
-            state = after_answer(dynamics, ahead.follow[j])
+            state = after_answer(dynamics, None, 0, ahead.follow[j])
             dt = elapsed(dynamics, seed, key, step)
             step += 1
             time += dt

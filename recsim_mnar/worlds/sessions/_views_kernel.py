@@ -33,6 +33,7 @@ from recsim_mnar.worlds.sessions._softmax_kernel import (
     pick,
     pick_by_columns,
     pick_from_all,
+    pick_precisely,
     sum_columns,
     sum_groups,
     sum_of,
@@ -311,24 +312,9 @@ def _view_unseen_precisely(unseen, seen, tables, omega, uniform):
         row = tables.factors[k]
         for p in range(n_items):
             weights[p] += np.float64(row[p]) * w
-    top = -np.inf
     for p in range(n_items):
-        if not seen[p] and weights[p] > top:
-            top = weights[p]
-    total = 0.0
-    for p in range(n_items):
-        weights[p] = 0.0 if seen[p] else exp64(weights[p] - top)
-        total += weights[p]
-    target = uniform * total
-    place = -1
-    reached = 0.0
-    for p in range(n_items):
-        if weights[p] > 0.0:
-            place = p
-            reached += weights[p]
-            if target < reached:
-                break
-    return place
+        weights[p] = -np.inf if seen[p] else weights[p]
+    return pick_precisely(weights, uniform)
 
 
 @spliced

@@ -106,7 +106,7 @@ def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
     """
     if n_flips == 0:
         return np.zeros((0, 2), np.int64)
-    from recsim_mnar.worlds.sessions import _flips_kernel
+    from recsim_mnar.worlds.sessions import _catalogue_kernel
 
     norms = np.sqrt((factors**2).sum(axis=1))
     item_of = np.argsort(-norms, kind="stable")
@@ -115,7 +115,7 @@ def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
     used = np.zeros(len(rows), np.bool_)
     partners = np.empty(len(rows), np.int64)
     values = np.empty(len(rows))
-    _flips_kernel.best_partners(rows, norms, item_of, used, partners, values)
+    _catalogue_kernel.best_partners(rows, norms, item_of, used, partners, values)
 
     def entry(place: int, partner: int, value: float) -> tuple[float, int, int, int, int]:
         low, high = sorted((int(item_of[place]), int(item_of[partner])))
@@ -129,7 +129,7 @@ def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
         if used[place]:
             continue
         if used[partner]:
-            partner, value = _flips_kernel.best_partner(rows, norms, item_of, used, place)
+            partner, value = _catalogue_kernel.best_partner(rows, norms, item_of, used, place)
             if partner >= 0:
                 heapq.heappush(queue, entry(place, partner, value))
             continue
@@ -169,11 +169,11 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
     """What the kernels read and keep; None in a world without changes."""
     if not params.changes:
         return None
-    from recsim_mnar.worlds.sessions import _changes_kernel
+    from recsim_mnar.worlds.sessions import _catalogue_kernel
 
     n_items = len(catalogue.item_offsets)
     n_recent = n_items if params.fatigue > 0.0 else 0
-    return _changes_kernel.Changes(
+    return _catalogue_kernel.Changes(
         fatigue=params.fatigue,
         spread=params.fatigue_spread,
         of_views=params.fatigue_of_views,

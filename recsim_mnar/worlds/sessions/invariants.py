@@ -7,8 +7,8 @@ import functools
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.worlds.sessions.lanes import clicks_expected
 from recsim_mnar.worlds.sessions.params import ONE
-from recsim_mnar.worlds.sessions.rankings import clicks_expected
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
 Floats = NDArray[np.float64]

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recsim_mnar.kernels.elementary import exp, log
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.lanes import Lanes, Moves, Occasions, Prospects, Transition, cumulative_of
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, changes_of, held, state_of
-from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
+from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, LOGISTIC, ONE, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 
 _ONE_BLOCK = 1 << 25
@@ -87,10 +88,10 @@ class SessionsLanes(Lanes):
         *,
         keep_truth: bool,
     ) -> None:
-        from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel, _stepping_kernel, _views_kernel
+        from recsim_mnar.worlds.sessions import _lanes_kernel, _softmax_kernel, _views_kernel
 
         self._made_of: tuple[Any, ...] = (params, catalogue, sampler, tables, shift, n_lanes, keep_truth)
-        self._kernel = _sessions_kernel
+        self._kernel = _lanes_kernel
         self._keep_truth = keep_truth
         self.n_factors = params.n_factors
         self.dynamics = _dynamics(params, sampler, keep_truth)
@@ -117,10 +118,9 @@ class SessionsLanes(Lanes):
         self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
         self._starts, self._used = np.zeros(n_lanes + 1, np.int64), 0
-        self._step_at_once = _stepping_kernel.step_at_once
         self._foresights = 0
         small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
-        self._move = _FIRST_CALLS if small and _FIRST_CALLS.left > 0 else _sessions_kernel.advance
+        self._move = _FIRST_CALLS if small and _FIRST_CALLS.left > 0 else _lanes_kernel.advance
 
     def __reduce__(self) -> Any:
         *parts, keep_truth = self._made_of
@@ -195,7 +195,7 @@ class SessionsLanes(Lanes):
         """See :meth:`Lanes.step_at_once`."""
         done, self._used, left = 0, 0, 0
         while True:
-            done, self._used, left = self._step_at_once(
+            done, self._used, left = self._kernel.step_at_once(
                 *self._plain, self._changes, tuple(moves), acting, limit, done, len(self.user), left,
                 tuple(self._rows), self._used, self._starts, self.scratch,
             )  # fmt: skip
@@ -264,13 +264,26 @@ class SessionsLanes(Lanes):
         actions: NDArray[np.int32],
         propensities: NDArray[np.float64],
     ) -> Transition:
-        starts = np.empty(len(which) + 1, np.int64)
-        done, used = 0, 0
         if self._move is not self._kernel.advance and self._move.left <= 0:
             self._move = self._kernel.advance
+        return self._moved(self._move, (), which, (edges, actions, propensities))
+
+    def _moved(
+        self, move: Any, settings: tuple[Any, ...], which: NDArray[np.int64], decisions: tuple[NDArray[Any], ...]
+    ) -> Transition:
+        """Move lanes to their next decisions by a kernel, which is called again with more rows where these are full.
+
+        Args:
+            move: the kernel.
+            settings: what it takes between the changes and the lanes.
+            which: (n,) lanes.
+            decisions: what is shown in them, as the kernel takes it.
+        """
+        starts = np.empty(len(which) + 1, np.int64)
+        done, used = 0, 0
         while True:
-            done, used = self._move(
-                *self._plain, self._changes, which, done, edges, actions, propensities, tuple(self._rows), used, starts,
+            done, used = move(
+                *self._plain, self._changes, *settings, which, done, *decisions, tuple(self._rows), used, starts,
                 self.scratch,
             )  # fmt: skip
             if done == len(which):
@@ -278,7 +291,91 @@ class SessionsLanes(Lanes):
             self._rows = grown(self._rows, 2 * len(self._rows.user), used)
         starts[-1] = used
         columns = {name: values.copy() for name, values in columns_of(self._rows, used, self._keep_truth).items()}
-        return Transition(starts, columns, self._arrays.phase[which] == self._kernel.AWAITING)
+        return Transition(starts, columns, self.awaits(which))
+
+
+def reading_of(params: SessionsParams) -> Any:
+    """How users read a ranking, as the kernels take it."""
+    from recsim_mnar.worlds.sessions import _rankings_kernel
+
+    k = params.slate_size
+    places = np.arange(1, k + 1, dtype=np.float64)
+    nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)
+    power = 0.0 if params.user_model == INDEPENDENT else params.examination
+    return _rankings_kernel.Reading(
+        cascade=params.user_model == CASCADE,
+        single=params.clicks == ONE,
+        continues=params.continues,
+        after_click=params.continues_after_click,
+        looks=exp(-power * log(places)),
+        nodes=0.5 + 0.5 * nodes,
+        weights=0.5 * weights,
+        attraction=np.zeros(k),
+        means=np.zeros(k),
+        clicked=np.zeros(k),
+        uniform=np.zeros(k),
+        further=np.zeros(k),
+    )
+
+
+def clicks_expected(params: SessionsParams, attraction: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, k) click probability of every place, for items whose click probabilities (n, k) are those of a look."""
+    from recsim_mnar.worlds.sessions import _rankings_kernel
+
+    out = np.empty(attraction.shape)
+    _rankings_kernel.expected_clicks_of(tuple(reading_of(params)), np.ascontiguousarray(attraction), out)
+    return out
+
+
+class RankingLanes(SessionsLanes):
+    """Lanes in which a decision is a ranking: actions and propensities are (n, k), and so many rows answer it.
+
+    The columns :data:`recsim_mnar.log.schema.OF_RANKINGS` are there; propensities other than those of single places
+    are left NaN for the caller, who knows the policy. See docs/worlds/slates.md.
+    """
+
+    def __init__(self, params: SessionsParams, *parts: Any, keep_truth: bool) -> None:
+        super().__init__(params, *parts, keep_truth=keep_truth)
+        self._reading, self._size = tuple(reading_of(params)), params.slate_size
+
+    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :meth:`recsim_mnar.worlds.lanes.Lanes.runs`: nothing is foreseen of a ranking."""
+        return np.ones(len(which), np.int64)
+
+    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See :meth:`recsim_mnar.worlds.lanes.Lanes.skip_uneventful`."""
+        return np.zeros(len(which), np.int64)
+
+    def take_runs(
+        self,
+        which: NDArray[np.int64],
+        runs: NDArray[np.int64],
+        actions: NDArray[np.int32],
+        propensities: NDArray[np.float64],
+    ) -> Transition:
+        """See :meth:`recsim_mnar.worlds.lanes.Lanes.take_runs`."""
+        return self.take(which, actions, propensities)
+
+    def _advance(
+        self,
+        which: NDArray[np.int64],
+        edges: NDArray[np.int64],
+        actions: NDArray[np.int32],
+        propensities: NDArray[np.float64],
+    ) -> Transition:
+        """Move lanes (n,) by rankings (n, k); who arrives needs none."""
+        answers = self.awaits(which)
+        slates = self.n_decisions[which].copy()
+        rankings = np.asarray(actions, np.int32).reshape(-1, self._size)
+        stated = np.asarray(propensities, np.float64).reshape(-1, self._size)
+        moved = self._moved(self._kernel.advance_rankings, (self._reading,), which, (rankings, stated))
+        for name in schema.OF_RANKINGS:
+            declared = schema.OPTIONAL[name]
+            moved.columns[name] = np.full(moved.starts[-1], declared.null, declared.dtype)
+        rows = moved.starts[:-1][answers, None] + np.arange(self._size)
+        moved.columns["slate"][rows] = slates[answers, None]
+        moved.columns["position"][rows] = np.arange(self._size)
+        return moved
 
 
 class _FirstCalls:
@@ -294,11 +391,11 @@ class _FirstCalls:
 
     def __call__(self, *arguments: Any) -> tuple[int, int]:
         from recsim_mnar.kernels.jit import interpreted
-        from recsim_mnar.worlds.sessions import _sessions_kernel
+        from recsim_mnar.worlds.sessions import _lanes_kernel
 
         self.left -= 1
         with np.errstate(over="ignore"):
-            done, used = interpreted(_sessions_kernel.advance)(*arguments)
+            done, used = interpreted(_lanes_kernel.advance)(*arguments)
         return int(done), int(used)
 
 
@@ -420,15 +517,15 @@ class SessionsOccasions(Occasions):
     """
 
     def __init__(self, lanes: SessionsLanes, params: SessionsParams, catalogue: Catalogue, *, views: bool) -> None:
-        from recsim_mnar.worlds.sessions import _sessions_kernel
+        from recsim_mnar.worlds.sessions import _lanes_kernel
 
-        self._kernel, self._lanes, self._params, self._catalogue = _sessions_kernel, lanes, params, catalogue
+        self._kernel, self._lanes, self._params, self._catalogue = _lanes_kernel, lanes, params, catalogue
         self._draws_views = views
         n = len(lanes.user)
-        waiting = _sessions_kernel.Waiting(np.zeros(n), np.zeros(n))
+        waiting = _lanes_kernel.Waiting(np.zeros(n), np.zeros(n))
         self._waiting = tuple(waiting)
         self._items = np.empty(_VIEWS_A_LANE * n if views else 0, np.int32)
-        self.share = _sessions_kernel.NEVER_CLICKS
+        self.share = _lanes_kernel.NEVER_CLICKS
         self.user, self.n_decisions, self.state = lanes.user, lanes.n_decisions, lanes.state
         self.uniform, self.variance = waiting.uniform, waiting.variance
 
@@ -460,9 +557,11 @@ class SessionsOccasions(Occasions):
 
     def reward_means(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
         """See :meth:`Occasions.reward_means`."""
+        from recsim_mnar.worlds.sessions import _sessions_kernel
+
         out = np.empty(len(which))
         factors, offsets = self._catalogue.click_factors, self._catalogue.click_offsets
-        self._kernel.click_probabilities_of(factors, offsets, self.state, which, actions, out)
+        _sessions_kernel.click_probabilities_of(factors, offsets, self.state, which, actions, out)
         return out
 
     def order(self) -> NDArray[np.int64]:

@@ -16,9 +16,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.elementary import exp
 from recsim_mnar.worlds.base import DecisionWorld, sha256_of
 from recsim_mnar.worlds.sessions.catalogue import PERIODS, Catalogue, make_catalogue, parts_of, read_catalogue, shifts
-from recsim_mnar.worlds.sessions.lanes import SessionsLanes, SessionsOccasions
+from recsim_mnar.worlds.sessions.lanes import RankingLanes, SessionsLanes, SessionsOccasions, clicks_expected
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PRESETS, SessionsParams
-from recsim_mnar.worlds.sessions.rankings import RankingLanes, clicks_expected
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
 
 __all__ = ["PRESETS", "SessionsParams", "SessionsWorld"]

@@ -1,7 +1,8 @@
 # mypy: ignore-errors
-"""Jitted parts of a sessions world in which what is shown matters later: fatigue, retention, influence, a calendar.
+"""Jitted parts of a catalogue: its flips, and what of it changes while users live.
 
-They are handed to the dynamics as ``changes``, which is None in a world without any; then nothing here is compiled.
+Fatigue, retention, influence and a calendar are handed to the dynamics as ``changes``, which is None in a world without
+any; then nothing of them is compiled.
 """
 
 from __future__ import annotations
@@ -11,7 +12,43 @@ from collections import namedtuple
 import numpy as np
 
 from recsim_mnar.kernels._rng_kernel import block, exp64, unit53
-from recsim_mnar.kernels.jit import inlined, inner
+from recsim_mnar.kernels.jit import inlined, inner, kernel
+from recsim_mnar.worlds.sessions._softmax_kernel import pick_precisely
+
+
+@kernel
+def best_partner(rows, norms, rank_of, used, place):
+    """The free item with the largest inner product with the item at ``place``.
+
+    ``rows`` (P, K) and ``norms`` (P,) stand in descending norm, ``rank_of`` (P,) gives each place's item index for ties
+    (the smaller index wins). The scan stops once |f_i| |f_j| cannot reach the best found. Returns (place, inner
+    product); place -1 where no item is free.
+    """
+    n, n_factors = rows.shape
+    best = -1
+    best_value = -np.inf
+    mine = norms[place]
+    for j in range(n):
+        # The product of norms bounds the inner product; the margin covers the rounding of both.
+        if mine * norms[j] * 1.000000001 < best_value:
+            break
+        if j == place or used[j]:
+            continue
+        value = 0.0
+        for k in range(n_factors):
+            value += rows[place, k] * rows[j, k]
+        if value > best_value or (value == best_value and rank_of[j] < rank_of[best]):
+            best_value = value
+            best = j
+    return best, best_value
+
+
+@kernel
+def best_partners(rows, norms, rank_of, used, partners, values):
+    """:func:`best_partner` of every item."""
+    for i in range(rows.shape[0]):
+        partners[i], values[i] = best_partner(rows, norms, rank_of, used, i)
+
 
 Changes = namedtuple(
     "Changes",
@@ -125,24 +162,8 @@ def view_in_period(changes, omega, period, uniform):
     """The item viewed: softmax(factors omega + offsets + shift) of those that have arrived."""
     weights = changes.weights
     shift = changes.shift[period]
-    top = -np.inf
     for p in range(weights.size):
-        logit = changes.offsets[p] + shift[p]
+        weights[p] = changes.offsets[p] + shift[p]
         for k in range(changes.factors.shape[1]):
-            logit += changes.factors[p, k] * omega[k]
-        weights[p] = logit
-        top = max(top, logit)
-    total = 0.0
-    for p in range(weights.size):
-        weights[p] = 0.0 if shift[p] == -np.inf else exp64(weights[p] - top)
-        total += weights[p]
-    target = uniform * total
-    chosen = np.int64(0)
-    reached = 0.0
-    for p in range(weights.size):
-        if weights[p] > 0.0:
-            chosen = p
-            reached += weights[p]
-            if target < reached:
-                break
-    return chosen
+            weights[p] += changes.factors[p, k] * omega[k]
+    return pick_precisely(weights, uniform)

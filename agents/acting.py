@@ -75,7 +75,7 @@ class Histories:
 
     def append(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         """Add views in order, (m,) each."""
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         done = 0
         while done < len(slots):
@@ -221,7 +221,7 @@ class GreedyPolicy(SlotPolicy):
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
         """Find the best items of these slots."""
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         for begin in range(0, len(slots), _CHUNK):
             part = slots[begin : begin + _CHUNK]
@@ -238,7 +238,7 @@ class GreedyPolicy(SlotPolicy):
 
     def _ranked(self, users: Ints) -> NDArray[np.int64]:
         """Slots of the users, with their best items computed."""
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         slots = self._slots.find(users)
         unknown = np.empty(min(len(slots), len(self._ties)), np.int64)
@@ -253,7 +253,7 @@ class GreedyPolicy(SlotPolicy):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """See :meth:`recsim_mnar.policies.Policy.act`."""
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         slots = self._ranked(users)
         uniforms_ = as_array(uniforms, np.float64)
@@ -269,7 +269,7 @@ class GreedyPolicy(SlotPolicy):
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         slots = self._ranked(users)
         actions_ = checked_items(actions, self.n_items)
@@ -304,7 +304,7 @@ class DrawingPolicy(SlotPolicy):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """See :meth:`recsim_mnar.policies.Policy.act`."""
-        from recsim_mnar.agents.state import _acting_kernel
+        from recsim_mnar.agents import _acting_kernel
 
         actions = np.empty(len(users), np.int32)
         propensities = np.empty(len(users))

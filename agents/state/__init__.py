@@ -1,1 +1,0 @@
-"""State that agents keep per user while they act."""
