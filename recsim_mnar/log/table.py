@@ -27,7 +27,7 @@ from recsim_mnar.log.schema import read_only
 from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
-from recsim_mnar.tables.arrow import objects_of, read_table, refuse_written_out, rows_in, schema_in
+from recsim_mnar.tables.arrow import objects_of, read_table, rows_in, schema_in
 from recsim_mnar.tables.files import ARROW, PACKED, PARQUET, is_text, part_path
 from recsim_mnar.tables.parts import Parts, mark_of_part
 from recsim_mnar.tables.text import typed_table
@@ -347,7 +347,6 @@ class Log:
                     ) from None
                 columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
             elif pa.types.is_dictionary(values.type):
-                refuse_written_out(values, f"{source}: column {name!r}")
                 columns[name] = np.array([*objects_of(values), None], object)[:-1]
             else:
                 columns[name] = values.to_numpy()

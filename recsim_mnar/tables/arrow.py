@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, TypeAlias
 
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.kernels.memory import refuse_want_of_memory
-from recsim_mnar.tables.files import ARROW, most_unpacked, refuse_unpacked
+from recsim_mnar.tables.files import ARROW
 
 
 def batches_of(path: Path, names: Sequence[str] | None = None) -> Any:
@@ -84,21 +83,6 @@ def objects_of(values: Any) -> list[Any]:
     return found
 
 
-def refuse_written_out(values: Any, what: str) -> None:
-    """Raise UserError for a column whose texts, each in its own row, would take far more than they do together."""
-    import pyarrow.compute as pc
-
-    whole = held = 0
-    for chunk in values.chunks:
-        if hasattr(chunk, "dictionary") and is_text(chunk.dictionary.type):
-            whole += pc.sum(pc.binary_length(chunk.dictionary).cast("int64").take(chunk.indices)).as_py() or 0
-            held += chunk.nbytes
-    if whole > most_unpacked(held):
-        raise UserError(
-            f"{what} would take {whole:,} bytes, each text in its own row: give shorter ones, or leave it out"
-        )
-
-
 def schema_in(path: Path) -> Any:
     """The schema of a Parquet file or an Arrow file.
 
@@ -121,7 +105,6 @@ def read_table(file: Path, columns: list[str] | None = None, *, held: bool = Fal
     Raises:
         UserError: it cannot be read.
     """
-    refuse_unpacked(file, unpacked_bytes(file, columns))
     with _readable(file), _opened(file, columns, held) as groups:
         return groups.read(list(range(len(groups.sizes))))
 
@@ -131,7 +114,6 @@ def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held
 
     They are whole row groups or batches where these are small enough.
     """
-    refuse_unpacked(file, unpacked_bytes(file, columns), in_blocks=True)
     with _readable(file), _opened(file, columns, held) as groups:
         for run in _runs(groups.sizes, rows):
             if len(run) == 1 and groups.sizes[run[0]] > rows:
@@ -177,16 +159,6 @@ def rows_in(file: Path, ending: str = "") -> int:
         return sum(groups.sizes)
 
 
-def unpacked_bytes(file: Path, columns: list[str] | None = None) -> int:
-    """How many bytes columns of a Parquet or Arrow file take in memory, as it says; eight for each value at least.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    with _readable(file), _opened(file, columns) as groups:
-        return groups.unpacked()
-
-
 @contextlib.contextmanager
 def _opened(file: Path, columns: list[str] | None = None, held: bool = False, ending: str = "") -> Iterator[_Groups]:
     if (ending or file.suffix.lower()) in ARROW:
@@ -194,24 +166,27 @@ def _opened(file: Path, columns: list[str] | None = None, held: bool = False, en
         return
     import pyarrow.parquet as pq
 
-    with pq.ParquetFile(file) as looked_at:
-        chunks = _chunks(looked_at.metadata)
-        texts, delta = ({c.path_in_schema for c in chunks if _is_delta(c) is one} for one in (False, True))
+    metadata = pq.read_metadata(file)
     with pq.ParquetFile(
-        file, page_checksum_verification=not held, read_dictionary=sorted(texts - delta), metadata=looked_at.metadata
+        file,
+        page_checksum_verification=not held,
+        read_dictionary=_dictionary_columns(metadata),
+        metadata=metadata,
     ) as opened:
-        yield _RowGroups(opened, columns, sorted(delta))
+        yield _RowGroups(opened, columns)
 
 
-def _chunks(metadata: Any) -> list[Any]:
-    """The column chunks of a Parquet file."""
-    groups = [metadata.row_group(k) for k in range(metadata.num_row_groups)]
-    return [group.column(k) for group in groups for k in range(metadata.num_columns)]
-
-
-def _is_delta(chunk: Any) -> bool | None:
-    """Whether texts are written as differences, which no reader takes as a dictionary; None for other columns."""
-    return any(each.startswith("DELTA") for each in chunk.encodings) if chunk.physical_type == "BYTE_ARRAY" else None
+def _dictionary_columns(metadata: Any) -> list[str]:
+    """Names of the text columns of a Parquet file but those written as differences, which cannot be dictionaries."""
+    texts, differences = set[str](), set[str]()
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(place)
+            if chunk.physical_type == "BYTE_ARRAY":
+                texts.add(chunk.path_in_schema)
+                if any(encoding.startswith("DELTA") for encoding in chunk.encodings):
+                    differences.add(chunk.path_in_schema)
+    return sorted(texts - differences)
 
 
 _Groups: TypeAlias = "_RowGroups | _Batches"
@@ -223,62 +198,27 @@ class _RowGroups:
     Texts come as dictionaries, so that one that stands in many rows is in memory once.
     """
 
-    def __init__(self, file: Any, columns: list[str] | None, delta: list[str]) -> None:
+    def __init__(self, file: Any, columns: list[str] | None) -> None:
         self._file = file
         self._columns = columns
-        self._delta = delta
         self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
 
-    def unpacked(self) -> int:
-        """Bytes of all of it in memory, as its metadata say."""
-        return sum(self._size(each) for each in self._asked())
-
-    def _asked(self) -> list[Any]:
-        found = _chunks(self._file.metadata)
-        wanted = self._columns
-        return [each for each in found if wanted is None or each.path_in_schema.split(".")[0] in wanted]
-
-    def _size(self, chunk: Any) -> int:
-        width = max(8, self._file.schema.column(self._places[chunk.path_in_schema]).length)  # of a fixed length
-        return max(int(chunk.total_uncompressed_size), width * int(chunk.num_values))
-
-    @functools.cached_property
-    def _places(self) -> dict[str, int]:
-        schema = self._file.schema
-        return {schema.column(k).path: k for k in range(len(schema))}
-
     def read(self, numbers: list[int]) -> Any:
-        import pyarrow as pa
-
-        if self._pieces is None:
-            return self._file.read_row_groups(numbers, columns=self._columns)
-        return pa.concat_tables(self._batches(numbers, self._pieces))
+        return _with_dictionaries(self._file.read_row_groups(numbers, columns=self._columns))
 
     def divided(self, number: int, rows: int) -> Iterator[Any]:
         import pyarrow as pa
 
-        if self._pieces is None:
-            yield from self._batches([number], rows)
-            return
-        pieces = self._batches([number], self._pieces)
-        while some := list(itertools.islice(pieces, max(1, rows // self._pieces))):
-            yield pa.concat_tables(some)
+        for batch in self._file.iter_batches(rows, row_groups=[number], columns=self._columns):
+            yield _with_dictionaries(pa.Table.from_batches([batch]))
 
-    @functools.cached_property
-    def _pieces(self) -> int | None:
-        """Rows at a time where texts are differences: each may be as long as all of them as they are written."""
-        sizes = [each.total_uncompressed_size for each in self._asked() if each.path_in_schema in self._delta]
-        return max(1, most_unpacked(0) // max(1, *sizes)) if sizes else None
 
-    def _batches(self, numbers: list[int], rows: int) -> Iterator[Any]:
-        import pyarrow as pa
-
-        for batch in self._file.iter_batches(rows, row_groups=numbers, columns=self._columns):
-            table = pa.Table.from_batches([batch])
-            for place, name in enumerate(table.column_names):
-                if name in self._delta and is_text(table.column(place).type):
-                    table = table.set_column(place, name, table.column(place).dictionary_encode())
-            yield table
+def _with_dictionaries(table: Any) -> Any:
+    """The table with every text column as a dictionary."""
+    for place, name in enumerate(table.column_names):
+        if is_text(table.column(place).type):
+            table = table.set_column(place, name, table.column(place).dictionary_encode())
+    return table
 
 
 class _Batches:
@@ -292,26 +232,17 @@ class _Batches:
 
         reader = pa.ipc.open_file(pa.memory_map(str(file)), options=pa.ipc.IpcReadOptions(included_fields=[0]))
         self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
-        self._n_columns = len(columns or batches_of(file).schema.names)
-
-    def unpacked(self) -> int:
-        """Bytes of all of it in memory, by its rows."""
-        return 8 * sum(self.sizes) * self._n_columns
 
     def read(self, numbers: list[int]) -> Any:
-        return _sound(table_of(self._file, self._columns, numbers), self._held)
+        table = table_of(self._file, self._columns, numbers)
+        if not self._held:  # codes must be within their words, and buffers as long as they say
+            table.validate(full=True)
+        return table
 
     def divided(self, number: int, rows: int) -> Iterator[Any]:
         table = self.read([number])
         for first in range(0, len(table), rows):
             yield table.slice(first, rows)
-
-
-def _sound(table: Any, held: bool) -> Any:
-    """The table of an Arrow file, its codes within their words and its buffers as long as they say."""
-    if not held:
-        table.validate(full=True)
-    return table
 
 
 def _groups_of(sizes: list[int], first: int, n: int) -> list[int]:

@@ -16,12 +16,6 @@ TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 """Endings of text tables."""
 COMPRESSED = (".gz", ".bz2", ".zst")
 """Endings that follow those of compressed text tables."""
-LARGEST = 1 << 28
-"""Bytes that a table of any size may unpack to."""
-FACTOR = 200
-"""How many times its own size a larger one may; logs of this package have shrunk to a seventieth at most."""
-_IN_BLOCKS = 5
-"""Times more where no more than a block of it is held."""
 PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
 """Options of pyarrow's writer of Parquet, for all of ours."""
 
@@ -55,21 +49,6 @@ def is_text(path: Path) -> bool:
 def is_table(path: Path) -> bool:
     """Whether a file's name ends as those of tables do."""
     return kind_of(path) in (*PARQUET, *ARROW, *TEXT)
-
-
-def most_unpacked(size: int) -> int:
-    """Bytes that may be held at once of tables whose files have ``size`` bytes together."""
-    return max(LARGEST, FACTOR * size)
-
-
-def refuse_unpacked(path: Path, unpacked: int, *, in_blocks: bool = False) -> None:
-    """Raise UserError where a table would take ``unpacked`` bytes, far more than its file does."""
-    size = path.stat().st_size
-    if unpacked > most_unpacked(size * (_IN_BLOCKS if in_blocks else 1)):
-        raise UserError(
-            f"{path} would unpack from {size:,} to {unpacked:,} bytes or more: if it is yours, write it without "
-            "compression"
-        )
 
 
 def part_files(path: Path) -> list[Path]:

@@ -18,9 +18,9 @@ from recsim_mnar.kernels.memory import free_memory, in_words
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, SIDECAR, UNFINISHED, Index, Receipt, file_digest, made_with
-from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in, schema_of, unpacked_bytes
+from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in, schema_of
 from recsim_mnar.tables.faults import Faults
-from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path, refuse_unpacked
+from recsim_mnar.tables.files import ARROW, PARQUET, is_table, is_text, listed, part_files, part_path
 from recsim_mnar.tables.numbers import Decimal
 from recsim_mnar.tables.rows import AgainError, Rows
 from recsim_mnar.tables.text import TextForm, TextPart, rows_in_text
@@ -343,7 +343,6 @@ class TableFile:
         """
         import pyarrow as pa
 
-        self._refuse_too_large(list(kinds))
         while True:
             tables = []
             held = 0
@@ -360,18 +359,6 @@ class TableFile:
                     f"{self.path}: the parts hold columns of different types; write them with one schema"
                 ) from None
             return Rows(str(self.path), table, self.decimal)
-
-    def _refuse_too_large(self, names: list[str]) -> None:
-        """Raise UserError where columns of all rows take more than there is, or far more than their files do."""
-        size = 0
-        for part in self.parts:
-            if self.form is None:
-                whole = unpacked_bytes(part, names)
-            else:
-                whole = 8 * self._text_part(part).counted()[1] * len(names)
-            refuse_unpacked(part, 2 * whole)  # what is made of them, too
-            size += whole
-        _check_room(self.path, size)
 
     def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Iterator[Rows]:
         """Read columns, some ``rows`` rows at a time; their faults are gathered together.

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.tables.files import is_text, kind_of, refuse_unpacked
+from recsim_mnar.tables.files import is_text, kind_of
 from recsim_mnar.tables.numbers import MISSING_WORDS, Decimal
 from recsim_mnar.tables.rows import AgainError
 
@@ -253,11 +253,7 @@ class TextPart:
                 yield pa.Table.from_batches([batch])
 
     def counted(self) -> tuple[int, int]:
-        """How many quotation marks and ends of lines it holds.
-
-        Raises:
-            UserError: it would unpack to far more than its size.
-        """
+        """How many quotation marks and ends of lines it holds."""
         self._counted = self._counted or _counted(self.path)
         return self._counted
 
@@ -368,13 +364,11 @@ def _counted(part: Path) -> tuple[int, int]:
     """How many quotation marks and ends of lines a text file holds, a block of it at a time."""
     import pyarrow as pa
 
-    quotes = lines = read = 0
+    quotes = lines = 0
     with pa.input_stream(str(part), compression="detect") as stream:
         while block := stream.read(1 << 22):
             quotes = quotes + block.count(b'"')
             lines = lines + block.count(b"\n")
-            read = read + len(block)
-            refuse_unpacked(part, read)
     return quotes, lines
 
 
@@ -389,7 +383,6 @@ def typed_table(part: Path) -> Any:
 
     form = TextForm.of(part)
     try:
-        _counted(part)
         return pacsv.read_csv(part, parse_options=pacsv.ParseOptions(delimiter=form.delimiter))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(part, str(error).splitlines()[0]) from None
