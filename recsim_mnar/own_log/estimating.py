@@ -56,7 +56,7 @@ from recsim_mnar.own_log.blocks import (
     gather_blocks,
     needs_all_rows,
 )
-from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings, sums_of, with_likely_faults
+from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
 from recsim_mnar.tables.faults import in_rows, listed
 from recsim_mnar.tables.ids import Ids, spelled_alike
@@ -334,26 +334,20 @@ class _Estimating:
             None if self.log.reading.exact else self._off_by,
         )
         records = taken(records_of(of_records, sums_of_log.value, sums_of_log.difference), self.bound)
-        sums, findings = None, sums_of_log.repeats.findings()
+        findings = sums_of_log.repeats.findings()
         if not self.log.reading.exact:
-            if sums_of_log.items is not None and not self.log.some_without_action:
-                sums = replace(sums_of_log.items, items=self.log.actions.names(sums_of_log.items.items))
-            findings += [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
+            items = sums_of_log.items
+            if items is not None and not self.log.some_without_action:
+                findings += replace(items, items=self.log.actions.names(items.items)).findings()
+            findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
-        records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
-        return Answer(records, lines + self._said_of(records), None, refused=self.refused)
+        return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _gathered(self, asked: BlockQuestion) -> Gathered:
         # Whether rows that cannot be read are few is a question to all parts together.
         alone = self.gather is None or self.log.reading.drop_invalid is not None
         found = None if self.gather is None or alone else self.gather(self.log, asked)
         return found or gather_blocks(self.log, asked)
-
-    def _said_of(self, records: Sequence[Record]) -> list[str]:
-        """Which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
-        long = [finding for record in records for finding in record["findings"] if finding["code"] == "long_user"]
-        longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in long) else []
-        return [*longest, *bound_lines(records)]
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""
@@ -422,7 +416,7 @@ class _Estimating:
         whole = [record for record in records if "by" not in record]
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
-        return Answer(whole, lines + self._said_of(whole) + refuter_lines(whole), log, parts, self.refused)
+        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts, self.refused)
 
 
 def _precision(stated: float | None) -> float:
@@ -652,7 +646,7 @@ def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str
     for record in records:
         more = [*every, *by_policy.get(target_of(record), [])]
         written.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
-    return with_likely_faults(written, functools.partial(sums_of, log), log.columns.get("propensity") or "")
+    return written
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:

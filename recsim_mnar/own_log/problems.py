@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from recsim_mnar.estimators.verdict import written
@@ -22,7 +22,6 @@ class Problem:
         message: what was found, with counts and rows (from 1 below the header).
         advice: what to do; empty where there is nothing.
         columns: where.
-        guess: the column that it could be mended with.
     """
 
     code: str
@@ -30,7 +29,6 @@ class Problem:
     message: str
     advice: str = ""
     columns: tuple[str, ...] = ()
-    guess: str = field(default="", compare=False)
 
     @staticmethod
     def of(code: str, level: str, *columns: str, **params: Any) -> Problem:
@@ -46,7 +44,7 @@ class Problem:
 
     def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
-        return {name: value for name, value in vars(self).items() if name != "guess"}
+        return dict(vars(self))
 
     def __str__(self) -> str:
         return f"{self.message}: {self.advice}" if self.advice else self.message

@@ -63,7 +63,6 @@ class SlateFacts:
         columns: by role those of slates and positions; empty where a row is a slate.
         options: that a command needs to read the file so.
         lines: what was read, for a person.
-        guessed: columns of slates that the user did not name.
     """
 
     form: str
@@ -74,11 +73,10 @@ class SlateFacts:
     columns: dict[str, str] = field(default_factory=dict)
     options: Sequence[str] = ()
     lines: Sequence[str] = ()
-    guessed: Sequence[str | None] = ()
 
     def to_dict(self) -> Mapping[str, object]:
-        """JSON types; ``guessed`` only where there are some."""
-        return {name: value for name, value in asdict(self).items() if name != "guessed" or value}
+        """JSON types."""
+        return asdict(self)
 
 
 @dataclass
@@ -243,9 +241,6 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
     patient = _Patient(file, kind, columns, targets, asked.n_actions, rows, items, slates)
     found = patient.examined(shown, problems)
-    if perhaps is not None and perhaps.guess:  # then what its probabilities are of is found out
-        left = {role: name for role, name in found.guesses.items() if role != "propensity"}
-        found = replace(found, guesses=left | {"slate": perhaps.guess})
     contents = found.contents
     contents.slates = None if slates is None else slates.facts
     contents.receipts = receipts
@@ -295,7 +290,6 @@ def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem
         columns={} if found.per_slate else {role: found.columns[role] for role in of_slates},
         options=options,
         lines=[found.form],
-        guessed=[of_slates["slate"]] if "slate" in asked.guessed else [],
     )
     own = {"action": found.columns["action"]} if found.per_slate else {}
     read, problems = _read(found, asked)

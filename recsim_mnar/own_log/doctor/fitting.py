@@ -98,8 +98,6 @@ def guessed_in_words(found: Examination, line: str) -> str:
         for role, text in what.items()
         if options.get(role) == GUESSED and f"--{role}-column" in words
     ]
-    slates = found.contents.slates
-    said += [] if slates is None else [f"{name} the slates" for name in slates.guessed]
     target = words[words.index("--target") + 1] if "--target" in words else ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
     said += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []
