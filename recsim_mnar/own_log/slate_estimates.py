@@ -118,7 +118,7 @@ class SlateLog:
                 names.setdefault(bare, name)
             values = {kind: read[each] for kind, each in names.items()}
             items = getattr(ranked.get(name), "codes", ranked.get(name))
-            check_target(slates, name, values, names, items, (bare, known.get(bare, known[main])))
+            check_target(slates, name, values, names, items, bare)
         if one_reward and not {*known} & {"conditional", "slate", "set"}:
             slates.problems.append(Problem.of("slate_reward", PROBLEM, generic, kind=OF[main]))
 

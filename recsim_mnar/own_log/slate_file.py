@@ -31,8 +31,6 @@ SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", 
 """Kinds by what ``--propensities-of`` says."""
 PERHAPS = "perhaps_slates"
 """Code of rows that are taken as single items and may be of slates."""
-_SMALL = 0.5
-"""Mean weight below which probabilities that are the same in all rows of a slate are taken for those of slates."""
 _LISTS = {
     *("items", "itemids", "actions", "actionids", "slate", "ranking", "list", "recommendations", "recommendeditems"),
     *("shownitems", "impressions", "products", "productids", "articles", "articleids", "skus"),
@@ -460,7 +458,7 @@ def check_target(
     kinds: Mapping[str, Floats],
     names: Mapping[str, str],
     items: Any,
-    logged: tuple[str, Floats],
+    main: str,
 ) -> None:
     """Add what is wrong with a target policy to the problems.
 
@@ -470,7 +468,7 @@ def check_target(
         kinds: by kind, its probabilities (n,); its column without an ending under the kind of the log's propensities.
         names: by kind, their columns.
         items: (n,) numbers of the items that it ranks, None where its columns are of probabilities.
-        logged: what the log's propensities are of, and these, (n,).
+        main: what the log's propensities are of.
     """
     if not slates.size:
         return
@@ -480,12 +478,8 @@ def check_target(
     p = {kind: np.nan_to_num(slates.at(values)) for kind, values in kinds.items()}
     _add_product(slates, "slate_target_product", p, names)
     _add_top(slates, "slate_target_top", p, names)
-    main, propensity = logged
     bare = p.get(main) if names.get(main) == name else None
     if bare is None or np.isin(bare, (0.0, 1.0)).all():
         return
-    alike = _same(bare, bare[:, :1]).all(1)
     if main in ("slate", "set"):
-        slates.add("slate_target_kind", ~alike, name, kind=OF[main])
-    elif alike.all() and np.ptp(bare[:, 0]) > 0.0 and np.mean(bare / slates.at(propensity)) < _SMALL:
-        slates.add("slate_target_kind", alike, name, says="alike", kind=OF[main])
+        slates.add("slate_target_kind", ~_same(bare, bare[:, :1]).all(1), name, kind=OF[main])

@@ -168,7 +168,7 @@ def test_rows_keep_their_numbers_when_others_are_left_out(tmp_path):
     [
         ("a,b\n1,2\n1\n1,2,3\n", r"2 rows have not the header's 2 fields \(row 2: 1, 3: 3\)"),
         ("a,b\n1,2\n1,0,5\n", r"1 row has not the header's 2 fields \(row 2: 3\); write decimal points"),
-        ('a,b\n1,2\n1,"x\n1,2\n', "a quote seems to be left open in row 2"),
+        ('a,b\n1,2\n1,"x\n1,2\n', "column 'b' holds 2 line ends in one row: a quotation mark may be open near line 3"),
         ("a,b\n", "a header but no rows"),
         ("a,a\n1,2\n", "'a' appears twice"),
         ("a" * 200_000, "field larger than field limit"),

@@ -30,7 +30,6 @@ from recsim_mnar.tables.roles import (
     USUAL_NAMES,
     Columns,
     find_columns,
-    in_words,
     likely_columns,
     new_policies,
     of_what_was_shown,
@@ -206,9 +205,6 @@ _GUESSES = ("reward", "propensity", "user", "item", "action", "time")
 """Roles that a likely column is named for, in this order."""
 _LEAST_USERS = 20
 """Values of a column of users at least."""
-_ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
-_NARROW = 0.5
-"""Width of the limits of a mean weight from which a column of 0 and 1 is taken for a policy: others miss 1 by more."""
 
 
 @dataclass(frozen=True)
@@ -325,7 +321,8 @@ class Unnamed:
         found: dict[str, str] = {}
         for role in _GUESSES:
             names = [name for name in self.columns.unclear.get(role, ()) if name not in found.values()]
-            names = self._likely_propensities(names) if role == "propensity" else names
+            if role == "propensity":  # those whose names say that they are of what was shown come first
+                names.sort(key=lambda name: not of_what_was_shown(name))
             found |= {role: names[0]} if names else {}
         if "user" not in {*self.columns.names, *found, *self.columns.without} and len(self.rows):
             free = [name for name in likely_columns("user", self.others) if name not in found.values()]
@@ -333,18 +330,6 @@ class Unnamed:
             likely = [name for name, each in values.items() if _LEAST_USERS <= each.number <= len(self.rows) / 2]
             found |= {"user": max(likely, key=lambda name: values[name].number)} if likely else {}
         return found
-
-    def _likely_propensities(self, names: list[str]) -> list[str]:
-        """Those whose names say it first, then those by which another one has a mean weight near 1."""
-        values = {name: self.rows.numbers(name) for name in names} if len(names) > 1 else {}
-
-        def off(name: str) -> float:
-            others = [values[other] / values[name] for other in names if other != name]
-            means = [float(np.nanmean(np.where(np.isfinite(weights), weights, np.nan))) for weights in others]
-            return min((abs(np.log(max(mean, 1e-12))) for mean in means), default=0.0)
-
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return sorted(names, key=lambda name: (not of_what_was_shown(name), off(name) if values else 0.0))
 
     def segments(self) -> tuple[list[str], list[Problem]]:
         """Those of a few words each, fixed before; words that differ only in capitals are a remark."""
@@ -421,7 +406,7 @@ class Unnamed:
         users = Clusters.of(ids["user"], kept.size) if "user" in ids else None
         return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Facts())
 
-    def maybe_targets(self, user: NDArray[np.int64] | None, *, mixed: bool) -> list[Problem]:
+    def maybe_targets(self, user: NDArray[np.int64] | None) -> list[Problem]:
         """Those that look like a policy's probabilities; ``user`` (n,) as :func:`mean_weight`."""
         rows, names = self.rows, [name for name in self.others if name]
         propensity = rows.numbers(self.columns["propensity"])
@@ -440,18 +425,4 @@ class Unnamed:
             case = {"says": "several"} if len(found) > 1 else {}
             listed = ", ".join(map(repr, found))
             return [Problem.of("maybe_target", NOTE, *found, listed=listed, target=",".join(found), **case)]
-        if mixed or not propensity.size or not np.all((propensity > 0.0) & (propensity <= 1.0)):
-            return []
-        for name in names:  # of 0 and 1, as of a policy that is sure of its choice
-            column = rows.column(name)
-            first = set(map(str, column.slice(0, _LOOKED_AT).drop_null().to_pylist()))
-            if column.null_count or len(column) != len(propensity) or not first <= _ZERO_OR_ONE or len(first) < 2:
-                continue
-            values, _, bad = text_numbers(column.cast("string"))
-            weight = None if bad.any() else weight_of(name, values)
-            if weight is not None and weight.high - weight.low < _NARROW:
-                found.append(name)
-        if not found:
-            return []
-        case = {"says": "sure", "do": "sure"}
-        return [Problem.of("maybe_target", NOTE, *found, listed=in_words(found), target=",".join(found), **case)]
+        return []

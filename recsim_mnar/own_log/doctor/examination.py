@@ -483,7 +483,7 @@ class _Patient:
             if "propensity" in self.columns and not self.targets:
                 of_others = _of_other_kinds(others)
                 one = replace(unnamed, others=[name for name in others if name not in of_others])
-                self.problems += one.maybe_targets(self.user, mixed=self.mixed)
+                self.problems += one.maybe_targets(self.user)
             segments, remarks = unnamed.segments() if self.slates is None else ([], [])
             self.problems += [*unnamed.items_of_policies(), *remarks]
         guesses = {role: name for role, name in unnamed.guesses().items() if role != "action" or not shown.rivals}
