@@ -38,7 +38,7 @@ from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import LOCK, MANIFESTS, RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt
-from recsim_mnar.tables.arrow import objects_of, read_blocks, read_table
+from recsim_mnar.tables.files import objects_of, read_blocks, read_table
 from recsim_mnar.worlds import make_world
 
 

@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
-from recsim_mnar.own_log.bandit_file import BanditFile
-from recsim_mnar.own_log.problems import NOTE, PROBLEM, Problem
-from recsim_mnar.tables.faults import Faults
+from recsim_mnar.own_log.bandit_file import NOTE, PROBLEM, BanditFile, Problem
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NONE, USUAL_NAMES, find_columns, named_column, plain_name, slate_probabilities
 from recsim_mnar.tables.rows import Rows
+from recsim_mnar.tables.values import Faults
 
 OF = {
     "marginal": "the item at its position",

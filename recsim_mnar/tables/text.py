@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.tables.files import is_text, kind_of
-from recsim_mnar.tables.numbers import MISSING_WORDS, Decimal
+from recsim_mnar.tables.files import is_text_file, kind_of
 from recsim_mnar.tables.rows import AgainError
+from recsim_mnar.tables.values import MISSING_WORDS, Decimal
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
@@ -323,7 +323,7 @@ def _unreadable(part: Path, why: object) -> UserError:
 
 def ends_within_a_line(part: Path) -> bool:
     """Whether the last line of a text file has no end; never of a compressed one, whose end is known to be there."""
-    if kind_of(part) != part.suffix.lower() or not is_text(part):
+    if kind_of(part) != part.suffix.lower() or not is_text_file(part):
         return False
     with part.open("rb") as file:
         file.seek(-min(2, part.stat().st_size), io.SEEK_END)

@@ -17,7 +17,7 @@ import pytest
 from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.doctor import Asked, examine_file
-from recsim_mnar.own_log.doctor.fitting import commands_for
+from recsim_mnar.own_log.doctor_commands import commands_for
 
 N_USERS, PER_USER, N = 200, 10, 2000
 LOGGING = np.array([0.4, 0.3, 0.2, 0.1])

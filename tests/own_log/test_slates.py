@@ -17,9 +17,9 @@ from recsim_mnar.cli import main
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES
 from recsim_mnar.estimators.rankings import estimate_ranking_value
+from recsim_mnar.own_log.ab_plan import plan_ab
 from recsim_mnar.own_log.doctor import Asked, examine_file
-from recsim_mnar.own_log.doctor.fitting import commands_for, first_of
-from recsim_mnar.own_log.plan import plan_ab
+from recsim_mnar.own_log.doctor_commands import commands_for, first_of
 from twins import rankings as plain
 from twins.json_schema import breaches
 

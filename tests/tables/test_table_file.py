@@ -13,7 +13,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log import blocks
 from recsim_mnar.tables import text as text_tables
-from recsim_mnar.tables.arrow import read_blocks, rows_in
+from recsim_mnar.tables.files import read_blocks, rows_in
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, RECOGNISED, find_columns
 from recsim_mnar.tables.rows import repeats

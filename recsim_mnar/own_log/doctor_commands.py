@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 
 from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.kernels.checks import rounded_down
-from recsim_mnar.own_log.doctor.columns import BANDIT, HOLDS_ITEMS, INTERACTIONS
-from recsim_mnar.own_log.doctor.examination import Examination, TargetFacts
-from recsim_mnar.own_log.problems import PROBLEM
+from recsim_mnar.own_log.bandit_file import PROBLEM
+from recsim_mnar.own_log.doctor import Examination, TargetFacts
+from recsim_mnar.own_log.doctor_columns import BANDIT, HOLDS_ITEMS, INTERACTIONS
 from recsim_mnar.own_log.shown_item import IN_CAPITALS
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 

@@ -4,26 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.answers.records import Segments, Weights
+from recsim_mnar.answers.weights import Segments, Weights
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats
-from recsim_mnar.own_log.problems import NOTE, PROBLEM, Problem
+from recsim_mnar.own_log.bandit_file import NOTE, PROBLEM, Problem, Reading, but_for_slates
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, ShownItem, find_shown, same_items
-from recsim_mnar.tables.arrow import is_text
-from recsim_mnar.tables.faults import MISSING, Fault, listed
-from recsim_mnar.tables.ids import Ids, spelled_alike
-from recsim_mnar.tables.numbers import Decimal, text_numbers
+from recsim_mnar.own_log.slate_estimates import SlateLog, endings_of, read_slates
+from recsim_mnar.own_log.slate_file import SlateFile, find_slates
+from recsim_mnar.tables.files import is_text
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
     GUESSED,
@@ -35,7 +34,8 @@ from recsim_mnar.tables.roles import (
     of_what_was_shown,
     plain_name,
 )
-from recsim_mnar.tables.rows import Rows
+from recsim_mnar.tables.rows import DROP, Rows
+from recsim_mnar.tables.values import MISSING, Decimal, Fault, Ids, listed, spelled_alike, text_numbers
 
 HOLDS_ITEMS = "holds_items"
 """Code of columns of items that a new policy may show."""
@@ -426,3 +426,111 @@ class Unnamed:
             listed = ", ".join(map(repr, found))
             return [Problem.of("maybe_target", NOTE, *found, listed=listed, target=",".join(found), **case)]
         return []
+
+
+@dataclass(frozen=True)
+class SlateFacts:
+    """What a file of slates holds.
+
+    Attributes:
+        form: one row per position, or per slate.
+        slates: how many, of ``least`` to ``most`` items; None where they could not be read.
+        least: see ``slates``.
+        most: likewise.
+        propensities_of: by column, the kind of its probabilities.
+        columns: by role those of slates and positions; empty where a row is a slate.
+        options: that a command needs to read the file so.
+        lines: what was read, for a person.
+    """
+
+    form: str
+    slates: int | None = None
+    least: int | None = None
+    most: int | None = None
+    propensities_of: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
+    lines: Sequence[str] = ()
+
+    def to_dict(self) -> Mapping[str, object]:
+        """JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class KnownSlates:
+    """What is known of a file of slates.
+
+    Attributes:
+        found: the file.
+        columns: by role, as the user says and as they were found.
+        taken: roles that the user did not name.
+        main: what the propensities are of; "" where that is not known.
+        facts: what it holds.
+    """
+
+    found: SlateFile
+    columns: dict[str, str | None]
+    taken: frozenset[str]
+    main: str
+    facts: SlateFacts
+
+
+def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, list[Problem]]:
+    """What a file of slates is, and what is wrong with them; None of single items."""
+    found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
+    if found is None:
+        return None, []
+    columns = but_for_slates(asked.columns)
+    of_slates = {role: asked.columns.get(role) for role in ("slate", "position")}
+    options = [word for role, name in of_slates.items() if name is not None for word in (f"--{role}-column", name)]
+    options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
+    facts = SlateFacts(
+        found.form,
+        columns={} if found.per_slate else {role: found.columns[role] for role in of_slates},
+        options=options,
+        lines=[found.form],
+    )
+    own = {"action": found.columns["action"]} if found.per_slate else {}
+    read, problems = _read(found, asked)
+    if read is not None:
+        slates, names = read.slates, read.log.columns.names
+        own |= {role: names[role] for role in ("user", "propensity", "reward") if role in names}
+        least, most = int(slates.sizes.min()), int(slates.sizes.max())
+        sizes = "several sizes" if least < most else f"{most} items"
+        lines = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of {sizes}"]
+        facts = replace(
+            facts,
+            slates=slates.number,
+            least=least,
+            most=most,
+            propensities_of={name: kind for kind, name in read.kinds.items()},
+            lines=lines,
+        )
+    taken = frozenset(role for role in own if columns.get(role) is None)
+    columns |= {role: own[role] for role in taken}
+    return KnownSlates(found, columns, taken, "" if read is None else read.main, facts), problems
+
+
+def _read(found: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem]]:
+    """The slates that can be read, and what is wrong with them; why, where none can."""
+    named = {role: name for role, name in asked.columns.items() if role != "item"}
+    reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
+    try:
+        read = read_slates(found, reading, [name for name in asked.targets if endings_of([name], found.file.names)])
+    except UserError:
+        try:  # what is wrong where no row is left
+            read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
+        except UserError as error:
+            said = str(error).removeprefix(f"{found.file.path}: ")
+            return None, [Problem("slates_not_read", PROBLEM, said)]
+        return None, []
+    problems = []
+    both = (found.columns["slate"], found.columns["position"])
+    lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
+    if lacking:
+        problems.append(Problem.of("missing", PROBLEM, *both, listed=", ".join(lacking), drop=DROP))
+    problems += read.slates.problems
+    if not read.main and read.slates.size:
+        problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
+    return read, problems
