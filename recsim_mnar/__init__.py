@@ -31,10 +31,10 @@ if _TYPE_CHECKING:
     from recsim_mnar.fitting.validation import Validation as Validation
     from recsim_mnar.fitting.validation import validate_world as _validate_world
     from recsim_mnar.log import Log as Log
+    from recsim_mnar.own_log.ab_plan import ABPlan as ABPlan
+    from recsim_mnar.own_log.ab_plan import plan_ab as plan_ab
     from recsim_mnar.own_log.gate import FileAnswer as FileAnswer
     from recsim_mnar.own_log.gate import answer_file as _answer_file
-    from recsim_mnar.own_log.plan import ABPlan as ABPlan
-    from recsim_mnar.own_log.plan import plan_ab as plan_ab
     from recsim_mnar.own_log.replaying import estimate_agents as estimate_agents
     from recsim_mnar.policies import FeaturePolicy as FeaturePolicy
     from recsim_mnar.policies import Learner as Learner
@@ -90,7 +90,7 @@ _NAMES = {
     "log": "Log read_log=Log.read",
     "own_log.replaying": "estimate_agents",
     "own_log.gate": "FileAnswer estimate_file=answer_file",
-    "own_log.plan": "ABPlan plan_ab",
+    "own_log.ab_plan": "ABPlan plan_ab",
     "policies": "FeaturePolicy Learner Policy SampledPolicy",
     "policies.registry": "agent=learner",
     "protocols.base": "Protocol",

@@ -8,7 +8,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.simulation.run_folder import simulate_to
-from recsim_mnar.tables.arrow import read_table
+from recsim_mnar.tables.files import read_table
 from recsim_mnar.tables.parts import TableFile, verify
 from recsim_mnar.tables.rows import Numbering
 from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld

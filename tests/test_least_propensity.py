@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from recsim_mnar.answers.provenance import known_bound
+from recsim_mnar.answers.records import known_bound
 from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture, MixturePolicy

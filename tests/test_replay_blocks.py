@@ -18,7 +18,7 @@ from recsim_mnar.replays.probabilities import replay_with_support, same_law
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
-from recsim_mnar.tables.arrow import rows_in
+from recsim_mnar.tables.files import rows_in
 from recsim_mnar.tables.parts import verify
 from recsim_mnar.worlds import make_world
 from twins.cases import quick_first

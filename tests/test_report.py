@@ -18,12 +18,21 @@ from recsim_mnar.protocols.off_policy import OffPolicy
 from recsim_mnar.protocols.records import Ranking, Target, judge, plain
 from recsim_mnar.protocols.scoreboard import scoreboard
 from recsim_mnar.report.charts import PER_CENT, PLAIN, Dot, axis_of, colours_of, dots, log_axis, room_for
-from recsim_mnar.report.finding import of_comparison
 from recsim_mnar.report.page import figures_of, write_page
 from recsim_mnar.report.study_page import COLUMNS, of_study, study_lines
 from recsim_mnar.report.study_page import _write_page as write_study_page
 from recsim_mnar.report.study_page import figures_of as study_figures
-from recsim_mnar.report.template import MOST_BYTES, anchor, downloads_of, explained, grid, together, unbroken, words
+from recsim_mnar.report.template import (
+    MOST_BYTES,
+    anchor,
+    downloads_of,
+    explained,
+    grid,
+    of_comparison,
+    together,
+    unbroken,
+    words,
+)
 from recsim_mnar.studies.result import Study
 from toys import judgement_of_run, record
 

@@ -24,9 +24,8 @@ from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Ranking, Target, judge
 from recsim_mnar.report.charts import OWN_COLOURS
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
-from recsim_mnar.report.fitting_pages import write_validation
-from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import write_page
+from recsim_mnar.report.world_pages import write_log_page, write_validation
 from toys import record
 
 LOOK = Path(__file__).parent / "browser" / "look.cjs"

@@ -6,17 +6,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar.answers.provenance import fitted_findings
+from recsim_mnar.answers.records import fitted_findings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.softening import EpsilonMixture
 from recsim_mnar.protocols.off_policy import off_policy
-from recsim_mnar.replays.probabilities import (
-    replay,
-    replay_with_support,
-    rounds_of,
-    walk,
-)
+from recsim_mnar.replays.probabilities import replay, replay_with_support, rounds_of, walk
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.worlds import make_world

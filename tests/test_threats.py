@@ -35,7 +35,7 @@ from recsim_mnar.purchases.exposures import Exposures
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import LOCK, MANIFESTS, RunFolder
 from recsim_mnar.runs.receipts import INDEX, UNFINISHED, Index, Receipt
-from recsim_mnar.tables.arrow import objects_of, read_blocks, read_table
+from recsim_mnar.tables.files import objects_of, read_blocks, read_table
 from recsim_mnar.worlds import make_world
 from twins.commands import run
 from twins.logs import log_of
@@ -549,14 +549,3 @@ def test_one_text_of_many_rows_is_in_memory_once(tmp_path, kind, how, read):
     assert len(words) < 400
     assert found["user"].chunk(0).dictionary.nbytes < 2 << 16
     assert len({id(word) for word in objects_of(found["user"].slice(0, 40))}) < 40
-
-
-def test_a_text_is_not_written_out_for_each_row_of_a_log(tmp_path, monkeypatch):
-    monkeypatch.setattr("recsim_mnar.tables.files.LARGEST", 4 << 20)
-    log = _log()
-    rows = len(log)
-    note = pa.DictionaryArray.from_arrays(pa.array(np.zeros(rows, np.int32)), pa.array(["x" * (1 << 20)]))
-    pq.write_table(log.to_arrow().append_column("note", note), tmp_path / "a.parquet", store_schema=False)
-    monkeypatch.setattr("recsim_mnar.tables.files.FACTOR", 1)
-    with pytest.raises(UserError, match=rf"column 'note' would take {rows << 20:,} bytes, each text in its own row"):
-        Log.read(tmp_path / "a.parquet")

@@ -22,7 +22,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation.executor import run_in_order
 from recsim_mnar.simulation.run_folder import logging_policy
-from recsim_mnar.tables import arrow
+from recsim_mnar.tables import files
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.sessions import SessionsParams
 from twins.cases import quick_first
@@ -388,9 +388,9 @@ def test_a_number_of_five_thousand_digits_is_a_wrong_file(tmp_path):
 
 
 def test_want_of_memory_is_no_damaged_file():
-    with pytest.raises(MemoryError), arrow._readable(Path("part.parquet")):
+    with pytest.raises(MemoryError), files._readable(Path("part.parquet")):
         raise OSError(f"Memory mapping file failed: {os.strerror(errno.ENOMEM)}")
-    with pytest.raises(UserError), arrow._readable(Path("part.parquet")):
+    with pytest.raises(UserError), files._readable(Path("part.parquet")):
         raise OSError("Couldn't deserialize thrift")
 
 

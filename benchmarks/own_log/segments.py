@@ -21,7 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.answers.records import Segments, Weights, estimate_columns
+from recsim_mnar.answers.records import estimate_columns
+from recsim_mnar.answers.weights import Segments, Weights
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.facts import Stated

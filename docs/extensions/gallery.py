@@ -31,10 +31,9 @@ from recsim_mnar.protocols.records import Judgement, Record
 from recsim_mnar.protocols.scoreboard import Column, Scoreboard, scoreboard
 from recsim_mnar.report.charts import Axis, Dot, Unit, drawn, room_for
 from recsim_mnar.report.estimate_page import Estimates, write_estimates
-from recsim_mnar.report.fitting_pages import write_fit, write_validation
-from recsim_mnar.report.log_page import write_log_page
 from recsim_mnar.report.page import board_caption, write_page
 from recsim_mnar.report.study_page import _write_page as write_study_page
+from recsim_mnar.report.world_pages import write_fit, write_log_page, write_validation
 from recsim_mnar.studies.result import Study
 
 STORED = Path(__file__).resolve().parents[1] / "gallery.json"

@@ -18,8 +18,7 @@ from jinja2 import ChoiceLoader, Environment, FileSystemLoader, PackageLoader, S
 
 from recsim_mnar._version import __version__
 from recsim_mnar.report.charts import PER_CENT, Axis, Dot, axis_of, colours_of, dots
-from recsim_mnar.report.finding import Finding
-from recsim_mnar.report.template import Download, explained, words
+from recsim_mnar.report.template import Download, Finding, explained, words
 
 STORED = Path(__file__).resolve().parents[2] / "benchmarks" / "playground" / "results.json"
 COMMAND = "python benchmarks/playground/run.py"

@@ -6,218 +6,39 @@ Segments are the rows by a column's values, where the column was fixed before th
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from recsim_mnar.answers.provenance import level_of_best, with_adaptive_findings
 from recsim_mnar.answers.sentence import (
+    GAPS,
     ByRows,
     Record,
     baseline_of,
     best_record,
     candidates,
     kind_of_log,
+    label,
+    lacks,
     leading,
     subject,
     target_of,
     tolerated,
-    weight_tolerance,
     with_tolerance,
 )
-from recsim_mnar.errors import UserError, printable
-from recsim_mnar.estimators import Estimate, difference, estimate_value
-from recsim_mnar.estimators.checks import mean_weight_limits
+from recsim_mnar.answers.weights import THIN, Segments, Weights, users_of, weight_tolerance
+from recsim_mnar.errors import UserError
+from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.facts import PRECISION, Facts
-from recsim_mnar.estimators.refuters import refute
 from recsim_mnar.estimators.scores import check_name, known_to_differ
-from recsim_mnar.estimators.sums import PolicySums
-from recsim_mnar.estimators.verdict import CAUTION, LEVEL_WORDS, LEVELS, Finding, Verdict, written
-from recsim_mnar.kernels.checks import told_apart
-from recsim_mnar.log.columns import Clusters, Floats, Ints, LogColumns
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVEL_WORDS, LEVELS, Estimate, Finding, Verdict
+from recsim_mnar.kernels.checks import level_of, whole_number
+from recsim_mnar.log.columns import Ints, LogColumns
 
-MOST = 100
-"""Segments that are estimated at most."""
-FIXED = 0.99
-"""Level of the limits of all mean weights together that refuse a column: by chance, one fixed column in 200 at most."""
-CERTAIN = 20
-"""Users of a segment from which it is no chance that all its rows have what at most half of the log's rows have."""
-THIN = 30
-"""Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
-NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
-"""Codes of why a column is refused."""
 NO_VALUE = "no value"
-
-
-class RefusedColumnError(UserError):
-    """A column by which no segments are estimated; the estimates of all rows are not touched by it.
-
-    Attributes:
-        column: its name.
-        code: :data:`NOT_FIXED` or :data:`TOO_MANY`.
-    """
-
-    def __init__(self, message: str, column: str = "", code: str = NOT_FIXED) -> None:
-        super().__init__(message, code=code)
-        self.column = column
-
-    @staticmethod
-    def of(column: str, code: str = NOT_FIXED, **params: Any) -> RefusedColumnError:
-        """The error of a code of ``findings.toml``; ``params`` are those of its text."""
-        return RefusedColumnError(printable(f"--by {column}: {written(code, 'says', params)}"), column, code)
-
-    def to_dict(self) -> Mapping[str, object]:
-        """For JSON."""
-        return {"by": self.column, "code": self.code, "message": str(self)}
-
-
-@dataclass(frozen=True)
-class Segments:
-    """Rows by the values of a column, those of most rows first and those without a value last.
-
-    Attributes:
-        column: its name.
-        names: the values; None for the rows without one.
-        rows: by segment, its rows in ascending order.
-    """
-
-    column: str
-    names: tuple[str | None, ...]
-    rows: tuple[Ints, ...]
-
-    @staticmethod
-    def of(column: str, codes: Ints, values: Any) -> Segments:
-        """Segments of rows.
-
-        Args:
-            column: its name.
-            codes: (n,) which of the values each row has; -1 for none.
-            values: all of them.
-
-        Raises:
-            RefusedColumnError: more than :data:`MOST` segments.
-        """
-        used, sizes = np.unique(codes, return_counts=True)
-        if used.size > MOST:
-            raise RefusedColumnError.of(column, TOO_MANY, number=used.size, most=MOST)
-        order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
-        rows_of = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
-        listed = sorted(rows_of, key=lambda code: (code < 0, -rows_of[code].size, code))
-        names = tuple(None if code < 0 else str(values[code]) for code in listed)
-        return Segments(column, names, tuple(rows_of[code] for code in listed))
-
-    def where(self, value: str | None) -> str:
-        """A segment, in a sentence."""
-        return f"where {self.column} is {value}" if value is not None else f"where {self.column} has no value"
-
-    def __iter__(self) -> Iterator[tuple[str | None, Ints]]:
-        return iter(zip(self.names, self.rows, strict=True))
-
-
-def users_of(clusters: Clusters | None, rows: Ints) -> Clusters | None:
-    """The users of some rows."""
-    return None if clusters is None else clusters.at(rows)
-
-
-@dataclass(frozen=True)
-class Weights:
-    """What says whether a column was fixed before the recommendation: E[w | segment] = 1 then, of any policy.
-
-    Where the log lacks support it is less, so that below 1 is a proof only where support and a bound of the weights are
-    stated.
-
-    Attributes:
-        reward: (n,).
-        propensity: (n,).
-        users: of the rows, or None.
-        targets: by policy, (n,) its probability of the logged action.
-        missing: by policy, (n,) its mass where the logging probability is 0.
-        action: (n,) numbers of the items shown, from 0; None where they are not known.
-        facts: of the log.
-    """
-
-    reward: Floats
-    propensity: Floats
-    users: Clusters | None
-    targets: Mapping[str, Floats]
-    missing: Mapping[str, Floats]
-    action: Ints | None
-    facts: Facts
-
-    def refuse(self, segments: Segments) -> None:
-        """Refuse a column that depends on what was recommended.
-
-        By each policy's weights; and, where the items shown are known, by those of a policy that shows the items a
-        segment has too many of: found on half of the users, and tested on the others. What the whole log's weights fail
-        is the propensities' fault and not the column's, so it is passed over: the verdicts say it.
-
-        Raises:
-            RefusedColumnError: a mean weight is proved not to be 1; all segments, policies and items together at
-                :data:`FIXED`. Or the column says what the reward is.
-        """
-        self._refuse_outcomes(segments)
-        level = 1.0 - (1.0 - FIXED) / (len(segments.names) * (len(self.targets) + 2))
-        everything = np.arange(self.propensity.size)
-        sound = [name for name in self.targets if not self._by_policy(name, everything, level)]
-        items = self.action is not None and not self._by_items(everything, level)
-        for value, rows in segments:
-            named = [f"the mean weight of {name} is" for name in sound]
-            found = [self._by_policy(name, rows, level) for name in sound]
-            if items:
-                named.append("the items shown there have a mean weight of")
-                found.append(self._by_items(rows, level))
-            for words, mean in zip(named, found, strict=True):
-                if mean is not None:
-                    said, wanted = told_apart(mean, 1.0)
-                    params = {"where": segments.where(value), "what": words, "said": said, "wanted": wanted}
-                    raise RefusedColumnError.of(segments.column, says="weights", **params)
-
-    def _refuse_outcomes(self, segments: Segments) -> None:
-        """Refuse a column with a segment all of whose rows are rewarded, or none where most are."""
-        rewarded = self.reward > self.reward.min()
-        usual = bool(rewarded.mean() > 0.5)
-        for value, rows in segments:
-            users = rows if self.users is None else np.unique(self.users.codes[rows])
-            if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
-                what = f"none of the {rows.size:,} rows is" if usual else f"all {rows.size:,} rows are"
-                raise RefusedColumnError.of(segments.column, says="rewards", where=segments.where(value), what=what)
-
-    def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
-        missing = self.missing.get(name)
-        lost = 0.0 if missing is None else float(np.mean(missing[rows]))
-        return self._off(self.targets[name][rows], rows, level, lost, self.facts)
-
-    def _by_items(self, rows: Ints, level: float) -> float | None:
-        """The mean weight, proved to be above 1, of a policy made of half of the users, on the other half."""
-        assert self.action is not None
-        half = np.arange(rows.size) if self.users is None else self.users.dense()[0][rows]
-        for first in (0, 1):
-            law = _too_many(self.action[rows[half % 2 == first]], self.propensity[rows[half % 2 == first]])
-            others = rows[half % 2 != first]
-            if law.any() and others.size:
-                target = np.append(law, np.zeros(self.action.max() + 1 - law.size))[self.action[others]]
-                mean = self._off(target, others, level, 0.0, Facts())
-                if mean is not None:
-                    return mean
-        return None
-
-    def _off(self, target: Floats, rows: Ints, level: float, lost: float, facts: Facts) -> float | None:
-        """The mean weight on some rows, where it is proved to be none of a column that was fixed before."""
-        sums = PolicySums.of(self.propensity[rows], target, users_of(self.users, rows))
-        low, high = mean_weight_limits(sums, level)
-        below = facts.supports and high + lost < 1.0
-        return sums.mean_weight if low + lost > 1.0 or below else None
-
-
-def _too_many(action: Ints, propensity: Floats) -> Floats:
-    """A law on the items whose mean of 1 / propensity is above 1, each by its excess over its variance; 0 if none."""
-    weight = 1.0 / propensity
-    mean, square = np.bincount(action, weight), np.bincount(action, weight**2)
-    law = np.maximum(mean - action.size, 0.0) / np.maximum(square, 1e-300)
-    return law / law.sum() if law.any() else law
 
 
 def segment_label(record: Record) -> str:
@@ -621,52 +442,135 @@ def _record(policy: str, estimate: Estimate) -> Record:
     }
 
 
-# ------------------------------------------------------------------------------------------------------------- refuters
-
-
-def with_refuters(
-    records: Sequence[Record], targets: Sequence[str], log: LogColumns, least: float | None = None, **shown: Any
-) -> list[Record]:
-    """The records, each target's leading value with ``refuters``, and verdicts with what they found.
-
-    Args:
-        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
-        targets: names; one that takes none of the logged actions is left out.
-        log: the rows behind them.
-        least: no item has a smaller propensity in any row, where the log's provenance says so.
-        **shown: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
-            before the item was chosen (``context``), and numbers that grow with ``time``.
-    """
-    users = None if log.cluster is None else log.cluster.codes
-    known = {"cluster": users, "propensity_min": least, **shown}
-    found = {
-        name: refute(log.reward, log.propensity, log.others[name], **known)
-        for name in targets
-        if log.others[name].any()
-    }
-    changed = []
-    for record in records:
-        of_it, before = found.get(target_of(record), []), {finding["code"] for finding in record["findings"]}
-        new = [finding for finding in of_it if finding.severity >= CAUTION and finding.code not in before]
-        record = with_findings(record, new)
-        if of_it and record["leads"] and "baseline" not in record:
-            record |= {"refuters": [finding.to_dict() for finding in of_it]}
-        changed.append(record)
-    return changed
-
-
 def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
     """A record with further findings in its verdict; ``first``: before others of their level."""
     before = [Finding.from_dict(finding) for finding in record["findings"]]
     return record | Verdict(record["verdict_level"], [*findings, *before] if first else [*before, *findings]).to_dict()
 
 
-def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Outcome of the refuters, one line per policy; their findings are among the reasons."""
-    lines = []
+@dataclass(frozen=True)
+class Reason:
+    """A reason for doubt, of one or several estimates.
+
+    Attributes:
+        level: "caution" or "do_not_use".
+        message: what was found.
+        action: what to do.
+        of: the policies that it is about.
+    """
+
+    level: str
+    message: str
+    action: str
+    of: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """For a person, in one line."""
+        of = ", ".join(self.of)
+        return f"{LEVEL_WORDS[self.level]} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
+
+
+def reasons(records: Sequence[Record]) -> list[Reason]:
+    """The reasons to doubt estimates, the gravestt first, each once.
+
+    A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
+    that the log does not cover :func:`identified` says it.
+    """
+    by_policy: dict[tuple[str, str], tuple[Record, Record]] = {}
     for record in records:
-        if "refuters" in record:
-            alarms = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
-            found = f"{', '.join(dict.fromkeys(alarms))} found something" if alarms else "none found anything"
-            lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {found}")
-    return lines
+        for each in record["findings"]:
+            if each["level"] != "trust" and not (lacks(record) and each["code"] in (*GAPS, "wide_interval")):
+                by_policy.setdefault((target_of(record), each["code"]), (record, each))
+    labels: dict[tuple[str, ...], list[str]] = {}
+    for record, each in by_policy.values():
+        labels.setdefault((each["level"], each["message"], each["action"]), []).append(label(record))
+    listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in labels.items()]
+    return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
+
+
+FITTED_ON = "fitted_on"
+"""Key of a replayed log's provenance: ``policies`` that were fitted, on the log of ``digest``, which shares ``shared``
+of the log's ``users``; ``half`` of the users that are judged, where they were split."""
+PROPENSITY_MIN = "propensity_min"
+"""Key of a replayed log's provenance: no action has a smaller propensity under the ``policy`` that the log names."""
+MOST_SHARED = 0.1
+"""Share of users that a policy may have been fitted on before its estimate is of no use."""
+
+
+def level_of_best(level: float, k: int) -> float:
+    """The level of each of k intervals such that a statement about the best of them holds at ``level``.
+
+    The best of k estimates is the luckiest too; all k intervals hold together at ``level`` if each holds at
+    1 - (1 - level) / k (Bonferroni), and then so does the winner's.
+
+    Args:
+        level: in (0, 1).
+        k: how many policies the best is one of, 1 and more.
+    """
+    return 1.0 - (1.0 - level_of(level)) / whole_number(k, "k", least=1)
+
+
+def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
+    """Dependence between the users according to a log's provenance; empty if they are independent.
+
+    Args:
+        provenance: of a :class:`recsim_mnar.log.Log`, or of a file that it was written to.
+    """
+    run = provenance.get("online")
+    if not isinstance(run, dict) or run.get("learns") != "all users":
+        return []
+    lanes = int(run.get("lanes", 1))
+    return [Finding("users_not_independent", CAUTION, float(lanes), lanes=lanes)]
+
+
+def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | None]) -> list[Finding]:
+    """The finding of a policy that was fitted on users who judge it; empty where none is known to be.
+
+    Args:
+        provenance: as :func:`adaptive_findings`.
+        policies: names of the columns that the estimate is of.
+    """
+    made = provenance.get(FITTED_ON)
+    if not isinstance(made, dict) or not set(made.get("policies", ())) & set(policies):
+        return []
+    shared, users = int(made.get("shared", 0)), max(int(made.get("users", 0)), 1)
+    if shared == 0:
+        return []
+    severity = GRAVE if shared >= MOST_SHARED * users else CAUTION
+    return [Finding("trained_on_log", severity, shared / users, shared=shared, users=users)]
+
+
+def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str | None) -> Estimate:
+    """The estimate of policies, its verdict with how the log was made and what they were fitted on."""
+    return estimate.with_findings([*adaptive_findings(provenance), *fitted_findings(provenance, policies)])
+
+
+def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propensity: str) -> float | None:
+    """The least propensity of the named policy according to a log's provenance; None if unknown.
+
+    Args:
+        provenance: as :func:`adaptive_findings`.
+        stated: what the user states; nothing is taken where it has ``propensity_min`` or ``weight_max``.
+        propensity: column of the propensities: nothing is known of another one than the log's own.
+    """
+    least = provenance.get(PROPENSITY_MIN)
+    if propensity != "propensity" or "policy" not in provenance or not isinstance(least, float):
+        return None
+    given = [stated.get(name) for name in ("propensity_min", "weight_max")]
+    return least if given == [None, None] and 0.0 < least <= 1.0 else None
+
+
+def taken(records: Sequence[Record], least: float | None) -> list[Record]:
+    """Records whose diagnostics say that this least propensity was taken from the provenance, where one was."""
+    if least is None:
+        return list(records)
+    return [record | {"diagnostics": record["diagnostics"] | {"propensity_min_taken": least}} for record in records]
+
+
+def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What is said of a bound that was taken from the provenance."""
+    least = records[0]["diagnostics"].get("propensity_min_taken") if records else None
+    if least is None:
+        return []
+    return [f"--propensity-min {least:.3g}: from the log's provenance"]

@@ -11,13 +11,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from recsim_mnar.errors import UserError
+from recsim_mnar.answers.weights import propensity_tolerance
 from recsim_mnar.estimators.checks import OFF_BY
 from recsim_mnar.estimators.value import LEADING
 from recsim_mnar.estimators.verdict import LEVEL_WORDS, LEVELS
-from recsim_mnar.log.columns import Floats
 
 Record = dict[str, Any]
 
@@ -25,7 +22,7 @@ TODAY, RANDOM = "today's policy", "the random traffic"
 """The policy that logged the rows: a system, or chance, which shows all items alike."""
 _NO_SYSTEM = "The random traffic is not the system in production, which may earn more."
 _PROVED = ("support_missing", "support_denied")
-_GAPS = (*_PROVED, "support_gap", "no_support")
+GAPS = (*_PROVED, "support_gap", "no_support")
 
 
 @dataclass(frozen=True)
@@ -113,7 +110,7 @@ def covered_share(record: Record) -> float:
     facts = record["diagnostics"]
     if "identified_share" in facts:
         return float(facts["identified_share"])
-    gaps = [finding for finding in record["findings"] if finding["code"] in _GAPS]
+    gaps = [finding for finding in record["findings"] if finding["code"] in GAPS]
     if not gaps:
         return 1.0
     return 0.0 if any(each["code"] == "no_support" for each in gaps) else 1.0 - float(gaps[0]["number"])
@@ -181,118 +178,11 @@ def partly_covered(records: Sequence[Record], said: str = "") -> list[str]:
     return [line for line in (identified(record, amounts) for record in partly) if line not in said]
 
 
-@dataclass(frozen=True)
-class Reason:
-    """A reason for doubt, of one or several estimates.
-
-    Attributes:
-        level: "caution" or "do_not_use".
-        message: what was found.
-        action: what to do.
-        of: the policies that it is about.
-    """
-
-    level: str
-    message: str
-    action: str
-    of: tuple[str, ...]
-
-    @property
-    def line(self) -> str:
-        """For a person, in one line."""
-        of = ", ".join(self.of)
-        return f"{LEVEL_WORDS[self.level]} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
-
-
-def reasons(records: Sequence[Record]) -> list[Reason]:
-    """The reasons to doubt estimates, the gravestt first, each once.
-
-    A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
-    that the log does not cover :func:`identified` says it.
-    """
-    by_policy: dict[tuple[str, str], tuple[Record, Record]] = {}
-    for record in records:
-        for each in record["findings"]:
-            if each["level"] != "trust" and not (lacks(record) and each["code"] in (*_GAPS, "wide_interval")):
-                by_policy.setdefault((target_of(record), each["code"]), (record, each))
-    labels: dict[tuple[str, ...], list[str]] = {}
-    for record, each in by_policy.values():
-        labels.setdefault((each["level"], each["message"], each["action"]), []).append(label(record))
-    listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in labels.items()]
-    return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
-
-
 ByRows = Callable[..., float]
 """Of a policy's name and ``today``, ``half_width`` and ``worse``, see
 :func:`weight_tolerance`."""
 
 TOLERANCE = "propensity_tolerance"
-
-
-def propensity_tolerance(end: float, today: float) -> float:
-    """Factor by which every propensity may be off before ``snips`` of 0/1 rewards reaches today's value.
-
-    Propensities that are off by a factor of at most G change weights by as much, and so the odds of the self-normalised
-    mean by at most G^2. The factor is the root of the ratio of odds.
-
-    Args:
-        end: the end of the interval that is nearer to today's value: the lower one of a policy that is better, the
-            upper one of one that is worse.
-        today: the mean reward of the log, strictly between 0 and 1 as ``end``, or one of them 0 or 1.
-
-    Returns:
-        1 and more, inf where one of the two is 0 or 1 and the other is not.
-
-    Raises:
-        UserError: no probabilities.
-    """
-    for value, name in ((end, "end"), (today, "today")):
-        if not 0.0 <= value <= 1.0:
-            raise UserError(f"{name} must be in [0, 1], the mean of 0/1 rewards, got {value!r}")
-    if end == today:
-        return 1.0
-    high, low = max(end, today), min(end, today)
-    below = low * (1.0 - high)
-    return math.sqrt(high * (1.0 - low) / below) if below > 0.0 else math.inf
-
-
-def weight_tolerance(
-    reward: Floats, propensity: Floats, target: Floats, *, today: float, half_width: float, worse: bool = False
-) -> float:
-    """As :func:`propensity_tolerance`, of any rewards: by the extremes of sum(g w r) / sum(g w), g in [1/G, G].
-
-    The least of these ratios is the v at which sum(g w (r - v)) has the least value 0: g is G where r < v and 1/G where
-    r > v (Zhao, Small & Bhattacharya 2019, who sort the rewards to find v for a given G). The G for a given v needs no
-    sorting: it is the root of sum w (r - v)+ over sum w (v - r)+. The interval's half width is taken off,
-    as if it did not depend on G: v is today's value plus it.
-
-    Args:
-        reward: (n,) any real numbers.
-        propensity: (n,) in (0, 1].
-        target: (n,) in [0, 1].
-        today: the mean reward of the log.
-        half_width: from the value to the end of its interval that is nearer to today's value.
-        worse: whether the policy is worse than today, so that the largest ratio is asked for.
-
-    Returns:
-        1 and more; 1 where the interval reaches today's value, inf where no factor brings it there.
-    """
-    return tolerance_of(*weight_excess(reward, propensity, target, today=today, half_width=half_width, worse=worse))
-
-
-def weight_excess(
-    r: Floats, p: Floats, t: Floats, *, today: float, half_width: float, worse: bool
-) -> tuple[float, float]:
-    """Sums over rows of w (r - v)+ and of w (v - r)+, see :func:`weight_tolerance`; blocks of a log add up."""
-    beyond = (t / p) * ((-1.0 if worse else 1.0) * (r - today) - half_width)
-    return float(np.sum(np.maximum(beyond, 0.0))), float(np.sum(np.maximum(-beyond, 0.0)))
-
-
-def tolerance_of(gain: float, loss: float) -> float:
-    """The tolerance by the sums of :func:`weight_excess`."""
-    if gain <= loss:
-        return 1.0
-    return math.sqrt(gain / loss) if loss > 0.0 else math.inf
 
 
 def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[str, float]:

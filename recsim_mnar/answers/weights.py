@@ -1,15 +1,22 @@
-"""How a policy's weights are distributed, gathered in a memory that does not grow with the rows."""
+"""What weights say: their distribution, whether a column of segments was fixed before, how far they may be off."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.errors import UserError, printable
+from recsim_mnar.estimators.checks import mean_weight_limits
+from recsim_mnar.estimators.facts import Facts
+from recsim_mnar.estimators.sums import PolicySums
+from recsim_mnar.estimators.verdict import written
+from recsim_mnar.kernels.checks import told_apart
+from recsim_mnar.log.columns import Clusters, Floats, Ints
 
 MOST_BINS = 40
 """Bins that a distribution has at most."""
@@ -136,3 +143,249 @@ def weight_distribution(policy: str, weight: Floats, clip: float | None = None) 
     tally = WeightTally(clip)
     tally.extend(weight)
     return tally.distribution(policy)
+
+
+def propensity_tolerance(end: float, today: float) -> float:
+    """Factor by which every propensity may be off before ``snips`` of 0/1 rewards reaches today's value.
+
+    Propensities that are off by a factor of at most G change weights by as much, and so the odds of the self-normalised
+    mean by at most G^2. The factor is the root of the ratio of odds.
+
+    Args:
+        end: the end of the interval that is nearer to today's value: the lower one of a policy that is better, the
+            upper one of one that is worse.
+        today: the mean reward of the log, strictly between 0 and 1 as ``end``, or one of them 0 or 1.
+
+    Returns:
+        1 and more, inf where one of the two is 0 or 1 and the other is not.
+
+    Raises:
+        UserError: no probabilities.
+    """
+    for value, name in ((end, "end"), (today, "today")):
+        if not 0.0 <= value <= 1.0:
+            raise UserError(f"{name} must be in [0, 1], the mean of 0/1 rewards, got {value!r}")
+    if end == today:
+        return 1.0
+    high, low = max(end, today), min(end, today)
+    below = low * (1.0 - high)
+    return math.sqrt(high * (1.0 - low) / below) if below > 0.0 else math.inf
+
+
+def weight_tolerance(
+    reward: Floats, propensity: Floats, target: Floats, *, today: float, half_width: float, worse: bool = False
+) -> float:
+    """As :func:`propensity_tolerance`, of any rewards: by the extremes of sum(g w r) / sum(g w), g in [1/G, G].
+
+    The least of these ratios is the v at which sum(g w (r - v)) has the least value 0: g is G where r < v and 1/G where
+    r > v (Zhao, Small & Bhattacharya 2019, who sort the rewards to find v for a given G). The G for a given v needs no
+    sorting: it is the root of sum w (r - v)+ over sum w (v - r)+. The interval's half width is taken off,
+    as if it did not depend on G: v is today's value plus it.
+
+    Args:
+        reward: (n,) any real numbers.
+        propensity: (n,) in (0, 1].
+        target: (n,) in [0, 1].
+        today: the mean reward of the log.
+        half_width: from the value to the end of its interval that is nearer to today's value.
+        worse: whether the policy is worse than today, so that the largest ratio is asked for.
+
+    Returns:
+        1 and more; 1 where the interval reaches today's value, inf where no factor brings it there.
+    """
+    return tolerance_of(*weight_excess(reward, propensity, target, today=today, half_width=half_width, worse=worse))
+
+
+def weight_excess(
+    r: Floats, p: Floats, t: Floats, *, today: float, half_width: float, worse: bool
+) -> tuple[float, float]:
+    """Sums over rows of w (r - v)+ and of w (v - r)+, see :func:`weight_tolerance`; blocks of a log add up."""
+    beyond = (t / p) * ((-1.0 if worse else 1.0) * (r - today) - half_width)
+    return float(np.sum(np.maximum(beyond, 0.0))), float(np.sum(np.maximum(-beyond, 0.0)))
+
+
+def tolerance_of(gain: float, loss: float) -> float:
+    """The tolerance by the sums of :func:`weight_excess`."""
+    if gain <= loss:
+        return 1.0
+    return math.sqrt(gain / loss) if loss > 0.0 else math.inf
+
+
+MOST = 100
+"""Segments that are estimated at most."""
+FIXED = 0.99
+"""Level of the limits of all mean weights together that refuse a column: by chance, one fixed column in 200 at most."""
+CERTAIN = 20
+"""Users of a segment from which it is no chance that all its rows have what at most half of the log's rows have."""
+THIN = 30
+"""Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
+NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
+"""Codes of why a column is refused."""
+
+
+class RefusedColumnError(UserError):
+    """A column by which no segments are estimated; the estimates of all rows are not touched by it.
+
+    Attributes:
+        column: its name.
+        code: :data:`NOT_FIXED` or :data:`TOO_MANY`.
+    """
+
+    def __init__(self, message: str, column: str = "", code: str = NOT_FIXED) -> None:
+        super().__init__(message, code=code)
+        self.column = column
+
+    @staticmethod
+    def of(column: str, code: str = NOT_FIXED, **params: Any) -> RefusedColumnError:
+        """The error of a code of ``findings.toml``; ``params`` are those of its text."""
+        return RefusedColumnError(printable(f"--by {column}: {written(code, 'says', params)}"), column, code)
+
+    def to_dict(self) -> Mapping[str, object]:
+        """For JSON."""
+        return {"by": self.column, "code": self.code, "message": str(self)}
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Rows by the values of a column, those of most rows first and those without a value last.
+
+    Attributes:
+        column: its name.
+        names: the values; None for the rows without one.
+        rows: by segment, its rows in ascending order.
+    """
+
+    column: str
+    names: tuple[str | None, ...]
+    rows: tuple[Ints, ...]
+
+    @staticmethod
+    def of(column: str, codes: Ints, values: Any) -> Segments:
+        """Segments of rows.
+
+        Args:
+            column: its name.
+            codes: (n,) which of the values each row has; -1 for none.
+            values: all of them.
+
+        Raises:
+            RefusedColumnError: more than :data:`MOST` segments.
+        """
+        used, sizes = np.unique(codes, return_counts=True)
+        if used.size > MOST:
+            raise RefusedColumnError.of(column, TOO_MANY, number=used.size, most=MOST)
+        order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
+        rows_of = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
+        listed = sorted(rows_of, key=lambda code: (code < 0, -rows_of[code].size, code))
+        names = tuple(None if code < 0 else str(values[code]) for code in listed)
+        return Segments(column, names, tuple(rows_of[code] for code in listed))
+
+    def where(self, value: str | None) -> str:
+        """A segment, in a sentence."""
+        return f"where {self.column} is {value}" if value is not None else f"where {self.column} has no value"
+
+    def __iter__(self) -> Iterator[tuple[str | None, Ints]]:
+        return iter(zip(self.names, self.rows, strict=True))
+
+
+def users_of(clusters: Clusters | None, rows: Ints) -> Clusters | None:
+    """The users of some rows."""
+    return None if clusters is None else clusters.at(rows)
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What says whether a column was fixed before the recommendation: E[w | segment] = 1 then, of any policy.
+
+    Where the log lacks support it is less, so that below 1 is a proof only where support and a bound of the weights are
+    stated.
+
+    Attributes:
+        reward: (n,).
+        propensity: (n,).
+        users: of the rows, or None.
+        targets: by policy, (n,) its probability of the logged action.
+        missing: by policy, (n,) its mass where the logging probability is 0.
+        action: (n,) numbers of the items shown, from 0; None where they are not known.
+        facts: of the log.
+    """
+
+    reward: Floats
+    propensity: Floats
+    users: Clusters | None
+    targets: Mapping[str, Floats]
+    missing: Mapping[str, Floats]
+    action: Ints | None
+    facts: Facts
+
+    def refuse(self, segments: Segments) -> None:
+        """Refuse a column that depends on what was recommended.
+
+        By each policy's weights; and, where the items shown are known, by those of a policy that shows the items a
+        segment has too many of: found on half of the users, and tested on the others. What the whole log's weights fail
+        is the propensities' fault and not the column's, so it is passed over: the verdicts say it.
+
+        Raises:
+            RefusedColumnError: a mean weight is proved not to be 1; all segments, policies and items together at
+                :data:`FIXED`. Or the column says what the reward is.
+        """
+        self._refuse_outcomes(segments)
+        level = 1.0 - (1.0 - FIXED) / (len(segments.names) * (len(self.targets) + 2))
+        everything = np.arange(self.propensity.size)
+        sound = [name for name in self.targets if not self._by_policy(name, everything, level)]
+        items = self.action is not None and not self._by_items(everything, level)
+        for value, rows in segments:
+            named = [f"the mean weight of {name} is" for name in sound]
+            found = [self._by_policy(name, rows, level) for name in sound]
+            if items:
+                named.append("the items shown there have a mean weight of")
+                found.append(self._by_items(rows, level))
+            for words, mean in zip(named, found, strict=True):
+                if mean is not None:
+                    said, wanted = told_apart(mean, 1.0)
+                    params = {"where": segments.where(value), "what": words, "said": said, "wanted": wanted}
+                    raise RefusedColumnError.of(segments.column, says="weights", **params)
+
+    def _refuse_outcomes(self, segments: Segments) -> None:
+        """Refuse a column with a segment all of whose rows are rewarded, or none where most are."""
+        rewarded = self.reward > self.reward.min()
+        usual = bool(rewarded.mean() > 0.5)
+        for value, rows in segments:
+            users = rows if self.users is None else np.unique(self.users.codes[rows])
+            if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
+                what = f"none of the {rows.size:,} rows is" if usual else f"all {rows.size:,} rows are"
+                raise RefusedColumnError.of(segments.column, says="rewards", where=segments.where(value), what=what)
+
+    def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
+        missing = self.missing.get(name)
+        lost = 0.0 if missing is None else float(np.mean(missing[rows]))
+        return self._off(self.targets[name][rows], rows, level, lost, self.facts)
+
+    def _by_items(self, rows: Ints, level: float) -> float | None:
+        """The mean weight, proved to be above 1, of a policy made of half of the users, on the other half."""
+        assert self.action is not None
+        half = np.arange(rows.size) if self.users is None else self.users.dense()[0][rows]
+        for first in (0, 1):
+            law = _too_many(self.action[rows[half % 2 == first]], self.propensity[rows[half % 2 == first]])
+            others = rows[half % 2 != first]
+            if law.any() and others.size:
+                target = np.append(law, np.zeros(self.action.max() + 1 - law.size))[self.action[others]]
+                mean = self._off(target, others, level, 0.0, Facts())
+                if mean is not None:
+                    return mean
+        return None
+
+    def _off(self, target: Floats, rows: Ints, level: float, lost: float, facts: Facts) -> float | None:
+        """The mean weight on some rows, where it is proved to be none of a column that was fixed before."""
+        sums = PolicySums.of(self.propensity[rows], target, users_of(self.users, rows))
+        low, high = mean_weight_limits(sums, level)
+        below = facts.supports and high + lost < 1.0
+        return sums.mean_weight if low + lost > 1.0 or below else None
+
+
+def _too_many(action: Ints, propensity: Floats) -> Floats:
+    """A law on the items whose mean of 1 / propensity is above 1, each by its excess over its variance; 0 if none."""
+    weight = 1.0 / propensity
+    mean, square = np.bincount(action, weight), np.bincount(action, weight**2)
+    law = np.maximum(mean - action.size, 0.0) / np.maximum(square, 1e-300)
+    return law / law.sum() if law.any() else law

@@ -28,8 +28,7 @@ from recsim_mnar.runs.receipts import INDEX, digest_of
 from recsim_mnar.simulation.executor import carrying, run_in_order
 from recsim_mnar.simulation.items import made_by
 from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written
-from recsim_mnar.tables.arrow import rows_in
-from recsim_mnar.tables.files import write_table
+from recsim_mnar.tables.files import rows_in, write_table
 from recsim_mnar.tasks.running import Earned, Runner, learner_of
 from recsim_mnar.worlds.base import as_world
 

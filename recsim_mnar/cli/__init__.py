@@ -23,10 +23,9 @@ from recsim_mnar._start import leave
 from recsim_mnar.cli.checks import check, doctor, verify, warm
 from recsim_mnar.cli.comparison import compare, dataset, evaluate, study
 from recsim_mnar.cli.estimation import estimate
-from recsim_mnar.cli.fitting import advise, calibrate, validate
+from recsim_mnar.cli.fitting import advise, calibrate, plan, validate
 from recsim_mnar.cli.listing import aliases, describe, list_command
 from recsim_mnar.cli.output import quiet_option
-from recsim_mnar.cli.plan import plan
 from recsim_mnar.cli.simulation import replay, simulate
 from recsim_mnar.errors import MachineError, UserError, code_of, described, is_of_the_machine, printable
 from recsim_mnar.kernels.memory import LEAST_ADDRESSES, address_limit

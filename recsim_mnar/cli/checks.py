@@ -82,10 +82,9 @@ def _check_line(check: Check, width: int) -> str:
 
 def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[str, object], bool]:
     from recsim_mnar.datasets.tool_logs import opened
-    from recsim_mnar.own_log.doctor import Asked, examine_file
-    from recsim_mnar.own_log.doctor.columns import PROBLEM
-    from recsim_mnar.own_log.doctor.examination import examine_tool_log
-    from recsim_mnar.own_log.doctor.fitting import command_for_tool_log, commands_for, first_of, guessed_in_words
+    from recsim_mnar.own_log.doctor import Asked, examine_file, examine_tool_log
+    from recsim_mnar.own_log.doctor_columns import PROBLEM
+    from recsim_mnar.own_log.doctor_commands import command_for_tool_log, commands_for, first_of, guessed_in_words
 
     if options["actions"] is not None and options["actions"] < 1:
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
@@ -127,7 +126,7 @@ def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[st
 def _fact_lines(found: Examination) -> Iterator[str]:
     """Print the facts, one per line."""
     from recsim_mnar.datasets.interactions import events_in_words
-    from recsim_mnar.tables.faults import in_rows
+    from recsim_mnar.tables.values import in_rows
 
     facts = found.facts
     for name, text in (

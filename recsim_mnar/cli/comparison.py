@@ -26,8 +26,7 @@ from recsim_mnar.cli.options import (
     pairs_of,
     seed_option,
 )
-from recsim_mnar.cli.output import JsonOutput, is_quiet, json_option, progress
-from recsim_mnar.cli.workers import RUN, Crew, RunRecord, worker_options
+from recsim_mnar.cli.output import RUN, Crew, JsonOutput, RunRecord, is_quiet, json_option, progress, worker_options
 from recsim_mnar.errors import UserError, why_unreadable
 
 if TYPE_CHECKING:
@@ -433,7 +432,7 @@ def _on_interactions(
     from recsim_mnar.protocols.interactions import InteractionsSettings, chosen_protocols, compare_interactions
     from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.studies.running import write_parquet
-    from recsim_mnar.tables.faults import in_rows
+    from recsim_mnar.tables.values import in_rows
 
     protocols = _named(asked.protocols, "--protocols")
     chosen_protocols(protocols, timed=True)  # a mistake is found before the file is read

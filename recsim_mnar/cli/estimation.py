@@ -27,16 +27,15 @@ from recsim_mnar.cli.options import (
     own_log_options,
     reading_of,
 )
-from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
-from recsim_mnar.cli.workers import Crew, RunRecord, worker_options
+from recsim_mnar.cli.output import Crew, JsonOutput, RunRecord, json_option, progress, warn, worker_options
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from recsim_mnar.answers.sentence import Record, Sentence
+    from recsim_mnar.own_log.ab_plan import ABPlan
     from recsim_mnar.own_log.gate import FileAnswer
-    from recsim_mnar.own_log.plan.experiment import ABPlan
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
 _LEAST_LIFT = 1.0
@@ -278,8 +277,8 @@ def _lifts(sentence: Sentence) -> list[str]:
 
 def _plans(source: Path, asked: Mapping[str, Any], sentence: Sentence) -> list[ABPlan]:
     """A/B tests that find an answer's lift, and its lower end; none where the log has no users."""
-    from recsim_mnar.own_log.plan.experiment import plan_ab
-    from recsim_mnar.own_log.plan.pilot import Pilot
+    from recsim_mnar.own_log.ab_pilot import Pilot
+    from recsim_mnar.own_log.ab_plan import plan_ab
 
     if not _lifts(sentence):
         return []
@@ -299,7 +298,7 @@ def records_table(records: Sequence[Record]) -> Table:
     from recsim_mnar.answers.records import segment_label, segment_title
     from recsim_mnar.answers.sentence import Amounts, cells, label, relative_change, verdict_in_words
     from recsim_mnar.estimators.scores import known_to_differ
-    from recsim_mnar.tables.faults import in_rows
+    from recsim_mnar.tables.values import in_rows
 
     first, by = records[0], records[0].get("by")
     several = len({record["estimator"] for record in records}) > 1
@@ -379,7 +378,8 @@ def _write_page(
 
 def _show_records(records: Sequence[Record], said: str, json_output: JsonOutput, every: Sequence[Record]) -> None:
     """Print the table, of slates with ``every`` estimator, then each finding against its rows once."""
-    from recsim_mnar.answers.sentence import is_of_slates, partly_covered, reasons
+    from recsim_mnar.answers.records import reasons
+    from recsim_mnar.answers.sentence import is_of_slates, partly_covered
     from recsim_mnar.estimators.rankings import about_users
 
     slates = is_of_slates(every[0])

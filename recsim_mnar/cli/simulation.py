@@ -26,8 +26,7 @@ from recsim_mnar.cli.options import (
     world_options,
     writing,
 )
-from recsim_mnar.cli.output import JsonOutput, json_option, progress, warn
-from recsim_mnar.cli.workers import RUN, Crew, RunRecord, worker_options
+from recsim_mnar.cli.output import RUN, Crew, JsonOutput, RunRecord, json_option, progress, warn, worker_options
 from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
 
@@ -261,7 +260,7 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
 def _write_report(world: World, options: Mapping[str, Any]) -> Mapping[str, object]:
     """Write the report of the log into the folder and return it."""
     from recsim_mnar.own_log.in_numbers import log_in_numbers
-    from recsim_mnar.report.log_page import summary_of, write_log_page
+    from recsim_mnar.report.world_pages import summary_of, write_log_page
 
     found = log_in_numbers(options["out"] / "log")
     write_log_page(options["out"] / REPORT, found, _further(world, options))

@@ -141,22 +141,6 @@ class LoggedShares:
                     where = f" in {name} ({cell + 1})" if name else ""
                     words = _plain(f"action {self.names[arm]}{where} was shown ") + "{} times, expected {}"
                     yield words, ((self.arm == arm) & (codes == cell)[row]).astype(float)
-        yield from self._earlier()
-
-    def _earlier(self) -> Iterator[tuple[str, Floats]]:
-        """The way from the logged probabilities to those of the group before: were those drawn from?"""
-        size = int(self.arm.max(initial=0)) + 1
-        for name, codes in self.groups.items():
-            cells = list(dict.fromkeys(codes.tolist()))
-            if not 1 < len(cells) <= _MOST_CELLS:
-                continue
-            of = codes[self.row] * size + self.arm
-            total, number = (np.bincount(of, w, (max(cells) + 1) * size) for w in (self.p, np.ones(len(of))))
-            mean = total / np.maximum(number, 1.0)
-            before = dict(zip(cells[1:], cells, strict=False))
-            last = np.array([before.get(code, code) for code in range(max(cells) + 1)])[codes][self.row]
-            words = f"the actions shown fit the {name} before better"
-            yield words, mean[last * size + self.arm] - self.p
 
 
 def _in_words(*values: float) -> list[str]:

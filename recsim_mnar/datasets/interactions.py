@@ -16,12 +16,11 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.log.table import Log
-from recsim_mnar.tables.faults import MISSING
 from recsim_mnar.tables.files import as_file
-from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import Columns, find_columns
 from recsim_mnar.tables.rows import DROP, Rows
+from recsim_mnar.tables.values import MISSING, Ids
 
 
 @dataclass(frozen=True)

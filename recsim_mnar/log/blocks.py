@@ -16,8 +16,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log, Provenance, provenance_of, stated_items
-from recsim_mnar.tables.arrow import read_blocks, schema_of
-from recsim_mnar.tables.files import is_text
+from recsim_mnar.tables.files import is_text_file, read_blocks, schema_of
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.rows import Events
 
@@ -73,7 +72,7 @@ class LogBlocks:
             UserError: nothing there, or not the files that were written.
         """
         parts = Parts.of(path)
-        if any(is_text(part) for part in parts.files):
+        if any(is_text_file(part) for part in parts.files):
             return None
         blocks = cls(parts.path, parts, read_rows)
         return blocks if blocks._plain() else None

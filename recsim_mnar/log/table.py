@@ -27,8 +27,17 @@ from recsim_mnar.log.schema import read_only
 from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
-from recsim_mnar.tables.arrow import objects_of, read_table, refuse_written_out, rows_in, schema_in
-from recsim_mnar.tables.files import ARROW, PACKED, PARQUET, is_text, part_path
+from recsim_mnar.tables.files import (
+    ARROW,
+    PACKED,
+    PARQUET,
+    is_text_file,
+    objects_of,
+    part_path,
+    read_table,
+    rows_in,
+    schema_in,
+)
 from recsim_mnar.tables.parts import Parts, mark_of_part
 from recsim_mnar.tables.text import typed_table
 
@@ -309,7 +318,6 @@ class Log:
                     ) from None
                 columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
             elif pa.types.is_dictionary(values.type):
-                refuse_written_out(values, f"{source}: column {name!r}")
                 columns[name] = np.array([*objects_of(values), None], object)[:-1]
             else:
                 columns[name] = values.to_numpy()
@@ -349,7 +357,7 @@ class Log:
         parts = Parts.of(path)
         held = parts.index is not None
         logs = [
-            cls.from_arrow(typed_table(part) if is_text(part) else read_table(part, held=held), str(part))
+            cls.from_arrow(typed_table(part) if is_text_file(part) else read_table(part, held=held), str(part))
             for part in parts
         ]
         return logs[0] if len(logs) == 1 else cls.concat(logs)
@@ -474,7 +482,7 @@ def provenance_of(path: str | os.PathLike[str] | Parts) -> Provenance:
         UserError: no such file, or one that cannot be read.
     """
     part = (path if isinstance(path, Parts) else Parts.of(path)).first
-    if is_text(part):
+    if is_text_file(part):
         return {}
     try:
         return parsed_provenance(schema_in(part).metadata)

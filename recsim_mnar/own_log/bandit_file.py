@@ -1,9 +1,9 @@
-"""A bandit log in a file as it was read: how it is to be read, its decisions, and facts about them."""
+"""A bandit log in a file as it was read: how it is to be read, its decisions, and what is wrong with it."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.estimators.verdict import written
 from recsim_mnar.log.columns import Clusters, Floats, LogColumns
-from recsim_mnar.tables.ids import Ids
-from recsim_mnar.tables.roles import Columns
+from recsim_mnar.tables.roles import Columns, plain_name
+from recsim_mnar.tables.rows import Rows, n_repeats, repeats_by_chance
+from recsim_mnar.tables.values import Ids
 
 
 @dataclass(frozen=True)
@@ -210,3 +212,106 @@ class WeighedLog:
             weights = {name: values / log.propensity for name, values in log.policies.items()}
         told = {} if log.exact else {name: n for name, n in log.counts.items() if n and ":" not in name}
         return WeighedLog(len(log), users, float(np.average(log.reward, weights=log.weight)), told, weights)
+
+
+NOTE, PROBLEM = "note", "problem"
+"""Worth knowing; or numbers made of the file would be wrong, or a command would refuse it."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem or remark.
+
+    Attributes:
+        code: stable name, for programs.
+        level: :data:`NOTE` or :data:`PROBLEM`.
+        message: what was found, with counts and rows (from 1 below the header).
+        advice: what to do; empty where there is nothing.
+        columns: where.
+    """
+
+    code: str
+    level: str
+    message: str
+    advice: str = ""
+    columns: tuple[str, ...] = ()
+
+    @staticmethod
+    def of(code: str, level: str, *columns: str, **params: Any) -> Problem:
+        """The problem of a code of ``findings.toml``; its texts know ``column`` and ``other``, the first two columns.
+
+        Args:
+            code: of the table.
+            level: see the class.
+            *columns: where.
+            **params: further ones of the texts; ``says`` and ``do`` choose another case of them.
+        """
+        return Problem(code, level, *texts_of(code, columns, params), columns)
+
+    def to_dict(self) -> Mapping[str, object]:
+        """For JSON."""
+        return dict(vars(self))
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.advice}" if self.advice else self.message
+
+
+def texts_of(code: str, columns: tuple[str, ...], params: Mapping[str, Any]) -> tuple[str, str]:
+    """What a code says of some columns, and what to do."""
+    known = {**dict(zip(("column", "other"), columns, strict=False)), **params}
+    return written(code, "says", known), written(code, "do", known)
+
+
+_SAMPLED = 1 << 18
+"""Rows that say how many are equal by chance."""
+_ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
+
+
+def chance_of(
+    tables: Iterable[Rows],
+    columns: Columns,
+    group: Sequence[str],
+    seen: tuple[Sequence[str], Mapping[str, Sequence[Any]]],
+    digests: NDArray[np.uint64],
+) -> tuple[float, bool]:
+    """How many rows are equal to an earlier one by chance, and whether more are.
+
+    By chance none where a column differs in all rows that differ, as a request's number does, or where the whole log
+    is written twice. Of a large log some groups are looked at.
+
+    Args:
+        tables: the rows.
+        columns: which column is what.
+        group: columns in which rows must be equal to be compared: of users, times and the like.
+        seen: columns in which rows are equal, and the values of the first rows.
+        digests: (m,) equal for rows that are equal in these columns.
+    """
+    if np.gcd.reduce(np.unique(digests, return_counts=True)[1]) > 1:
+        return 0.0, True
+    names, head = seen
+    texts = {name: list(map(str, head[name])) for name in names if name in head}
+    first = len(set(zip(*texts.values(), strict=True)))
+    numbering = [name for name, values in texts.items() if len(set(values)) == first]
+    item = [columns["action"]] if "action" in columns else [columns["item"]] if "item" in columns else []
+    cell = [*item, *([columns["reward"]] if "reward" in columns else [])]
+    one_in, begin = np.uint64(max(1, digests.size // _SAMPLED)), 0
+    found: list[list[NDArray[Any]]] = []
+    for table in tables:
+        groups = table.digests(group)
+        kept = groups % one_in == 0
+        own, begin = digests[begin : begin + len(table)][kept], begin + len(table)
+        rows = table.kept(kept)
+        known = [np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0)] if "propensity" in columns else []
+        compared = (item, cell, *([name] for name in numbering))
+        found.append([own, groups[kept], *(rows.digests(names) for names in compared), *known])
+    whole, groups, items, cells, *others = (np.concatenate(each) for each in zip(*found, strict=True))
+    if any(n_repeats(each) == n_repeats(whole) for each in others[: len(numbering)]):
+        return 0.0, True
+    probability = np.clip(others[-1], 0.0, 1.0) if "propensity" in columns else None
+    expected, more = repeats_by_chance(whole, groups, items, cells, probability)
+    return expected * float(one_in), more
+
+
+def columns_of_copies(names: Sequence[str]) -> list[str]:
+    """Columns in which copies are equal: all but one that numbers the rows."""
+    return [name for name in names if plain_name(name) not in _ROW_NUMBERS]

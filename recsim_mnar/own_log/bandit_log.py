@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.columns import Floats, row_in_words
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.log.columns import Floats
+from recsim_mnar.own_log.bandit_file import BanditFile, Reading, chance_of, columns_of_copies
 from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
-from recsim_mnar.own_log.shown_item import IN_CAPITALS, UNCLEAR, ShownItem, find_shown, held_in_file, same_items
-from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, percent_lines
-from recsim_mnar.tables.ids import Ids
-from recsim_mnar.tables.numbers import text_numbers
+from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, find_shown, likely_users, same_items
 from recsim_mnar.tables.parts import Parts, TableFile
-from recsim_mnar.tables.roles import RECOGNISED, Columns, find_columns, plain_name, similar_columns
+from recsim_mnar.tables.roles import RECOGNISED, Columns, find_columns, similar_columns
 from recsim_mnar.tables.rows import (
     DROP,
     Events,
@@ -32,22 +27,18 @@ from recsim_mnar.tables.rows import (
     n_repeats,
     others_in_words,
     repeats,
-    repeats_by_chance,
     without_recommendations,
 )
 from recsim_mnar.tables.text import AgainError, ends_within_a_line
+from recsim_mnar.tables.values import INVALID, MISSING, Faults, Ids, in_rows, percent_lines, text_numbers
 
-_WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
-"""Before counts of unknown words of events, of missing values and of values in per cent by column, and of rows that
-repeat an earlier one in what is read and differ elsewhere."""
+_WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
+"""Before counts of unknown words of events, and of missing values and of values in per cent by column."""
 _DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
 _FEW_INVALID = 0.05
 """Share of rows that ``--drop-invalid`` leaves out."""
 _MOST_EVENTS = 50
 """Kinds of events: a column with more of them numbers its rows."""
-_SAMPLED = 1 << 18
-"""Rows that say how many are equal by chance."""
-_ROW_NUMBERS = ("", "unnamed0", "rownumber", "rownum")
 
 
 @dataclass
@@ -134,7 +125,7 @@ class BanditLog:
             others = [*others, columns["weight"]]
         action = None if reading.exact else columns.get("action")
         others_than_logged = [name for name in policies if name != columns.get("propensity")]
-        of_items = () if action is None else _of_items(file, action, others_than_logged, reading)
+        of_items = () if action is None else columns_of_items(file, action, others_than_logged, reading)
         return BanditLog(
             file, columns, policies, others, reading, needs, of_items=frozenset(of_items), chosen=shown.line
         )
@@ -256,26 +247,8 @@ class BanditLog:
         Where chance explains that rows are equal they are taken as separate events from here on.
         """
         digests = self.digests() if alike else np.zeros(0, np.uint64)
-        self.counts[_ALIKE] = alike - n_repeats(digests)
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
-
-    def longest_user(self) -> str:
-        """How many rows the user with most of them has, and the first of these; no id, as pages hold none.
-
-        The rows are read once more.
-        """
-        rows_of, first = Counter[str](), dict[str, int]()
-        for each in self._recommendations():
-            shown = each.quiet()
-            ids = shown.ids(self.columns["user"])
-            codes, places, numbers = np.unique(ids.codes, return_index=True, return_counts=True)
-            for code, place, number in zip(codes.tolist(), places.tolist(), numbers.tolist(), strict=True):
-                if code >= 0:
-                    rows_of[str(ids.ids[code])] += number
-                    first.setdefault(str(ids.ids[code]), int(shown.row_numbers[place]))
-        (user, number), *_ = rows_of.most_common(1)
-        return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first[user]]))}"
 
     def are_copies(self, digests: NDArray[np.uint64]) -> bool:
         """Count rows that repeat an earlier one as copies, or as coincidences where chance explains as many.
@@ -318,7 +291,7 @@ class BanditLog:
 
     def _copies(self) -> Iterator[str]:
         """What is said of rows that are equal, in all columns or in those that are read."""
-        number, alike = self.counts["duplicates"] + self.counts["coincidences"], self.counts[_ALIKE]
+        number = self.counts["duplicates"] + self.counts["coincidences"]
         by_chance = self.counts["coincidences"] > 0
         what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
         chance = f"chance makes some {self.counts['by_chance']:,} equal"
@@ -328,9 +301,6 @@ class BanditLog:
             yield f"{what}: kept as separate events, as {chance}"
         elif number:
             yield f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
-        if alike > 0 and "time" in self.columns:
-            only = f"{in_rows(alike)} repeat{'s' * (alike == 1)} an earlier row in what is read"
-            yield f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept"
 
     def _left_out(self) -> Iterator[str]:
         """What is said of rows that are left out."""
@@ -563,7 +533,6 @@ class _Pass:
         digests = self.log.digests() if alike else np.arange(len(rows), dtype=np.uint64)
         again = repeats(digests)
         number = int(np.count_nonzero(again))
-        self.counts[_ALIKE] = alike - number
         copies = self.log.are_copies(digests)
         if not self.log.reading.deduplicate or not number:
             return rows, again if copies else None
@@ -607,95 +576,6 @@ class _Pass:
                 f"--drop-invalid {math.ceil(share) / 100:g}",
                 code="invalid_values",
             )
-
-
-def chance_of(
-    tables: Iterable[Rows],
-    columns: Columns,
-    group: Sequence[str],
-    seen: tuple[Sequence[str], Mapping[str, Sequence[Any]]],
-    digests: NDArray[np.uint64],
-) -> tuple[float, bool]:
-    """How many rows are equal to an earlier one by chance, and whether more are.
-
-    By chance none where a column differs in all rows that differ, as a request's number does, or where the whole log
-    is written twice. Of a large log some groups are looked at.
-
-    Args:
-        tables: the rows.
-        columns: which column is what.
-        group: columns in which rows must be equal to be compared: of users, times and the like.
-        seen: columns in which rows are equal, and the values of the first rows.
-        digests: (m,) equal for rows that are equal in these columns.
-    """
-    if np.gcd.reduce(np.unique(digests, return_counts=True)[1]) > 1:
-        return 0.0, True
-    names, head = seen
-    texts = {name: list(map(str, head[name])) for name in names if name in head}
-    first = len(set(zip(*texts.values(), strict=True)))
-    numbering = [name for name, values in texts.items() if len(set(values)) == first]
-    item = [columns["action"]] if "action" in columns else [columns["item"]] if "item" in columns else []
-    cell = [*item, *([columns["reward"]] if "reward" in columns else [])]
-    one_in, begin = np.uint64(max(1, digests.size // _SAMPLED)), 0
-    found: list[list[NDArray[Any]]] = []
-    for table in tables:
-        groups = table.digests(group)
-        kept = groups % one_in == 0
-        own, begin = digests[begin : begin + len(table)][kept], begin + len(table)
-        rows = table.kept(kept)
-        known = [np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0)] if "propensity" in columns else []
-        compared = (item, cell, *([name] for name in numbering))
-        found.append([own, groups[kept], *(rows.digests(names) for names in compared), *known])
-    whole, groups, items, cells, *others = (np.concatenate(each) for each in zip(*found, strict=True))
-    if any(n_repeats(each) == n_repeats(whole) for each in others[: len(numbering)]):
-        return 0.0, True
-    probability = np.clip(others[-1], 0.0, 1.0) if "propensity" in columns else None
-    expected, more = repeats_by_chance(whole, groups, items, cells, probability)
-    return expected * float(one_in), more
-
-
-def columns_of_copies(names: Sequence[str]) -> list[str]:
-    """Columns in which copies are equal: all but one that numbers the rows."""
-    return [name for name in names if plain_name(name) not in _ROW_NUMBERS]
-
-
-def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
-    """Columns that could be ids of users: many values, and not each its own, in the first rows."""
-    found = []
-    for name, values in file.head().items():
-        if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
-            continue
-        distinct = len(set(values))
-        numbers = sum(bool(re.fullmatch(r"[-+]?[0-9]*[.,:/][-+0-9.,:/ eE]*", str(value))) for value in values)
-        if 20 < distinct < len(values) and numbers < len(values) / 2:
-            found.append(name)
-    return found[:3]
-
-
-def _of_items(file: TableFile, action: str, policies: Sequence[str], reading: Reading) -> Iterator[str]:
-    """Policies whose columns hold items, as the user says, or else as the values do.
-
-    Raises:
-        UserError: the values could be either, or they are items in other capitals and ``fold_case`` is not said.
-    """
-    if reading.target_is is not None:
-        yield from policies if reading.target_is == "item" else ()
-        return
-    for name in policies:
-        how = held_in_file(file, action, name)
-        if how == UNCLEAR:
-            raise UserError(
-                f"{file.path}: column {name!r} could hold items or probabilities, as all its values are items of "
-                f"{action!r}: state --target-is item or --target-is probability",
-                code="unclear_column",
-            )
-        if how == IN_CAPITALS and not reading.fold_case:
-            raise UserError(
-                f"{file.path}: the items of column {name!r} are those of {action!r}, but for capitals: add --fold-case "
-                "to take them as the same, or write them alike"
-            )
-        if how:
-            yield name
 
 
 def _context(rows: Rows, name: str) -> Floats | Ids:

@@ -25,7 +25,6 @@ from recsim_mnar.estimators.value import AUTO, LEADING, PairSums, difference_of,
 from recsim_mnar.estimators.verdict import Estimate
 from recsim_mnar.log.columns import Clusters
 from recsim_mnar.progress import counted
-from recsim_mnar.tables.files import most_unpacked
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.rows import AgainError, n_repeats, repeats
 
@@ -285,8 +284,7 @@ def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
         found, lowest = Gathered(question, shift), math.inf
         blocks = functools.partial(log.blocks, BLOCK_ROWS)
         try:
-            most = _most_bytes(log)
-            for block in cut_blocks(blocks(), most) if in_order else sorted_blocks(blocks, SORTED_ROWS, most):
+            for block in cut_blocks(blocks()) if in_order else sorted_blocks(blocks, SORTED_ROWS):
                 lowest = min(lowest, float(block.columns[question.reward].min()))
                 if question.facts.counted_from(lowest) >= shift:  # else these sums are of no use
                     found.add(block)
@@ -302,40 +300,23 @@ def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
         shift = question.facts.counted_from(lowest)
 
 
-def _most_bytes(log: BlockSource) -> int:
-    """Bytes of a log's rows that may be in memory at once."""
-    return most_unpacked(sum(part.stat().st_size for part in log.parts.files))
-
-
-def _refuse_heavy(held: list[Block], most: float) -> None:
-    """Raise UserError where the rows of one user, which are held together, take far more than their files do."""
-    n = sum(len(each) for each in held)
-    if 16 * n * (len(held[0].columns) + 2) > most:  # they are put together, too
-        raise UserError(
-            f"one user has {n:,} rows or more, which take far more memory than their file: name the column of those "
-            "who acted with --user-column or --cluster"
-        )
-
-
 class OutOfOrderError(Exception):
     """Users do not come in ascending order."""
 
 
-def cut_blocks(blocks: Iterable[Block], most: float = math.inf) -> Iterator[Block]:
+def cut_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
     """The same rows in blocks that divide no user or, without users, of a multiple of 16,384 rows but for the last.
 
     Few rows are copied: those of the user (or the chunk) that a block divides.
 
     Raises:
         OutOfOrderError: the users' ids descend somewhere.
-        UserError: the rows of one take more than ``most`` bytes.
     """
     kept: list[Block] = []  # rows of one user, or of less than a chunk
     for block in blocks:
         first = _ends_here(kept, block)
         if kept and first == len(block) and _goes_on(kept, block):
             kept.append(block)
-            _refuse_heavy(kept, most)
             continue
         if kept:
             yield Block.concat([*kept, block[:first]])
@@ -371,7 +352,7 @@ def _last_edge(block: Block, first: int) -> int:
     return max(int(np.searchsorted(block.user, block.user[-1], side="left")), first)
 
 
-def sorted_blocks(blocks: Callable[[], Iterable[Block]], rows: int, most: float = math.inf) -> Iterator[Block]:
+def sorted_blocks(blocks: Callable[[], Iterable[Block]], rows: int) -> Iterator[Block]:
     """Rows whose users come in any order, user by user, each user's in theirs: a range of ids at a time.
 
     The log is read once to see how ids are spread, and once more for every range; all but one of them have about
@@ -393,7 +374,6 @@ def sorted_blocks(blocks: Callable[[], Iterable[Block]], rows: int, most: float 
                 inside &= user < high
             if inside.any():
                 found.append(block if inside.all() else block[inside])
-                _refuse_heavy(found, most)
         if found:
             together = Block.concat(found)
             assert together.user is not None
@@ -480,7 +460,7 @@ def _first_items(log: BlockSource, question: BlockQuestion) -> RepeatSums:
     for path in log.parts.files:
         part, first = log.at(path.absolute()), Gathered(question, question.facts.counted_from(-math.inf))
         try:
-            for block in cut_blocks(part.blocks(BLOCK_ROWS), _most_bytes(part)):
+            for block in cut_blocks(part.blocks(BLOCK_ROWS)):
                 first.add(block)
                 return first.repeats.empty()
         except (OutOfOrderError, AgainError, UserError):
@@ -497,7 +477,7 @@ def _gather_part(
     lowest, users = math.inf, []
     try:
         part = log.at(path)
-        for block in cut_blocks(part.blocks(BLOCK_ROWS), _most_bytes(part)):
+        for block in cut_blocks(part.blocks(BLOCK_ROWS)):
             lowest = min(lowest, float(block.columns[question.reward].min()))
             assert block.user is not None
             users += [int(block.user[0]), int(block.user[-1])]

@@ -4,29 +4,27 @@ from __future__ import annotations
 
 import functools
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
 from recsim_mnar.answers.records import (
     Asked,
     PolicyRows,
-    RefusedColumnError,
-    Segments,
+    bound_lines,
     check_question,
+    known_bound,
     missing_columns,
     records_of,
-    refuter_lines,
     segment_summary,
+    taken,
     todays,
     with_findings,
-    with_refuters,
 )
-from recsim_mnar.answers.sentence import Record, is_of_slates, target_of, tolerance_of, weight_excess
+from recsim_mnar.answers.sentence import Record
+from recsim_mnar.answers.weights import RefusedColumnError, Segments, tolerance_of, weight_excess
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.cross_fitted import cross_fitted_rewards, estimate_without_propensities
 from recsim_mnar.estimators.facts import (
@@ -39,32 +37,28 @@ from recsim_mnar.estimators.facts import (
     refuse_outside,
 )
 from recsim_mnar.estimators.from_columns import estimate_value
-from recsim_mnar.estimators.refuters import item_findings
-from recsim_mnar.estimators.repeats import RepeatSums
-from recsim_mnar.estimators.scores import known_to_differ
-from recsim_mnar.estimators.verdict import GRAVE, Estimate, Finding, scaled
+from recsim_mnar.estimators.verdict import Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.blocks import (
-    BLOCK_ROWS,
-    BlockQuestion,
-    BlockSource,
-    Gathered,
-    gather_blocks,
-    needs_all_rows,
+from recsim_mnar.own_log.blocks import BLOCK_ROWS, BlockQuestion, BlockSource, Gathered, gather_blocks, needs_all_rows
+from recsim_mnar.own_log.file_findings import (
+    as_numbers,
+    findings_in_order,
+    labels,
+    of_the_rows,
+    refuter_lines,
+    values_of,
+    with_file_findings,
+    with_refuters,
 )
-from recsim_mnar.own_log.loggers import MANY, as_numbers, labels, logger_findings, sums_of, with_likely_faults
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
-from recsim_mnar.tables.faults import in_rows, listed
-from recsim_mnar.tables.ids import Ids, spelled_alike
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, find_columns, likely_columns
+from recsim_mnar.tables.values import listed, spelled_alike
 
-MANY_DROPPED = 0.05
-"""Share of rows left out from which the verdict says so."""
 OWN = ("user", "step", "event", "propensity", "reward")
 """Columns by which a log of this package's is known."""
 _CHOSEN = ("action", "reward", "propensity")
@@ -334,26 +328,20 @@ class _Estimating:
             None if self.log.reading.exact else self._off_by,
         )
         records = taken(records_of(of_records, sums_of_log.value, sums_of_log.difference), self.bound)
-        sums, findings = None, sums_of_log.repeats.findings()
+        findings = sums_of_log.repeats.findings()
         if not self.log.reading.exact:
-            if sums_of_log.items is not None and not self.log.some_without_action:
-                sums = replace(sums_of_log.items, items=self.log.actions.names(sums_of_log.items.items))
-            findings += [*(() if sums is None else sums.findings()), *of_the_rows(counts)]
+            items = sums_of_log.items
+            if items is not None and not self.log.some_without_action:
+                findings += replace(items, items=self.log.actions.names(items.items)).findings()
+            findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
-        records = with_likely_faults(records, lambda: sums, self.columns["propensity"])
-        return Answer(records, lines + self._said_of(records), None, refused=self.refused)
+        return Answer(records, lines + bound_lines(records), None, refused=self.refused)
 
     def _gathered(self, asked: BlockQuestion) -> Gathered:
         # Whether rows that cannot be read are few is a question to all parts together.
         alone = self.gather is None or self.log.reading.drop_invalid is not None
         found = None if self.gather is None or alone else self.gather(self.log, asked)
         return found or gather_blocks(self.log, asked)
-
-    def _said_of(self, records: Sequence[Record]) -> list[str]:
-        """Which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
-        long = [finding for record in records for finding in record["findings"] if finding["code"] == "long_user"]
-        longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in long) else []
-        return [*longest, *bound_lines(records)]
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""
@@ -413,16 +401,16 @@ class _Estimating:
             records += [] if segments is None else rows.by_segment(segments, shown, asked, records)
         except RefusedColumnError as error:
             self.refused.append(error)
-        in_order = _in_order(log)
+        in_order = findings_in_order(log)
         records = [with_findings(record, in_order) for record in taken(records, self.bound)]
         if not self.log.reading.exact:
-            records = _with_findings(records, log, self.targets, lines)
+            records = with_file_findings(records, log, self.targets, lines)
         if question.refute:
             records = with_refuters(records, self.targets, columns, self.bound, **_shown(log))
         whole = [record for record in records if "by" not in record]
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
-        return Answer(whole, lines + self._said_of(whole) + refuter_lines(whole), log, parts, self.refused)
+        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts, self.refused)
 
 
 def _precision(stated: float | None) -> float:
@@ -488,33 +476,11 @@ def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question
     return weight
 
 
-def _in_order(log: BanditFile) -> list[Finding]:
-    """What rows say in their order; nothing where some were left out between them."""
-    if log.weight is not None or log.propensity is None:
-        return []
-    shown = None if log.action is None else log.action.codes
-    return RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
-
-
-def unweighed(log: BanditFile, record: Record) -> list[Finding]:
-    """That an estimator passed weights of rows over, where there are some."""
-    if log.weight is None or (log.propensity is not None and record["estimator"] in known_to_differ()):
-        return []
-    case = {"do": "slates"} if is_of_slates(record) else {}
-    params = {"estimator": record["estimator"], "column": log.columns["weight"]}
-    return [Finding("weights_ignored", GRAVE, 1.0, **params, **case)]
-
-
 def _shown(log: BanditFile) -> Mapping[str, Any]:
     """What refuters use besides the columns of an estimate, where the file has it."""
     context = next(iter(log.context.values()), None)
     time = log.others.get(log.columns["time"]) if "time" in log.columns else None
-    return {"action": _values(log.action), "context": _values(context), "time": time}
-
-
-def _values(column: Any) -> Any:
-    """Ids or numbers (n,) of a column."""
-    return column.ids[column.codes] if isinstance(column, Ids) else column
+    return {"action": values_of(log.action), "context": values_of(context), "time": time}
 
 
 def _joined(log: BanditFile, found: Targets, question: Question, drop_missing: bool) -> tuple[BanditFile, Targets]:
@@ -633,59 +599,4 @@ def _without_propensities(
     compared = [] if question.baseline is None else targets
     asked = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
     records = records_of(asked, value, functools.partial(value, apart=True))
-    return _with_findings(records, log, targets, lines)
-
-
-def _with_findings(records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]) -> list[Record]:
-    """The records with what is known of the file: rows left out, rows taken as independent, loggers."""
-    every = [*_propensities_by_item(log), *of_the_rows(log.counts)]
-    by_policy: dict[str, list[Finding]] = {}
-    if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
-        for name in targets:
-            by_policy[name], said = logger_findings(log, name)
-            lines += said
-        lines.append(
-            f"{log.logger.number} loggers (column {log.columns['logger']}) are pooled, each row with the propensity of "
-            "its own"
-        )
-    written = []
-    for record in records:
-        more = [*every, *by_policy.get(target_of(record), [])]
-        written.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
-    return with_likely_faults(written, functools.partial(sums_of, log), log.columns.get("propensity") or "")
-
-
-def _propensities_by_item(log: BanditFile) -> list[Finding]:
-    """What the log proves wrong of its propensities item by item, in each level of a context column if not in all."""
-    if log.action is None or log.chances is None:
-        return []
-    shown, users = np.asarray(log.action.ids)[log.action.codes], log.clusters()
-    for name, values in [("", None), *log.context.items()]:
-        found = item_findings(shown, log.chances, users, context=_values(values), context_name=name)
-        if found:
-            return found
-    return []
-
-
-def of_the_rows(counts: Counter[str]) -> list[Finding]:
-    """What rows that were left out, or that repeat others, say against a log."""
-    findings = []
-    left, unread = counts["dropped_missing"] + counts["dropped_without_target"], counts["dropped_invalid"]
-    if left + unread:
-        share = (left + unread) / (left + unread + counts["kept"])
-        why = " or ".join(["are missing"] * bool(left) + ["cannot be read"] * bool(unread))
-        severity = scaled(share, MANY_DROPPED, np.inf)
-        findings.append(Finding("rows_dropped", severity, share, percent=100 * share, why=why))
-    again = counts["duplicates"] - counts["dropped_duplicates"]
-    if again:
-        share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
-        severity, case = scaled(share, MANY_DROPPED, np.inf), {"says": "chance"} if counts["by_chance"] else {}
-        rows, by_chance = in_rows(again), counts["by_chance"]
-        findings.append(
-            Finding("rows_repeated", severity, share, rows=rows, repeat=repeat, by_chance=by_chance, **case)
-        )
-    events = counts["dropped_duplicates"] * bool(counts["coincidences"])
-    if events:
-        share = events / (events + counts["kept"])
-        findings.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, rows=in_rows(events)))
-    return findings
+    return with_file_findings(records, log, targets, lines)

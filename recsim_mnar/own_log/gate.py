@@ -24,11 +24,11 @@ from recsim_mnar.own_log.slate_file import PERHAPS, SAID, find_slates, perhaps_s
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
-from recsim_mnar.tables.faults import in_rows
 from recsim_mnar.tables.files import IN_MEMORY, as_file, is_in_memory
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import new_policies
 from recsim_mnar.tables.text import ends_within_a_line
+from recsim_mnar.tables.values import in_rows
 
 SCHEMA = 1
 """Of the JSON of an estimate; a change that programs notice raises it."""

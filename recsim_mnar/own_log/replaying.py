@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from recsim_mnar.answers.provenance import FITTED_ON, PROPENSITY_MIN
+from recsim_mnar.answers.records import FITTED_ON, PROPENSITY_MIN
 from recsim_mnar.answers.sentence import Sentence, logged_by
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in, texts_of
 from recsim_mnar.log.blocks import FiledLog, LogBlocks, Survey
 from recsim_mnar.log.table import Log, stated_items, write_part
+from recsim_mnar.own_log.ab_plan import ABPlan, plan_ab
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.gate import FileAnswer, answer_file
-from recsim_mnar.own_log.plan.experiment import ABPlan, plan_ab
 from recsim_mnar.own_log.sources import needs_numbering, read_as_logs
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.base import Learner

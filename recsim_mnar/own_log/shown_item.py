@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.log.columns import Floats
-from recsim_mnar.tables.ids import Ids
-from recsim_mnar.tables.numbers import text_numbers
+from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, Columns, in_words, likely_columns, say_which, says_shown
+from recsim_mnar.tables.values import Ids, text_numbers
 
 ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
 """How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
@@ -241,3 +241,42 @@ def _agrees(items: NDArray[np.int64], propensity: Floats, user: NDArray[np.int64
     errors = np.sqrt(np.maximum(square, 0.0) * np.maximum(1.0, 1.0 / means)) / n
     limit = math.sqrt(_ERRORS**2 + 2.0 * math.log(means.size))
     return means.size > 1 and bool(np.all(np.abs(means - 1.0) <= limit * errors))
+
+
+def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
+    """Columns that could be ids of users: many values, and not each its own, in the first rows."""
+    found = []
+    for name, values in file.head().items():
+        if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
+            continue
+        distinct = len(set(values))
+        numbers = sum(bool(re.fullmatch(r"[-+]?[0-9]*[.,:/][-+0-9.,:/ eE]*", str(value))) for value in values)
+        if 20 < distinct < len(values) and numbers < len(values) / 2:
+            found.append(name)
+    return found[:3]
+
+
+def columns_of_items(file: TableFile, action: str, policies: Sequence[str], reading: Reading) -> Iterator[str]:
+    """Policies whose columns hold items, as the user says, or else as the values do.
+
+    Raises:
+        UserError: the values could be either, or they are items in other capitals and ``fold_case`` is not said.
+    """
+    if reading.target_is is not None:
+        yield from policies if reading.target_is == "item" else ()
+        return
+    for name in policies:
+        how = held_in_file(file, action, name)
+        if how == UNCLEAR:
+            raise UserError(
+                f"{file.path}: column {name!r} could hold items or probabilities, as all its values are items of "
+                f"{action!r}: state --target-is item or --target-is probability",
+                code="unclear_column",
+            )
+        if how == IN_CAPITALS and not reading.fold_case:
+            raise UserError(
+                f"{file.path}: the items of column {name!r} are those of {action!r}, but for capitals: add --fold-case "
+                "to take them as the same, or write them alike"
+            )
+        if how:
+            yield name

@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.answers.provenance import bound_lines, known_bound, taken
-from recsim_mnar.answers.records import Asked, records_of, todays, with_findings
+from recsim_mnar.answers.records import Asked, bound_lines, known_bound, records_of, taken, todays, with_findings
 from recsim_mnar.answers.sentence import Record
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.ranking_records import LOGGED, SUFFIXES, ranking_estimator
@@ -23,10 +22,10 @@ from recsim_mnar.estimators.rankings import about_users, estimate_ranking_value
 from recsim_mnar.estimators.verdict import LEVELS, Estimate, Verdict
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import provenance_of
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading, but_for_slates
+from recsim_mnar.own_log.bandit_file import PROBLEM, BanditFile, Problem, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.estimating import Answer, Question, Usual, of_the_rows, unweighed
-from recsim_mnar.own_log.problems import PROBLEM, Problem
+from recsim_mnar.own_log.estimating import Answer, Question, Usual
+from recsim_mnar.own_log.file_findings import of_the_rows, unweighed
 from recsim_mnar.own_log.slate_file import (
     OF,
     SAID,
@@ -118,7 +117,7 @@ class SlateLog:
                 names.setdefault(bare, name)
             values = {kind: read[each] for kind, each in names.items()}
             items = getattr(ranked.get(name), "codes", ranked.get(name))
-            check_target(slates, name, values, names, items, (bare, known.get(bare, known[main])))
+            check_target(slates, name, values, names, items, bare)
         if one_reward and not {*known} & {"conditional", "slate", "set"}:
             slates.problems.append(Problem.of("slate_reward", PROBLEM, generic, kind=OF[main]))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,12 +13,11 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import user_starts
-from recsim_mnar.own_log.bandit_file import BanditFile
-from recsim_mnar.own_log.problems import NOTE, PROBLEM, Problem
-from recsim_mnar.tables.faults import Faults
+from recsim_mnar.own_log.bandit_file import NOTE, PROBLEM, BanditFile, Problem
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NONE, USUAL_NAMES, find_columns, named_column, plain_name, slate_probabilities
 from recsim_mnar.tables.rows import Rows
+from recsim_mnar.tables.values import Faults
 
 OF = {
     "marginal": "the item at its position",
@@ -32,8 +30,6 @@ SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", 
 """Kinds by what ``--propensities-of`` says."""
 PERHAPS = "perhaps_slates"
 """Code of rows that are taken as single items and may be of slates."""
-_SMALL = 0.5
-"""Mean weight below which probabilities that are the same in all rows of a slate are taken for those of slates."""
 _LISTS = {
     *("items", "itemids", "actions", "actionids", "slate", "ranking", "list", "recommendations", "recommendeditems"),
     *("shownitems", "impressions", "products", "productids", "articles", "articleids", "skus"),
@@ -152,37 +148,24 @@ def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Co
     if called or (places is None and len(kinds) < 2):
         return None
     if places is None:
-        listed = ", ".join(kinds.values())
-        message, guess = f"columns {listed} are called as probabilities of slates are", ""
+        where = tuple(kinds.values())
+        message = f"columns {', '.join(where)} are called as probabilities of slates are"
     else:
-        name, found = places
-        known = [place for place in found if place is not None]
-        message = f"column {name!r} counts positions {min(known)} to {max(known)}"
-        others = [each for each in free if each != name and each not in kinds.values()]
-        guess = next((name for name in others if _holds_slates(head[name], found)), "")
+        name, known = places
+        where = (name,)
+        message = f"column {name!r} counts positions {known[0]} to {known[-1]}"
     message += ", as of slates, and no column is recognised that says which rows are one slate"
-    where = tuple(kinds.values()) if places is None else (places[0],)
-    return Problem(PERHAPS, NOTE, message, f"name it with --slate-column {guess or 'NAME'}, or {single}", where, guess)
+    return Problem(PERHAPS, NOTE, message, f"name it with --slate-column NAME, or {single}", where)
 
 
-def _counted(values: Sequence[Any]) -> list[int | None]:
-    """Positions, None where missing; empty where they do not count 0, 1, ... or 1, 2, ... without a gap."""
+def _counted(values: Sequence[Any]) -> list[int]:
+    """The positions that there are, ascending; none where they do not count 0, 1, ... or 1, 2, ... without a gap."""
     try:
-        found = [None if each in (None, "") or each != each else float(each) for each in values]
+        known = sorted({float(each) for each in values if each not in (None, "") and each == each})
     except (TypeError, ValueError):
         return []
-    known = sorted({each for each in found if each is not None})
     counts = len(known) > 1 and known[0] in (0.0, 1.0) and known == [known[0] + i for i in range(len(known))]
-    return [None if each is None else int(each) for each in found] if counts else []
-
-
-def _holds_slates(values: Sequence[Any], places: Sequence[int | None]) -> bool:
-    """Whether rows one after another with the same value stand at positions without a gap, from the top."""
-    rows = [(str(value), place) for value, place in zip(values, places, strict=True) if place is not None]
-    runs = [sorted(place for _, place in run) for _, run in itertools.groupby(rows, key=lambda row: row[0])]
-    top = min(place for _, place in rows)
-    whole = all(len(run) > 1 and run == [top + i for i in range(len(run))] for run in runs[:-1])
-    return whole and len(runs) > 2 and not any("." in value for value, _ in rows)
+    return [int(each) for each in known] if counts else []
 
 
 def _usual(role: str, free: Sequence[str]) -> list[str]:
@@ -474,7 +457,7 @@ def check_target(
     kinds: Mapping[str, Floats],
     names: Mapping[str, str],
     items: Any,
-    logged: tuple[str, Floats],
+    main: str,
 ) -> None:
     """Add what is wrong with a target policy to the problems.
 
@@ -484,7 +467,7 @@ def check_target(
         kinds: by kind, its probabilities (n,); its column without an ending under the kind of the log's propensities.
         names: by kind, their columns.
         items: (n,) numbers of the items that it ranks, None where its columns are of probabilities.
-        logged: what the log's propensities are of, and these, (n,).
+        main: what the log's propensities are of.
     """
     if not slates.size:
         return
@@ -494,12 +477,8 @@ def check_target(
     p = {kind: np.nan_to_num(slates.at(values)) for kind, values in kinds.items()}
     _add_product(slates, "slate_target_product", p, names)
     _add_top(slates, "slate_target_top", p, names)
-    main, propensity = logged
     bare = p.get(main) if names.get(main) == name else None
     if bare is None or np.isin(bare, (0.0, 1.0)).all():
         return
-    alike = _same(bare, bare[:, :1]).all(1)
     if main in ("slate", "set"):
-        slates.add("slate_target_kind", ~alike, name, kind=OF[main])
-    elif alike.all() and np.ptp(bare[:, 0]) > 0.0 and np.mean(bare / slates.at(propensity)) < _SMALL:
-        slates.add("slate_target_kind", alike, name, says="alike", kind=OF[main])
+        slates.add("slate_target_kind", ~_same(bare, bare[:, :1]).all(1), name, kind=OF[main])

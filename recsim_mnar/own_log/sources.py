@@ -24,11 +24,10 @@ from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.slate_estimates import SlateLog, read_slates
 from recsim_mnar.own_log.slate_file import OF, find_slates
 from recsim_mnar.runs.files import path_of
-from recsim_mnar.tables.faults import MISSING, in_rows
-from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, RECOGNISED, Columns, find_columns
 from recsim_mnar.tables.rows import Events, Rows, others_in_words
+from recsim_mnar.tables.values import MISSING, Ids, in_rows
 from recsim_mnar.worlds.registry import entry_of
 
 _NEVER = -1

@@ -14,10 +14,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import BanditFile
-from recsim_mnar.tables.faults import MISSING, Faults, in_rows, listed, percent_lines
-from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.rows import DROP, Rows, repeats
+from recsim_mnar.tables.values import MISSING, Faults, Ids, in_rows, listed, percent_lines
 
 _Places = tuple[NDArray[np.int64], NDArray[np.bool_]]
 TOLERANCE = 1e-3

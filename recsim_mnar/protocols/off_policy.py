@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.answers.provenance import with_adaptive_findings
+from recsim_mnar.answers.records import with_adaptive_findings
 from recsim_mnar.answers.sentence import Amounts, identified, lacks
 from recsim_mnar.answers.weights import WeightTally
 from recsim_mnar.errors import UserError

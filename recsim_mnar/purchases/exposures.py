@@ -25,8 +25,7 @@ from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.table import parsed_metadata
 from recsim_mnar.runs.files import path_of, replacing
 from recsim_mnar.runs.folder import RunFolder
-from recsim_mnar.tables.arrow import read_table, rows_in
-from recsim_mnar.tables.files import is_text, write_table
+from recsim_mnar.tables.files import is_text_file, read_table, rows_in, write_table
 from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.text import typed_table
 
@@ -450,7 +449,7 @@ def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     if not file.is_file():
         raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")
     parts = Parts.of(file)
-    table = typed_table(file) if is_text(file) else read_table(parts.first, held=parts.index is not None)
+    table = typed_table(file) if is_text_file(file) else read_table(parts.first, held=parts.index is not None)
     known = parsed_metadata(table.schema.metadata, _META_KEY)
     propensities = file.with_name(TABLE_FILE)
     if known and propensities.is_file():

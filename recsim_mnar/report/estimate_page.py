@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from recsim_mnar.answers.records import segment_label, segment_lines, segment_reasons, segment_title
+from recsim_mnar.answers.records import reasons, segment_label, segment_lines, segment_reasons, segment_title
 from recsim_mnar.answers.sentence import (
     TOLERANCE,
     Amounts,
@@ -21,7 +21,6 @@ from recsim_mnar.answers.sentence import (
     label,
     lacks,
     partly_covered,
-    reasons,
     relative_change,
     sentence_of,
     target_of,
@@ -29,13 +28,21 @@ from recsim_mnar.answers.sentence import (
     within_limits,
 )
 from recsim_mnar.answers.weights import WeightDistribution, weight_distribution
+from recsim_mnar.own_log.ab_plan import ABPlan
 from recsim_mnar.own_log.bandit_file import WeighedLog
-from recsim_mnar.own_log.plan.experiment import ABPlan
 from recsim_mnar.protocols.records import listed, plain
 from recsim_mnar.report.charts import CHANGE, PER_CENT, PLAIN, Axis, Chart, Dot, Unit, colours_of, dots, room_for
-from recsim_mnar.report.finding import MOST_NAMES, RANDOM, TODAY, Finding, of_estimates
 from recsim_mnar.report.page import SCHEMA, weight_figures
-from recsim_mnar.report.template import downloads_of, together, write_from
+from recsim_mnar.report.template import (
+    MOST_NAMES,
+    RANDOM,
+    TODAY,
+    Finding,
+    downloads_of,
+    of_estimates,
+    together,
+    write_from,
+)
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import digest_of
 

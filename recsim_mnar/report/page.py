@@ -14,20 +14,8 @@ from recsim_mnar.protocols.ab_test import Popularity
 from recsim_mnar.protocols.comparison import Comparison
 from recsim_mnar.protocols.records import Record, listed
 from recsim_mnar.protocols.scoreboard import PICKED, UNUSABLE, Column, Scoreboard, scoreboard
-from recsim_mnar.report.charts import (
-    PER_CENT,
-    Chart,
-    Dot,
-    Histogram,
-    Panel,
-    Unit,
-    colours_of,
-    dots,
-    histograms,
-    panels,
-)
-from recsim_mnar.report.finding import of_comparison
-from recsim_mnar.report.template import downloads_of, grid, together, write_from
+from recsim_mnar.report.charts import PER_CENT, Chart, Dot, Histogram, Panel, Unit, colours_of, dots, histograms, panels
+from recsim_mnar.report.template import downloads_of, grid, of_comparison, together, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of

@@ -11,9 +11,8 @@ from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import two_digits
 from recsim_mnar.protocols.scoreboard import WIDTH, aligned
 from recsim_mnar.report.charts import MANY_TICKS, PER_CENT, Chart, Dot, axis_of, dots, room_for, shares
-from recsim_mnar.report.finding import Finding
 from recsim_mnar.report.page import headed
-from recsim_mnar.report.template import downloads_of, write_from
+from recsim_mnar.report.template import Finding, downloads_of, write_from
 from recsim_mnar.runs.files import write_json
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.studies.design import Levels

@@ -29,8 +29,7 @@ from recsim_mnar.runs.receipts import INDEX
 from recsim_mnar.simulation.executor import SHARD_USERS, together, user_shards
 from recsim_mnar.simulation.items import Recommender, as_recommender, checked_run, mapped, provenance, simulate
 from recsim_mnar.simulation.own_code import origin_of
-from recsim_mnar.tables.arrow import read_table
-from recsim_mnar.tables.files import PACKED, listed, part_path, write_table
+from recsim_mnar.tables.files import PACKED, listed, part_path, read_table, write_table
 from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import DecisionWorld, World
 

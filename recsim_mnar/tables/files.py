@@ -1,14 +1,16 @@
-"""The files of a log by name: parts, tables, what makes a folder a log."""
+"""The files of a log by name, and columns of Parquet and Arrow files as pyarrow holds them."""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from recsim_mnar.errors import UserError, not_written
+from recsim_mnar.kernels.memory import refuse_want_of_memory
 from recsim_mnar.runs.files import path_of, replacing
 
 PARQUET = (".parquet", ".pq")
@@ -19,12 +21,6 @@ TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 """Endings of text tables."""
 COMPRESSED = (".gz", ".bz2", ".zst")
 """Endings that follow those of compressed text tables."""
-LARGEST = 1 << 28
-"""Bytes that a table of any size may unpack to."""
-FACTOR = 200
-"""How many times its own size a larger one may; logs of this package have shrunk to a seventieth at most."""
-_IN_BLOCKS = 5
-"""Times more where no more than a block of it is held."""
 PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
 """Options of pyarrow's writer of Parquet, for all of ours."""
 
@@ -124,7 +120,7 @@ def kind_of(path: Path) -> str:
     return (suffixes or [""])[-1]
 
 
-def is_text(path: Path) -> bool:
+def is_text_file(path: Path) -> bool:
     """Whether a file's name says that it is a text table."""
     return kind_of(path) in TEXT
 
@@ -132,21 +128,6 @@ def is_text(path: Path) -> bool:
 def is_table(path: Path) -> bool:
     """Whether a file's name ends as those of tables do."""
     return kind_of(path) in (*PARQUET, *ARROW, *TEXT)
-
-
-def most_unpacked(size: int) -> int:
-    """Bytes that may be held at once of tables whose files have ``size`` bytes together."""
-    return max(LARGEST, FACTOR * size)
-
-
-def refuse_unpacked(path: Path, unpacked: int, *, in_blocks: bool = False) -> None:
-    """Raise UserError where a table would take ``unpacked`` bytes, far more than its file does."""
-    size = path.stat().st_size
-    if unpacked > most_unpacked(size * (_IN_BLOCKS if in_blocks else 1)):
-        raise UserError(
-            f"{path} would unpack from {size:,} to {unpacked:,} bytes or more: if it is yours, write it without "
-            "compression"
-        )
 
 
 def part_files(path: Path) -> list[Path]:
@@ -213,3 +194,273 @@ def listed(folder: Path) -> list[Path]:
 def _format_of(file: Path) -> int:
     """Which of the formats a table's name says."""
     return next(number for number, endings in enumerate((PARQUET, ARROW, TEXT)) if kind_of(file) in endings)
+
+
+def batches_of(path: Path, names: Sequence[str] | None = None) -> Any:
+    """The reader of an Arrow file's batches, of all columns unless named; what is not compressed is mapped.
+
+    Raises:
+        OSError: no such file.
+        pyarrow.ArrowException: it is damaged.
+        KeyError: it has no column of that name, or several.
+    """
+    import pyarrow as pa
+
+    file = pa.memory_map(str(path))
+    reader = pa.ipc.open_file(file)
+    if not names:
+        return reader
+    places = [reader.schema.get_field_index(name) for name in names]
+    if -1 in places:
+        raise KeyError(f"no one column {names[places.index(-1)]!r}")
+    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))
+
+
+def table_of(path: Path, names: Sequence[str] | None = None, numbers: Iterable[int] | None = None) -> Any:
+    """Columns of an Arrow file, all unless named, from all its batches or those of these numbers.
+
+    Raises:
+        As :func:`batches_of`.
+    """
+    import pyarrow as pa
+
+    reader = batches_of(path, names)
+    found = [reader.get_batch(k) for k in (range(reader.num_record_batches) if numbers is None else numbers)]
+    table = pa.Table.from_batches(found) if found else reader.schema.empty_table()
+    return table if names is None else table.select(list(names))
+
+
+def schema_of(path: Path) -> Any:
+    """The schema of a Parquet file or an Arrow file, metadata included.
+
+    Raises:
+        OSError: no such file, or none of that kind.
+        pyarrow.ArrowException: the same.
+    """
+    import pyarrow as pa
+
+    if path.suffix.lower() in ARROW:
+        with pa.OSFile(str(path)) as file:
+            return pa.ipc.open_file(file).schema
+    import pyarrow.parquet as pq
+
+    return pq.read_schema(path)
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a pyarrow type is text."""
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def objects_of(values: Any) -> list[Any]:
+    """A column's values as Python's objects; a text of a dictionary is one object, in however many rows it stands."""
+    found: list[Any] = []
+    for chunk in values.chunks:
+        if hasattr(chunk, "dictionary"):
+            words = [*chunk.dictionary.to_pylist(), None]
+            found += [words[-1 if k is None else k] for k in chunk.indices.to_pylist()]
+        else:
+            found += chunk.to_pylist()
+    return found
+
+
+def schema_in(path: Path) -> Any:
+    """The schema of a Parquet file or an Arrow file.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(path):
+        return schema_of(path)
+
+
+def read_table(file: Path, columns: list[str] | None = None, *, held: bool = False) -> Any:
+    """The pyarrow Table of a Parquet file or an Arrow file.
+
+    Args:
+        file: its path.
+        columns: their names; all where None.
+        held: it was checked against its receipt. Where it was not, its pages are checked against the checksums they
+            bear, if they do (those of Parquet); an Arrow file, which bears none, must not contradict itself.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(file), _opened(file, columns, held) as groups:
+        return groups.read(list(range(len(groups.sizes))))
+
+
+def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held: bool = False) -> Iterator[Any]:
+    """As :func:`read_table`, in tables of some ``rows`` rows at most, one after another.
+
+    They are whole row groups or batches where these are small enough.
+    """
+    with _readable(file), _opened(file, columns, held) as groups:
+        for run in _runs(groups.sizes, rows):
+            if len(run) == 1 and groups.sizes[run[0]] > rows:
+                yield from groups.divided(run[0], rows)
+            else:
+                yield groups.read(run)
+        if not groups.sizes:
+            yield groups.read([])
+
+
+def read_rows(file: Path, first: int, n: int) -> Any:
+    """Rows ``first`` (from 0) to ``first + n - 1`` of a file, as :func:`read_table`, of their groups or batches alone.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(file), _opened(file) as groups:
+        numbers = _groups_of(groups.sizes, first, n)
+        return groups.read(numbers).slice(first - sum(groups.sizes[: numbers[0]]), n)
+
+
+def rows_to_read(file: Path, first: int, n: int) -> int:
+    """How many rows :func:`read_rows` decodes.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(file), _opened(file) as groups:
+        return sum(groups.sizes[k] for k in _groups_of(groups.sizes, first, n))
+
+
+def rows_in(file: Path, ending: str = "") -> int:
+    """How many rows a Parquet or Arrow file holds, as it says.
+
+    Args:
+        file: its path.
+        ending: that it will have, where it bears a temporary name.
+
+    Raises:
+        UserError: it cannot be read.
+    """
+    with _readable(file), _opened(file, ending=ending) as groups:
+        return sum(groups.sizes)
+
+
+@contextlib.contextmanager
+def _opened(file: Path, columns: list[str] | None = None, held: bool = False, ending: str = "") -> Iterator[_Groups]:
+    if (ending or file.suffix.lower()) in ARROW:
+        yield _Batches(file, columns, held)
+        return
+    import pyarrow.parquet as pq
+
+    metadata = pq.read_metadata(file)
+    with pq.ParquetFile(
+        file,
+        page_checksum_verification=not held,
+        read_dictionary=_dictionary_columns(metadata),
+        metadata=metadata,
+    ) as opened:
+        yield _RowGroups(opened, columns)
+
+
+def _dictionary_columns(metadata: Any) -> list[str]:
+    """Names of the text columns of a Parquet file but those written as differences, which cannot be dictionaries."""
+    texts, differences = set[str](), set[str]()
+    for group in range(metadata.num_row_groups):
+        for place in range(metadata.num_columns):
+            chunk = metadata.row_group(group).column(place)
+            if chunk.physical_type == "BYTE_ARRAY":
+                texts.add(chunk.path_in_schema)
+                if any(encoding.startswith("DELTA") for encoding in chunk.encodings):
+                    differences.add(chunk.path_in_schema)
+    return sorted(texts - differences)
+
+
+_Groups: TypeAlias = "_RowGroups | _Batches"
+
+
+class _RowGroups:
+    """The row groups of a Parquet file: how many rows each has, and tables of them.
+
+    Texts come as dictionaries, so that one that stands in many rows is in memory once.
+    """
+
+    def __init__(self, file: Any, columns: list[str] | None) -> None:
+        self._file = file
+        self._columns = columns
+        self.sizes = [file.metadata.row_group(k).num_rows for k in range(file.metadata.num_row_groups)]
+
+    def read(self, numbers: list[int]) -> Any:
+        return _with_dictionaries(self._file.read_row_groups(numbers, columns=self._columns))
+
+    def divided(self, number: int, rows: int) -> Iterator[Any]:
+        import pyarrow as pa
+
+        for batch in self._file.iter_batches(rows, row_groups=[number], columns=self._columns):
+            yield _with_dictionaries(pa.Table.from_batches([batch]))
+
+
+def _with_dictionaries(table: Any) -> Any:
+    """The table with every text column as a dictionary."""
+    for place, name in enumerate(table.column_names):
+        if is_text(table.column(place).type):
+            table = table.set_column(place, name, table.column(place).dictionary_encode())
+    return table
+
+
+class _Batches:
+    """The batches of an Arrow file; it is mapped anew for every table: what was read before takes no memory."""
+
+    def __init__(self, file: Path, columns: list[str] | None, held: bool) -> None:
+        self._file = file
+        self._columns = columns
+        self._held = held
+        import pyarrow as pa
+
+        reader = pa.ipc.open_file(pa.memory_map(str(file)), options=pa.ipc.IpcReadOptions(included_fields=[0]))
+        self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
+
+    def read(self, numbers: list[int]) -> Any:
+        table = table_of(self._file, self._columns, numbers)
+        if not self._held:  # codes must be within their words, and buffers as long as they say
+            table.validate(full=True)
+        return table
+
+    def divided(self, number: int, rows: int) -> Iterator[Any]:
+        table = self.read([number])
+        for first in range(0, len(table), rows):
+            yield table.slice(first, rows)
+
+
+def _groups_of(sizes: list[int], first: int, n: int) -> list[int]:
+    """The groups that hold the rows."""
+    ends = list(itertools.accumulate(sizes))
+    return [k for k, end in enumerate(ends) if end > first and end - sizes[k] < first + n]
+
+
+def _runs(sizes: list[int], rows: int) -> Iterator[list[int]]:
+    """Groups one after another that hold at most ``rows`` rows together, at least one each time."""
+    run: list[int] = []
+    held = 0
+    for number, size in enumerate(sizes):
+        if run and held + size > rows:
+            yield run
+            run = []
+            held = 0
+        run.append(number)
+        held += size
+    if run:
+        yield run
+
+
+@contextlib.contextmanager
+def _readable(file: Path) -> Iterator[None]:
+    """Say in a line that a file cannot be read."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (UserError, MemoryError):
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
+        refuse_want_of_memory(error, str(file))
+        reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
+        kind = "Arrow" if file.suffix.lower() in ARROW else "Parquet"
+        said = f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
+        raise not_written(error, said) from None

@@ -18,22 +18,24 @@ from recsim_mnar.kernels.memory import free_memory, in_words
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.folder import MANIFESTS, is_filled_here
 from recsim_mnar.runs.receipts import INDEX, SIDECAR, UNFINISHED, Index, Receipt, file_digest, made_with
-from recsim_mnar.tables.arrow import objects_of, read_blocks, rows_in, schema_in, schema_of, unpacked_bytes
-from recsim_mnar.tables.faults import Faults
 from recsim_mnar.tables.files import (
     ARROW,
     PARQUET,
     is_table,
-    is_text,
+    is_text_file,
     listed,
+    objects_of,
     part_files,
     part_path,
     partition_columns,
-    refuse_unpacked,
+    read_blocks,
+    rows_in,
+    schema_in,
+    schema_of,
 )
-from recsim_mnar.tables.numbers import Decimal
 from recsim_mnar.tables.rows import AgainError, Rows
 from recsim_mnar.tables.text import TextForm, TextPart, rows_in_text
+from recsim_mnar.tables.values import Decimal, Faults
 
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
@@ -221,7 +223,7 @@ def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
     sidecar.unlink(missing_ok=True)  # of a file that was removed
     write(file)
     try:
-        if not is_text(file) and rows_in(file) != rows:
+        if not is_text_file(file) and rows_in(file) != rows:
             raise UserError(f"{file}: not all of its rows can be read back; name another folder")
     except UserError:
         file.unlink(missing_ok=True)
@@ -260,7 +262,7 @@ def _refuse_equal(files: list[Path]) -> None:
                 continue
         except OSError as error:
             raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
-        if rows_in_text(file) if is_text(file) else rows_in(file):
+        if rows_in_text(file) if is_text_file(file) else rows_in(file):
             raise UserError(f"{file} is the same as {other.name}, byte for byte: move one of them away")
 
 
@@ -320,7 +322,7 @@ class TableFile:
         """
         parts = path if isinstance(path, Parts) else Parts.of(path)
         first = parts.first
-        form = TextForm.of(first, decimal) if is_text(first) else None
+        form = TextForm.of(first, decimal) if is_text_file(first) else None
         names = _unique(first, schema_in(first).names if form is None else form.names)
         return TableFile(parts.path, parts, names, form)
 
@@ -355,7 +357,6 @@ class TableFile:
         """
         import pyarrow as pa
 
-        self._refuse_too_large(list(kinds))
         while True:
             tables = []
             held = 0
@@ -372,18 +373,6 @@ class TableFile:
                     f"{self.path}: the parts hold columns of different types; write them with one schema"
                 ) from None
             return Rows(str(self.path), table, self.decimal)
-
-    def _refuse_too_large(self, names: list[str]) -> None:
-        """Raise UserError where columns of all rows take more than there is, or far more than their files do."""
-        size = 0
-        for part in self.parts:
-            if self.form is None:
-                whole = unpacked_bytes(part, names)
-            else:
-                whole = 8 * self._text_part(part).counted()[1] * len(names)
-            refuse_unpacked(part, 2 * whole)  # what is made of them, too
-            size += whole
-        _check_room(self.path, size)
 
     def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Iterator[Rows]:
         """Read columns, some ``rows`` rows at a time; their faults are gathered together.
@@ -558,6 +547,6 @@ def _rows_of(file: Path, *, through: bool = False) -> int:
     Raises:
         UserError: it cannot be read.
     """
-    if is_text(file):
+    if is_text_file(file):
         return rows_in_text(file)
     return sum(len(table) for table in read_blocks(file, 1 << 20)) if through else rows_in(file)

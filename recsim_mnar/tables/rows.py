@@ -12,11 +12,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.tables.arrow import is_text
-from recsim_mnar.tables.faults import INVALID, MISSING, Faults, in_rows, shown_value
-from recsim_mnar.tables.ids import Ids, as_dictionary, numbered, padded
-from recsim_mnar.tables.numbers import POINT, Decimal, as_array, percents, text_numbers
-from recsim_mnar.tables.times import in_seconds, text_times
+from recsim_mnar.tables.files import is_text
+from recsim_mnar.tables.values import (
+    INVALID,
+    MISSING,
+    POINT,
+    Decimal,
+    Faults,
+    Ids,
+    as_array,
+    as_dictionary,
+    in_rows,
+    in_seconds,
+    numbered,
+    padded,
+    percents,
+    shown_value,
+    text_numbers,
+    text_times,
+)
 
 MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing; rename an id that is called so"
 DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
@@ -109,7 +123,7 @@ class Rows:
     def note(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
     ) -> None:
-        """As :meth:`recsim_mnar.tables.faults.Faults.add`, with the rows' numbers in the file."""
+        """As :meth:`recsim_mnar.tables.values.Faults.add`, with the rows' numbers in the file."""
         if bad.any():
             numbers = self.row_numbers
             counted = bad

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
-from recsim_mnar.tables.files import is_text, kind_of, refuse_unpacked
-from recsim_mnar.tables.numbers import MISSING_WORDS, Decimal
+from recsim_mnar.tables.files import is_text_file, kind_of
 from recsim_mnar.tables.rows import AgainError
+from recsim_mnar.tables.values import MISSING_WORDS, Decimal
 
 SEPARATORS = "\t,;|"
 """What may stand between the fields of a text file, likeliest first where two fit equally well."""
@@ -160,7 +160,7 @@ class TextPart:
         self.path = path
         self.form = form
         self._way = 0
-        self._quotes_looked_at = self._swallows_nothing = False
+        self._quotes_are_closed = False
         self._counted: tuple[int, int] | None = None
 
     def blocks(self, kinds: Mapping[str, str] | None = None) -> Iterator[Any]:
@@ -175,7 +175,6 @@ class TextPart:
         """
         import pyarrow as pa
 
-        self._refuse_open_quote()
         ways = self._ways(kinds)
         n_rows = 0
         while True:
@@ -185,7 +184,7 @@ class TextPart:
                     n_rows += len(block)
                     yield block
                 self._refuse_ragged(ragged)
-                self._refuse_swallowed(n_rows)
+                self._refuse_open_quote(n_rows)
                 return
             except (pa.ArrowException, OSError, UnicodeError) as error:
                 said = _LONG if "straddling" in str(error) else str(error).splitlines()[0]
@@ -253,11 +252,7 @@ class TextPart:
                 yield pa.Table.from_batches([batch])
 
     def counted(self) -> tuple[int, int]:
-        """How many quotation marks and ends of lines it holds.
-
-        Raises:
-            UserError: it would unpack to far more than its size.
-        """
+        """How many quotation marks and ends of lines it holds."""
         self._counted = self._counted or _counted(self.path)
         return self._counted
 
@@ -278,8 +273,8 @@ class TextPart:
         rows = "row has" if len(ragged) == 1 else "rows have"
         raise _unreadable(self.path, f"{len(ragged):,} {rows} not the header's {fields} fields (row {shown}); {hint}")
 
-    def _refuse_swallowed(self, n_rows: int) -> None:
-        """Raise UserError where a value in quotation marks holds lines that look like rows.
+    def _refuse_open_quote(self, n_rows: int) -> None:
+        """Raise UserError where a value in quotation marks holds lines that look like rows, or the end of the file.
 
         Args:
             n_rows: how many rows were read.
@@ -288,56 +283,27 @@ class TextPart:
         import pyarrow.compute as pc
 
         quotes, ends = self.counted()
-        if quotes == 0 or n_rows >= ends - self.form.skip or self._swallows_nothing:
+        if quotes == 0 or n_rows >= ends - self.form.skip or self._quotes_are_closed:
             return
         line = self.form.skip + 1
         text = dict.fromkeys(self.form.names, pa.string())
         for block in self._parsed(text, self.form.encoding, None, []):
             for row in pc.indices_nonzero(_holds_line_ends(block)).to_pylist():
+                at_the_end = quotes % 2 == 1 and line + row - self.form.skip == n_rows
                 for name, value in block.slice(row, 1).to_pylist()[0].items():
-                    if self._looks_like_rows(value or ""):
+                    if self._looks_like_rows(value or "") or (at_the_end and "\n" in (value or "")):
                         raise _unreadable(
                             self.path,
-                            f"column {name!r} holds {value.count(chr(10)):,} line ends in one row, and rows between "
-                            f"them: a quotation mark may be open near line {line + row:,}",
+                            f"column {name!r} holds {value.count(chr(10)):,} line ends in one row: a quotation mark "
+                            f"may be open near line {line + row:,}",
                         )
             line += len(block)
-        self._swallows_nothing = True
+        self._quotes_are_closed = True
 
     def _looks_like_rows(self, value: str) -> bool:
         """Whether a line of a value has as many fields as a row of the file, of two or more."""
         fields = len(self.form.names)
         return fields > 1 and any(line.count(self.form.delimiter) >= fields - 1 for line in value.split("\n"))
-
-    def _refuse_open_quote(self) -> None:
-        """Raise UserError for an unclosed quote, which makes one value of all that follows."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        try:
-            odd = not self._quotes_looked_at and self.counted()[0] % 2 == 1
-        except OSError as error:
-            raise _unreadable(self.path, str(error).splitlines()[0]) from None
-        if not odd:  # the usual case: one look at the file's bytes
-            self._quotes_looked_at = True
-            return
-        rows = 0
-        last = None
-        text = dict.fromkeys(self.form.names, pa.string())
-        try:
-            for block in self._parsed(text, self.form.encoding, None, []):
-                rows = rows + len(block)
-                last = block.slice(len(block) - 1) if len(block) else last
-        except (pa.ArrowException, OSError, UnicodeError):
-            return  # reading says why
-        goes_on = [
-            name
-            for name in self.form.names
-            if last is not None and pc.any(pc.match_substring(last.column(name), "\n")).as_py()
-        ]
-        if goes_on:
-            raise _unreadable(self.path, f"a quote seems to be left open in row {rows:,}, column {goes_on[0]!r}")
-        self._quotes_looked_at = True
 
 
 def _holds_line_ends(block: Any) -> Any:
@@ -357,7 +323,7 @@ def _unreadable(part: Path, why: object) -> UserError:
 
 def ends_within_a_line(part: Path) -> bool:
     """Whether the last line of a text file has no end; never of a compressed one, whose end is known to be there."""
-    if kind_of(part) != part.suffix.lower() or not is_text(part):
+    if kind_of(part) != part.suffix.lower() or not is_text_file(part):
         return False
     with part.open("rb") as file:
         file.seek(-min(2, part.stat().st_size), io.SEEK_END)
@@ -368,13 +334,11 @@ def _counted(part: Path) -> tuple[int, int]:
     """How many quotation marks and ends of lines a text file holds, a block of it at a time."""
     import pyarrow as pa
 
-    quotes = lines = read = 0
+    quotes = lines = 0
     with pa.input_stream(str(part), compression="detect") as stream:
         while block := stream.read(1 << 22):
             quotes = quotes + block.count(b'"')
             lines = lines + block.count(b"\n")
-            read = read + len(block)
-            refuse_unpacked(part, read)
     return quotes, lines
 
 
@@ -389,7 +353,6 @@ def typed_table(part: Path) -> Any:
 
     form = TextForm.of(part)
     try:
-        _counted(part)
         return pacsv.read_csv(part, parse_options=pacsv.ParseOptions(delimiter=form.delimiter))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _unreadable(part, str(error).splitlines()[0]) from None

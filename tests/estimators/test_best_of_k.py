@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.answers.provenance import level_of_best
+from recsim_mnar.answers.records import level_of_best
 from recsim_mnar.answers.sentence import sentence_of
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import Facts

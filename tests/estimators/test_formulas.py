@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from recsim_mnar.answers.provenance import known_bound
+from recsim_mnar.answers.records import known_bound
 from recsim_mnar.estimators import estimate_value
 from recsim_mnar.estimators import intervals as limits
 from recsim_mnar.estimators.cross_fitted import ActionMeans, LoggingModel

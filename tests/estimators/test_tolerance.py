@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linprog
 
-from recsim_mnar.answers.sentence import propensity_tolerance, weight_tolerance
+from recsim_mnar.answers.weights import propensity_tolerance, weight_tolerance
 from recsim_mnar.errors import UserError
 from twins.log_checks import least_ratio
 

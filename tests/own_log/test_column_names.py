@@ -10,7 +10,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import Asked, examine_file
-from recsim_mnar.own_log.doctor.fitting import commands_for
+from recsim_mnar.own_log.doctor_commands import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run
 

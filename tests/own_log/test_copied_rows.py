@@ -11,7 +11,7 @@ import pytest
 from recsim_mnar.own_log import bandit_log, blocks
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.doctor import examine_file
-from recsim_mnar.own_log.doctor.fitting import commands_for
+from recsim_mnar.own_log.doctor_commands import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from recsim_mnar.tables.rows import n_repeats, repeats_by_chance
 from twins.findings import codes, doubts

@@ -12,7 +12,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.doctor import Asked, examine_file
-from recsim_mnar.own_log.doctor.fitting import commands_for
+from recsim_mnar.own_log.doctor_commands import commands_for
 from twins.commands import run, status_of
 from twins.findings import codes, finding
 
@@ -167,25 +167,6 @@ def test_6_weights_whose_mean_cannot_be_1(tmp_path, capsys):
     said = " ".join(map(str, found.problems))
     assert "either 'pscore' or 'target_new' is not the probability of the item shown" in said
     assert "estimate" not in fits(found)
-
-
-def test_a_policy_that_is_sure_of_its_choice_is_found_by_its_mean_weight(tmp_path):
-    """A column of 0 and 1 that is no policy misses a mean weight of 1: flags of the user, of the item, of nothing."""
-    data, rng = base(), np.random.default_rng(3)
-    action = np.array([int(name[1]) for name in data["arm"]])
-    del data["target_new"]
-    flags = {
-        "is_member": np.arange(N) // PER_USER % 2,
-        "in_stock": (action > 0).astype(int),
-        "coin": rng.integers(0, 2, N),
-        "rare": (rng.random(N) < 0.02).astype(int),
-    }
-    data["greedy"] = (action == np.arange(N) % 4).astype(int).tolist()  # shows item 0, 1, 2, 3, 0, ...
-    data |= {name: values.tolist() for name, values in flags.items()}
-    found, _ = facts_of(write(tmp_path / "log.csv", data))
-    assert finding(found, "maybe_target").columns == ("greedy",)
-    (line,) = [fit.line for fit in commands_for(found) if fit.command == "estimate"]
-    assert "--target greedy --baseline today" in line
 
 
 def test_7_interactions_with_repeats_and_two_times(tmp_path, capsys):

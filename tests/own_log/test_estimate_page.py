@@ -210,7 +210,7 @@ def test_a_value_outside_its_interval_breaks_no_page(tmp_path):
 
 def test_the_next_step_has_a_size_that_a_test_on_users_would_need(tmp_path):
     """Users and whole weeks by `plan ab`, for the lift's lower end; rows that are nobody's have no users."""
-    from recsim_mnar.own_log.plan import plan_ab
+    from recsim_mnar.own_log.ab_plan import plan_ab
 
     data = columns()
     write_table(pa.table(data), tmp_path / "log.parquet")

@@ -13,7 +13,7 @@ import pytest
 from recsim_mnar.log.table import Log
 from recsim_mnar.own_log import in_numbers
 from recsim_mnar.own_log.in_numbers import Lengths, LogNumbers, log_in_numbers
-from recsim_mnar.report.log_page import write_log_page
+from recsim_mnar.report.world_pages import write_log_page
 from twins.commands import status_of as run
 from twins.own_schema import estimate_file
 from twins.pages import unlinked

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from recsim_mnar.answers.records import estimate_columns
-from recsim_mnar.answers.sentence import propensity_tolerance, sentence_of, weight_tolerance
+from recsim_mnar.answers.sentence import sentence_of
+from recsim_mnar.answers.weights import propensity_tolerance, weight_tolerance
 from recsim_mnar.estimators import Facts
 from recsim_mnar.estimators.refuters import refute
 from recsim_mnar.log.columns import Clusters, LogColumns

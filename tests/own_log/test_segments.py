@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.answers.records import NOT_FIXED, TOO_MANY, segment_lines
+from recsim_mnar.answers.records import segment_lines
+from recsim_mnar.answers.weights import NOT_FIXED, TOO_MANY
 from recsim_mnar.errors import UserError
 from recsim_mnar.own_log.estimating import Question, estimate_log
 from twins.commands import run

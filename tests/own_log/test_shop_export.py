@@ -15,7 +15,7 @@ from recsim_mnar.estimators import Facts
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.tables.roles import GUESSED, find_columns
-from recsim_mnar.tables.times import text_times
+from recsim_mnar.tables.values import text_times
 from twins.commands import run, status_of
 from twins.findings import finding
 

@@ -9,7 +9,7 @@ import pytest
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.tables.parts import TableFile
-from recsim_mnar.tables.times import far_from_the_others
+from recsim_mnar.tables.values import far_from_the_others
 from toys import refused
 
 START = 1_767_571_200

@@ -13,9 +13,9 @@ from recsim_mnar import plan_ab
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference
 from recsim_mnar.log.columns import Clusters
+from recsim_mnar.own_log.ab_pilot import Pilot
+from recsim_mnar.own_log.ab_plan import Returning, UserTotals
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.plan.experiment import Returning, UserTotals
-from recsim_mnar.own_log.plan.pilot import Pilot
 from twins.plan_log import made
 
 USERS = 20_000

@@ -10,9 +10,9 @@ from dataclasses import asdict, dataclass
 
 from recsim_mnar.datasets.interactions import events_in_words
 from recsim_mnar.kernels.checks import rounded_down
-from recsim_mnar.own_log.doctor.columns import BANDIT, HOLDS_ITEMS, INTERACTIONS
-from recsim_mnar.own_log.doctor.examination import Examination, TargetFacts
-from recsim_mnar.own_log.problems import PROBLEM
+from recsim_mnar.own_log.bandit_file import PROBLEM
+from recsim_mnar.own_log.doctor import Examination, TargetFacts
+from recsim_mnar.own_log.doctor_columns import BANDIT, HOLDS_ITEMS, INTERACTIONS
 from recsim_mnar.own_log.shown_item import IN_CAPITALS
 from recsim_mnar.tables.roles import GUESSED, NAMED, NONE, in_words
 
@@ -98,8 +98,6 @@ def guessed_in_words(found: Examination, line: str) -> str:
         for role, text in what.items()
         if options.get(role) == GUESSED and f"--{role}-column" in words
     ]
-    slates = found.contents.slates
-    said += [] if slates is None else [f"{name} the slates" for name in slates.guessed]
     target = words[words.index("--target") + 1] if "--target" in words else ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
     said += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []

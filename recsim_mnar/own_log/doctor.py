@@ -15,70 +15,34 @@ from recsim_mnar.datasets.tool_logs import ToolLog
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.log.table import provenance_of
-from recsim_mnar.own_log.bandit_file import Reading, but_for_slates
-from recsim_mnar.own_log.bandit_log import BanditLog, chance_of, columns_of_copies
-from recsim_mnar.own_log.doctor.columns import (
+from recsim_mnar.own_log.bandit_file import NOTE, PROBLEM, Problem, Reading, chance_of, columns_of_copies
+from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.doctor_columns import (
     BANDIT,
     INTERACTIONS,
     Asked,
+    KnownSlates,
     MeanWeight,
     Propensities,
+    SlateFacts,
     Unnamed,
     columns_of,
     mean_weight,
     problems_of,
+    slates_of_file,
     targets_of,
 )
 from recsim_mnar.own_log.estimating import OWN
-from recsim_mnar.own_log.problems import NOTE, PROBLEM, Problem
 from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
-from recsim_mnar.own_log.slate_estimates import SlateLog, endings_of, read_slates
-from recsim_mnar.own_log.slate_file import SlateFile, find_slates, perhaps_slates
+from recsim_mnar.own_log.slate_estimates import endings_of
+from recsim_mnar.own_log.slate_file import perhaps_slates
 from recsim_mnar.own_log.target_file import TargetFile
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import SIDECAR
-from recsim_mnar.tables.faults import MISSING, in_rows, listed, percent_lines
-from recsim_mnar.tables.ids import Ids
 from recsim_mnar.tables.parts import TableFile, verify
-from recsim_mnar.tables.roles import (
-    GUESSED,
-    RECOGNISED,
-    Columns,
-    in_words,
-    say_which,
-)
+from recsim_mnar.tables.roles import GUESSED, RECOGNISED, Columns, in_words, say_which
 from recsim_mnar.tables.rows import DROP, Events, Rows, repeats
-
-
-@dataclass(frozen=True)
-class SlateFacts:
-    """What a file of slates holds.
-
-    Attributes:
-        form: one row per position, or per slate.
-        slates: how many, of ``least`` to ``most`` items; None where they could not be read.
-        least: see ``slates``.
-        most: likewise.
-        propensities_of: by column, the kind of its probabilities.
-        columns: by role those of slates and positions; empty where a row is a slate.
-        options: that a command needs to read the file so.
-        lines: what was read, for a person.
-        guessed: columns of slates that the user did not name.
-    """
-
-    form: str
-    slates: int | None = None
-    least: int | None = None
-    most: int | None = None
-    propensities_of: dict[str, str] = field(default_factory=dict)
-    columns: dict[str, str] = field(default_factory=dict)
-    options: Sequence[str] = ()
-    lines: Sequence[str] = ()
-    guessed: Sequence[str | None] = ()
-
-    def to_dict(self) -> Mapping[str, object]:
-        """JSON types; ``guessed`` only where there are some."""
-        return {name: value for name, value in asdict(self).items() if name != "guessed" or value}
+from recsim_mnar.tables.values import MISSING, Ids, in_rows, listed, percent_lines
 
 
 @dataclass
@@ -228,7 +192,7 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     for name in asked.targets:
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
-    slates, problems = _slates(file, asked)
+    slates, problems = slates_of_file(file, asked)
     perhaps = None if slates else perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
     problems += [perhaps] if perhaps else []
     recognised: set[str] = set()
@@ -243,9 +207,6 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
     patient = _Patient(file, kind, columns, targets, asked.n_actions, rows, items, slates)
     found = patient.examined(shown, problems)
-    if perhaps is not None and perhaps.guess:  # then what its probabilities are of is found out
-        left = {role: name for role, name in found.guesses.items() if role != "propensity"}
-        found = replace(found, guesses=left | {"slate": perhaps.guess})
     contents = found.contents
     contents.slates = None if slates is None else slates.facts
     contents.receipts = receipts
@@ -260,86 +221,6 @@ def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
     found = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
     damages = [Problem(damage.code, PROBLEM, damage.message, damage.advice, ("propensity",)) for damage in tool.damages]
     return replace(found, source=str(tool.file.path), kind=BANDIT, problems=[*damages, *found.problems])
-
-
-@dataclass(frozen=True)
-class _Slates:
-    """What is known of a file of slates.
-
-    Attributes:
-        found: the file.
-        columns: by role, as the user says and as they were found.
-        taken: roles that the user did not name.
-        main: what the propensities are of; "" where that is not known.
-        facts: what it holds.
-    """
-
-    found: SlateFile
-    columns: dict[str, str | None]
-    taken: frozenset[str]
-    main: str
-    facts: SlateFacts
-
-
-def _slates(file: TableFile, asked: Asked) -> tuple[_Slates | None, list[Problem]]:
-    """What a file of slates is, and what is wrong with them; None of single items."""
-    found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
-    if found is None:
-        return None, []
-    columns = but_for_slates(asked.columns)
-    of_slates = {role: asked.columns.get(role) for role in ("slate", "position")}
-    options = [word for role, name in of_slates.items() if name is not None for word in (f"--{role}-column", name)]
-    options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
-    facts = SlateFacts(
-        found.form,
-        columns={} if found.per_slate else {role: found.columns[role] for role in of_slates},
-        options=options,
-        lines=[found.form],
-        guessed=[of_slates["slate"]] if "slate" in asked.guessed else [],
-    )
-    own = {"action": found.columns["action"]} if found.per_slate else {}
-    read, problems = _read(found, asked)
-    if read is not None:
-        slates, names = read.slates, read.log.columns.names
-        own |= {role: names[role] for role in ("user", "propensity", "reward") if role in names}
-        least, most = int(slates.sizes.min()), int(slates.sizes.max())
-        sizes = "several sizes" if least < most else f"{most} items"
-        lines = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of {sizes}"]
-        facts = replace(
-            facts,
-            slates=slates.number,
-            least=least,
-            most=most,
-            propensities_of={name: kind for kind, name in read.kinds.items()},
-            lines=lines,
-        )
-    taken = frozenset(role for role in own if columns.get(role) is None)
-    columns |= {role: own[role] for role in taken}
-    return _Slates(found, columns, taken, "" if read is None else read.main, facts), problems
-
-
-def _read(found: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem]]:
-    """The slates that can be read, and what is wrong with them; why, where none can."""
-    named = {role: name for role, name in asked.columns.items() if role != "item"}
-    reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
-    try:
-        read = read_slates(found, reading, [name for name in asked.targets if endings_of([name], found.file.names)])
-    except UserError:
-        try:  # what is wrong where no row is left
-            read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
-        except UserError as error:
-            said = str(error).removeprefix(f"{found.file.path}: ")
-            return None, [Problem("slates_not_read", PROBLEM, said)]
-        return None, []
-    problems = []
-    both = (found.columns["slate"], found.columns["position"])
-    lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
-    if lacking:
-        problems.append(Problem.of("missing", PROBLEM, *both, listed=", ".join(lacking), drop=DROP))
-    problems += read.slates.problems
-    if not read.main and read.slates.size:
-        problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
-    return read, problems
 
 
 def _of_other_kinds(names: Sequence[str]) -> set[str]:
@@ -437,7 +318,7 @@ class _Patient:
         n_actions: int | None,
         rows: Rows,
         items: dict[str, str],
-        slates: _Slates | None,
+        slates: KnownSlates | None,
     ) -> None:
         self.file, self.kind, self.columns, self.targets, self.items = file, kind, columns, targets, items
         self.n_actions, self.whole, self.slates = n_actions, rows, slates
@@ -489,7 +370,7 @@ class _Patient:
             if "propensity" in self.columns and not self.targets:
                 of_others = _of_other_kinds(others)
                 one = replace(unnamed, others=[name for name in others if name not in of_others])
-                self.problems += one.maybe_targets(self.user, mixed=self.mixed)
+                self.problems += one.maybe_targets(self.user)
             segments, remarks = unnamed.segments() if self.slates is None else ([], [])
             self.problems += [*unnamed.items_of_policies(), *remarks]
         guesses = {role: name for role, name in unnamed.guesses().items() if role != "action" or not shown.rivals}

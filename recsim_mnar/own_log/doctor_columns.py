@@ -4,39 +4,38 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.answers.records import Segments, Weights
+from recsim_mnar.answers.weights import Segments, Weights
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import STRICT, mean_weight_limits
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.sums import PolicySums
 from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats
-from recsim_mnar.own_log.problems import NOTE, PROBLEM, Problem
+from recsim_mnar.own_log.bandit_file import NOTE, PROBLEM, Problem, Reading, but_for_slates
 from recsim_mnar.own_log.shown_item import IN_CAPITALS, ShownItem, find_shown, same_items
-from recsim_mnar.tables.arrow import is_text
-from recsim_mnar.tables.faults import MISSING, Fault, listed
-from recsim_mnar.tables.ids import Ids, spelled_alike
-from recsim_mnar.tables.numbers import Decimal, text_numbers
+from recsim_mnar.own_log.slate_estimates import SlateLog, endings_of, read_slates
+from recsim_mnar.own_log.slate_file import SlateFile, find_slates
+from recsim_mnar.tables.files import is_text
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import (
     GUESSED,
     USUAL_NAMES,
     Columns,
     find_columns,
-    in_words,
     likely_columns,
     new_policies,
     of_what_was_shown,
     plain_name,
 )
-from recsim_mnar.tables.rows import Rows
+from recsim_mnar.tables.rows import DROP, Rows
+from recsim_mnar.tables.values import MISSING, Decimal, Fault, Ids, listed, spelled_alike, text_numbers
 
 HOLDS_ITEMS = "holds_items"
 """Code of columns of items that a new policy may show."""
@@ -206,9 +205,6 @@ _GUESSES = ("reward", "propensity", "user", "item", "action", "time")
 """Roles that a likely column is named for, in this order."""
 _LEAST_USERS = 20
 """Values of a column of users at least."""
-_ZERO_OR_ONE = {"0", "1", "0.0", "1.0", "True", "False", "true", "false"}
-_NARROW = 0.5
-"""Width of the limits of a mean weight from which a column of 0 and 1 is taken for a policy: others miss 1 by more."""
 
 
 @dataclass(frozen=True)
@@ -325,7 +321,8 @@ class Unnamed:
         found: dict[str, str] = {}
         for role in _GUESSES:
             names = [name for name in self.columns.unclear.get(role, ()) if name not in found.values()]
-            names = self._likely_propensities(names) if role == "propensity" else names
+            if role == "propensity":  # those whose names say that they are of what was shown come first
+                names.sort(key=lambda name: not of_what_was_shown(name))
             found |= {role: names[0]} if names else {}
         if "user" not in {*self.columns.names, *found, *self.columns.without} and len(self.rows):
             free = [name for name in likely_columns("user", self.others) if name not in found.values()]
@@ -333,18 +330,6 @@ class Unnamed:
             likely = [name for name, each in values.items() if _LEAST_USERS <= each.number <= len(self.rows) / 2]
             found |= {"user": max(likely, key=lambda name: values[name].number)} if likely else {}
         return found
-
-    def _likely_propensities(self, names: list[str]) -> list[str]:
-        """Those whose names say it first, then those by which another one has a mean weight near 1."""
-        values = {name: self.rows.numbers(name) for name in names} if len(names) > 1 else {}
-
-        def off(name: str) -> float:
-            others = [values[other] / values[name] for other in names if other != name]
-            means = [float(np.nanmean(np.where(np.isfinite(weights), weights, np.nan))) for weights in others]
-            return min((abs(np.log(max(mean, 1e-12))) for mean in means), default=0.0)
-
-        with np.errstate(divide="ignore", invalid="ignore"):
-            return sorted(names, key=lambda name: (not of_what_was_shown(name), off(name) if values else 0.0))
 
     def segments(self) -> tuple[list[str], list[Problem]]:
         """Those of a few words each, fixed before; words that differ only in capitals are a remark."""
@@ -421,7 +406,7 @@ class Unnamed:
         users = Clusters.of(ids["user"], kept.size) if "user" in ids else None
         return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Facts())
 
-    def maybe_targets(self, user: NDArray[np.int64] | None, *, mixed: bool) -> list[Problem]:
+    def maybe_targets(self, user: NDArray[np.int64] | None) -> list[Problem]:
         """Those that look like a policy's probabilities; ``user`` (n,) as :func:`mean_weight`."""
         rows, names = self.rows, [name for name in self.others if name]
         propensity = rows.numbers(self.columns["propensity"])
@@ -440,18 +425,112 @@ class Unnamed:
             case = {"says": "several"} if len(found) > 1 else {}
             listed = ", ".join(map(repr, found))
             return [Problem.of("maybe_target", NOTE, *found, listed=listed, target=",".join(found), **case)]
-        if mixed or not propensity.size or not np.all((propensity > 0.0) & (propensity <= 1.0)):
-            return []
-        for name in names:  # of 0 and 1, as of a policy that is sure of its choice
-            column = rows.column(name)
-            first = set(map(str, column.slice(0, _LOOKED_AT).drop_null().to_pylist()))
-            if column.null_count or len(column) != len(propensity) or not first <= _ZERO_OR_ONE or len(first) < 2:
-                continue
-            values, _, bad = text_numbers(column.cast("string"))
-            weight = None if bad.any() else weight_of(name, values)
-            if weight is not None and weight.high - weight.low < _NARROW:
-                found.append(name)
-        if not found:
-            return []
-        case = {"says": "sure", "do": "sure"}
-        return [Problem.of("maybe_target", NOTE, *found, listed=in_words(found), target=",".join(found), **case)]
+        return []
+
+
+@dataclass(frozen=True)
+class SlateFacts:
+    """What a file of slates holds.
+
+    Attributes:
+        form: one row per position, or per slate.
+        slates: how many, of ``least`` to ``most`` items; None where they could not be read.
+        least: see ``slates``.
+        most: likewise.
+        propensities_of: by column, the kind of its probabilities.
+        columns: by role those of slates and positions; empty where a row is a slate.
+        options: that a command needs to read the file so.
+        lines: what was read, for a person.
+    """
+
+    form: str
+    slates: int | None = None
+    least: int | None = None
+    most: int | None = None
+    propensities_of: dict[str, str] = field(default_factory=dict)
+    columns: dict[str, str] = field(default_factory=dict)
+    options: Sequence[str] = ()
+    lines: Sequence[str] = ()
+
+    def to_dict(self) -> Mapping[str, object]:
+        """JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class KnownSlates:
+    """What is known of a file of slates.
+
+    Attributes:
+        found: the file.
+        columns: by role, as the user says and as they were found.
+        taken: roles that the user did not name.
+        main: what the propensities are of; "" where that is not known.
+        facts: what it holds.
+    """
+
+    found: SlateFile
+    columns: dict[str, str | None]
+    taken: frozenset[str]
+    main: str
+    facts: SlateFacts
+
+
+def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, list[Problem]]:
+    """What a file of slates is, and what is wrong with them; None of single items."""
+    found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
+    if found is None:
+        return None, []
+    columns = but_for_slates(asked.columns)
+    of_slates = {role: asked.columns.get(role) for role in ("slate", "position")}
+    options = [word for role, name in of_slates.items() if name is not None for word in (f"--{role}-column", name)]
+    options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
+    facts = SlateFacts(
+        found.form,
+        columns={} if found.per_slate else {role: found.columns[role] for role in of_slates},
+        options=options,
+        lines=[found.form],
+    )
+    own = {"action": found.columns["action"]} if found.per_slate else {}
+    read, problems = _read(found, asked)
+    if read is not None:
+        slates, names = read.slates, read.log.columns.names
+        own |= {role: names[role] for role in ("user", "propensity", "reward") if role in names}
+        least, most = int(slates.sizes.min()), int(slates.sizes.max())
+        sizes = "several sizes" if least < most else f"{most} items"
+        lines = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of {sizes}"]
+        facts = replace(
+            facts,
+            slates=slates.number,
+            least=least,
+            most=most,
+            propensities_of={name: kind for kind, name in read.kinds.items()},
+            lines=lines,
+        )
+    taken = frozenset(role for role in own if columns.get(role) is None)
+    columns |= {role: own[role] for role in taken}
+    return KnownSlates(found, columns, taken, "" if read is None else read.main, facts), problems
+
+
+def _read(found: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem]]:
+    """The slates that can be read, and what is wrong with them; why, where none can."""
+    named = {role: name for role, name in asked.columns.items() if role != "item"}
+    reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
+    try:
+        read = read_slates(found, reading, [name for name in asked.targets if endings_of([name], found.file.names)])
+    except UserError:
+        try:  # what is wrong where no row is left
+            read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
+        except UserError as error:
+            said = str(error).removeprefix(f"{found.file.path}: ")
+            return None, [Problem("slates_not_read", PROBLEM, said)]
+        return None, []
+    problems = []
+    both = (found.columns["slate"], found.columns["position"])
+    lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
+    if lacking:
+        problems.append(Problem.of("missing", PROBLEM, *both, listed=", ".join(lacking), drop=DROP))
+    problems += read.slates.problems
+    if not read.main and read.slates.size:
+        problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
+    return read, problems

@@ -14,16 +14,8 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, number_in, whole_number
 from recsim_mnar.log.columns import Clusters, Floats, user_sums
+from recsim_mnar.own_log.ab_pilot import FEW_USERS, Amount, Pilot, factor_range, names_of_columns, quantile, two_sided
 from recsim_mnar.own_log.bandit_file import Reading
-from recsim_mnar.own_log.plan.pilot import (
-    FEW_USERS,
-    Amount,
-    Pilot,
-    factor_range,
-    names_of_columns,
-    quantile,
-    two_sided,
-)
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from recsim_mnar.runs.files import path_of
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, NONE, OWN_SCHEMA, Columns, find_columns
 from recsim_mnar.tables.rows import Rows
-from recsim_mnar.tables.times import far_from_the_others
+from recsim_mnar.tables.values import far_from_the_others
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,241 @@
+"""What the rows of a file say against its estimates: loggers, propensities by item, rows left out or repeated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recsim_mnar.answers.records import with_findings
+from recsim_mnar.answers.sentence import Record, is_of_slates, target_of
+from recsim_mnar.estimators.checks import OFF_BY, STRICT, mean_weight_limits
+from recsim_mnar.estimators.refuters import item_findings, refute
+from recsim_mnar.estimators.repeats import RepeatSums
+from recsim_mnar.estimators.scores import known_to_differ
+from recsim_mnar.estimators.sums import PolicySums
+from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Finding, scaled
+from recsim_mnar.kernels.checks import told_apart
+from recsim_mnar.log.columns import Floats, LogColumns
+from recsim_mnar.own_log.bandit_file import BanditFile
+from recsim_mnar.tables.values import Ids, in_rows
+
+MANY = 50
+"""More loggers than this are no loggers: the column is something else."""
+
+
+def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str]]:
+    """Whether each logger's mean weight is 1, as it is where its propensities are right and it has support.
+
+    Args:
+        log: whose loggers and propensities are known.
+        name: of the target policy.
+
+    Returns:
+        Findings for the verdict, and one line per logger.
+    """
+    assert log.logger is not None
+    assert log.propensity is not None
+    findings, lines = [], []
+    for code, logger in enumerate(log.logger.ids):
+        of = np.flatnonzero(log.logger.codes == code)
+        cluster = None if log.users is None else log.users[of]
+        sums = PolicySums.of(log.propensity[of], log.policies[name][of], cluster)
+        mean = sums.mean_weight
+        low, high = mean_weight_limits(sums, STRICT)
+        lines.append(
+            f"logger {logger}: {len(of):,} rows, mean reward {log.reward[of].mean():.4g}, mean weight of {name} "
+            f"{mean:.3g} ({low:.3g} to {high:.3g} at {100 * STRICT:g} %)"
+        )
+        if low <= 1.0 <= high:
+            continue
+        # The strict limits leave one logger in a thousand to chance.
+        severity = GRAVE if min(abs(low - 1.0), abs(high - 1.0)) > OFF_BY else CAUTION
+        said, wanted = told_apart(mean, 1.0)
+        case = {"says": "below"} if high < 1.0 else {}
+        params = {"logger": logger, "said": said, "wanted": wanted}
+        findings.append(Finding("logger_propensities", severity, mean, **params, **case))
+    return findings, lines
+
+
+FEW = 12
+"""Numbers with more values than this are cut into groups of equal size."""
+GROUPS = 5
+MOST_VALUES = 50
+"""Texts with more values than this are no use to a regression."""
+
+
+def labels(context: Mapping[str, Floats | Ids], n: int) -> tuple[NDArray[np.int64], list[str]]:
+    """(n,) codes from 0, one for each combination of values, and how each column was used.
+
+    Args:
+        context: by column, (n,) numbers or ids; missing ones are a value of their own.
+        n: rows.
+    """
+    codes = np.zeros(n, np.int64)
+    said = []
+    for name, values in context.items():
+        if isinstance(values, Ids):
+            own, number = values.codes + 1, values.number + 1
+            said.append(f"{name} ({values.number} values)")
+        else:
+            distinct = np.unique(values[~np.isnan(values)])
+            if len(distinct) > FEW:
+                edges = np.unique(np.nanquantile(values, np.arange(1, GROUPS) / GROUPS))
+                own = np.searchsorted(edges, values, side="right") + 1
+                number = len(edges) + 2
+                said.append(f"{name} (in {len(edges) + 1} groups of about equal size)")
+            else:
+                own, number = np.searchsorted(distinct, values) + 1, len(distinct) + 2
+                said.append(f"{name} ({len(distinct)} values)")
+            own = np.where(np.isnan(values), 0, own)
+        codes = np.unique(codes * number + own, return_inverse=True)[1].reshape(n)
+    return codes, said
+
+
+def as_numbers(context: Mapping[str, Floats | Ids]) -> tuple[Floats | None, list[str]]:
+    """(n, d) numbers, None where there are none, and the columns that are left out.
+
+    Numbers are taken to mean 0 and standard deviation 1, the mean in place of what is missing; texts of up to
+    :data:`MOST_VALUES` values have one column per value.
+    """
+    columns: list[Floats] = []
+    left = []
+    for name, values in context.items():
+        if isinstance(values, Ids):
+            if values.number > MOST_VALUES:
+                left.append(name)
+            else:
+                columns += [(values.codes == code).astype(np.float64) for code in range(values.number)]
+            continue
+        known = values[~np.isnan(values)]
+        mean, spread = (float(known.mean()), float(known.std())) if known.size else (0.0, 0.0)
+        columns.append((np.where(np.isnan(values), mean, values) - mean) / (spread or 1.0))
+    return (np.column_stack(columns) if columns else None), left
+
+
+MANY_DROPPED = 0.05
+"""Share of rows left out from which the verdict says so."""
+
+
+def findings_in_order(log: BanditFile) -> list[Finding]:
+    """What rows say in their order; nothing where some were left out between them."""
+    if log.weight is not None or log.propensity is None:
+        return []
+    shown = None if log.action is None else log.action.codes
+    return RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
+
+
+def unweighed(log: BanditFile, record: Record) -> list[Finding]:
+    """That an estimator passed weights of rows over, where there are some."""
+    if log.weight is None or (log.propensity is not None and record["estimator"] in known_to_differ()):
+        return []
+    case = {"do": "slates"} if is_of_slates(record) else {}
+    params = {"estimator": record["estimator"], "column": log.columns["weight"]}
+    return [Finding("weights_ignored", GRAVE, 1.0, **params, **case)]
+
+
+def values_of(column: Any) -> Any:
+    """Ids or numbers (n,) of a column."""
+    return column.ids[column.codes] if isinstance(column, Ids) else column
+
+
+def with_file_findings(
+    records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]
+) -> list[Record]:
+    """The records with what is known of the file: rows left out, rows taken as independent, loggers."""
+    every = [*_propensities_by_item(log), *of_the_rows(log.counts)]
+    by_policy: dict[str, list[Finding]] = {}
+    if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
+        for name in targets:
+            by_policy[name], said = logger_findings(log, name)
+            lines += said
+        lines.append(
+            f"{log.logger.number} loggers (column {log.columns['logger']}) are pooled, each row with the propensity of "
+            "its own"
+        )
+    written = []
+    for record in records:
+        more = [*every, *by_policy.get(target_of(record), [])]
+        written.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
+    return written
+
+
+def _propensities_by_item(log: BanditFile) -> list[Finding]:
+    """What the log proves wrong of its propensities item by item, in each level of a context column if not in all."""
+    if log.action is None or log.chances is None:
+        return []
+    shown, users = np.asarray(log.action.ids)[log.action.codes], log.clusters()
+    for name, values in [("", None), *log.context.items()]:
+        found = item_findings(shown, log.chances, users, context=values_of(values), context_name=name)
+        if found:
+            return found
+    return []
+
+
+def of_the_rows(counts: Counter[str]) -> list[Finding]:
+    """What rows that were left out, or that repeat others, say against a log."""
+    findings = []
+    left, unread = counts["dropped_missing"] + counts["dropped_without_target"], counts["dropped_invalid"]
+    if left + unread:
+        share = (left + unread) / (left + unread + counts["kept"])
+        why = " or ".join(["are missing"] * bool(left) + ["cannot be read"] * bool(unread))
+        severity = scaled(share, MANY_DROPPED, np.inf)
+        findings.append(Finding("rows_dropped", severity, share, percent=100 * share, why=why))
+    again = counts["duplicates"] - counts["dropped_duplicates"]
+    if again:
+        share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
+        severity, case = scaled(share, MANY_DROPPED, np.inf), {"says": "chance"} if counts["by_chance"] else {}
+        rows, by_chance = in_rows(again), counts["by_chance"]
+        findings.append(
+            Finding("rows_repeated", severity, share, rows=rows, repeat=repeat, by_chance=by_chance, **case)
+        )
+    events = counts["dropped_duplicates"] * bool(counts["coincidences"])
+    if events:
+        share = events / (events + counts["kept"])
+        findings.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, rows=in_rows(events)))
+    return findings
+
+
+def with_refuters(
+    records: Sequence[Record], targets: Sequence[str], log: LogColumns, least: float | None = None, **shown: Any
+) -> list[Record]:
+    """The records, each target's leading value with ``refuters``, and verdicts with what they found.
+
+    Args:
+        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
+        targets: names; one that takes none of the logged actions is left out.
+        log: the rows behind them.
+        least: no item has a smaller propensity in any row, where the log's provenance says so.
+        **shown: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
+            before the item was chosen (``context``), and numbers that grow with ``time``.
+    """
+    users = None if log.cluster is None else log.cluster.codes
+    known = {"cluster": users, "propensity_min": least, **shown}
+    found = {
+        name: refute(log.reward, log.propensity, log.others[name], **known)
+        for name in targets
+        if log.others[name].any()
+    }
+    changed = []
+    for record in records:
+        of_it, before = found.get(target_of(record), []), {finding["code"] for finding in record["findings"]}
+        new = [finding for finding in of_it if finding.severity >= CAUTION and finding.code not in before]
+        record = with_findings(record, new)
+        if of_it and record["leads"] and "baseline" not in record:
+            record |= {"refuters": [finding.to_dict() for finding in of_it]}
+        changed.append(record)
+    return changed
+
+
+def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Outcome of the refuters, one line per policy; their findings are among the reasons."""
+    lines = []
+    for record in records:
+        if "refuters" in record:
+            alarms = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
+            found = f"{', '.join(dict.fromkeys(alarms))} found something" if alarms else "none found anything"
+            lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {found}")
+    return lines
