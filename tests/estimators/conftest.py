@@ -8,7 +8,7 @@ import numba
 import pytest
 
 HERE = Path(__file__).parent
-MANY_ROWS = ("shards_cut", "bootstrap", "every_estimator_and_interval", "a_higher_level", "98309")
+MANY_ROWS = ("bootstrap", "every_estimator_and_interval", "a_higher_level")
 
 
 def pytest_collection_modifyitems(items):

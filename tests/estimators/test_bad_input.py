@@ -44,7 +44,7 @@ BOTH = [
     # arguments of estimate_value and of difference
     *(({"clip": clip}, "clip must be a positive number") for clip in (0, -1.0, "ten", True, np.nan)),
     ({"weight_max": -1.0}, "weight_max must be a positive number"),
-    ({"propensity_min": 2.0}, r"propensity_min must be a number in \(0, 1\]"),
+    ({"propensity_min": 2.0}, r"propensity_min must be a number in \(0, 1\], got 2.0: did you mean 2 % = 0.02\?"),
     ({"full_support": "yes"}, "full_support must be True, False or None"),
     ({"facts": {"propensity_min": 0.1}}, "facts must be recsim_mnar.Facts"),
     ({"level": 1.0}, "level must be"),

@@ -127,9 +127,9 @@ def test_models_come_from_columns(tmp_path):
     assert records[1]["value"] == pytest.approx(0.04)
 
 
-def texts(path, ids: list[str], header: str = "user,propensity,reward,a") -> str:
+def texts(path, ids: list[str]) -> str:
     rows = [f"{u},0.5,{i % 3 == 0:d},0.{3 + i % 5}" for i, u in enumerate(ids)]
-    path.write_text("\n".join([header, *rows]) + "\n")
+    path.write_text("\n".join(["user,propensity,reward,a", *rows]) + "\n")
     return str(path)
 
 

@@ -14,13 +14,13 @@ from recsim_mnar.log.columns import Clusters
 ALL = {"item_propensities", "earlier_rewards", "tastes", "halves"}
 
 
-def log(seed, users=600, rows=20, actual=None, rate=0.2, items=5):
+def log(seed, users=600, actual=None, items=5):
     """A log of users with tastes and activities of their own, in two contexts; ``actual`` gives what chooses."""
     rng = np.random.default_rng(seed)
-    n, user = users * rows, np.repeat(np.arange(users), rows)
+    n, user = users * 20, np.repeat(np.arange(users), 20)
     taste, x = rng.integers(0, 2, users)[user], rng.integers(0, 2, n)
     logged = 0.7 * rng.dirichlet(np.full(items, 2.0), 2) + 0.3 / items
-    liked = rate * np.exp(0.6 * rng.standard_normal((2, items)))
+    liked = 0.2 * np.exp(0.6 * rng.standard_normal((2, items)))
     new = rng.dirichlet(np.full(items, 2.0), 2)
     chances = logged[x] if actual is None else actual(logged, x, taste, liked, rng)
     if actual is taste_left_out:

@@ -23,11 +23,11 @@ DEAR = np.where(np.arange(40) >= 30, 0.1, 0.0)
 P = EPSILON / 40
 
 
-def shop(seed: int, rows: int = ROWS, law=LOGGING):
+def shop(seed: int, rows: int = ROWS):
     rng = np.random.default_rng(seed)
-    shown = rng.choice(40, size=rows, p=law)
+    shown = rng.choice(40, size=rows, p=LOGGING)
     reward = PRICES[shown] * (rng.random(rows) < SOLD[shown])
-    columns = {"reward": reward, "propensity": law[shown], "target": DEAR[shown], "cluster": np.arange(rows)}
+    columns = {"reward": reward, "propensity": LOGGING[shown], "target": DEAR[shown], "cluster": np.arange(rows)}
     return columns, PRICES[shown]
 
 

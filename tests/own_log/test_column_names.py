@@ -12,6 +12,7 @@ from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import Asked, examine_file
 from recsim_mnar.own_log.doctor_commands import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
+from recsim_mnar.tables.roles import GUESSED, RECOGNISED, find_columns
 from twins.commands import run
 
 N = 400
@@ -159,3 +160,39 @@ def test_all_that_a_line_lacks_is_said_at_once(tmp_path, capsys):
     assert "no column is recognised as the reward" in str(refused.value)
     assert "no column is recognised as the propensity" in str(refused.value)
     assert str(refused.value).count("columns: ") == 1
+
+
+@pytest.mark.parametrize(
+    ("role", "name", "how"),
+    [
+        *((role, name, RECOGNISED) for role, name in (
+            ("item", "item_sku"), ("item", "productSku"), ("action", "sku"), ("time", "viewed_at"), ("time", "created"),
+            ("time", "requestedAt"), ("time", "event_timestamp"),
+        )),
+        *((role, name, GUESSED) for role, name in (
+            ("user", "CustomerNo"), ("user", "customer_number"), ("user", "cust_no"), ("user", "MemberNr"),
+            ("user", "client-key"), ("action", "SKU shown"), ("action", "product_shown"), ("item", "Item shown"),
+            ("item", "artikel-no"), ("action", "OfferCode"),
+        )),
+    ],
+)  # fmt: skip
+def test_names_are_understood_by_their_words_and_endings(role, name, how):
+    found = find_columns("f", ["x", name], optional=[role])
+    assert (found[role], found.how[role]) == (name, how)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["flat", "format", "skus_left", "at", "cat", "is_member", "client_country", "sku_price", "shown", "product name"],
+)
+def test_other_words_and_endings_are_none(name):
+    assert find_columns("f", ["x", name], optional=["user", "action", "item", "time"]).names == {}
+
+
+@pytest.mark.parametrize(("role", "names"), [("user", ("CustomerNo", "MemberNr")), ("time", ("viewed_at", "sent_at"))])
+def test_two_that_could_be_are_asked_about(role, names):
+    assert find_columns("f", names, optional=[role]).unclear == {role: names}
+
+
+def test_a_usual_name_goes_before_an_ending():
+    assert find_columns("f", ["viewed_at", "timestamp"], optional=["time"])["time"] == "timestamp"

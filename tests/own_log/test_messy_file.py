@@ -16,7 +16,6 @@ from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.own_log.doctor_commands import commands_for
 from recsim_mnar.own_log.estimating import Question, estimate_log
-from recsim_mnar.tables.roles import find_columns
 from twins.commands import run, status_of
 from twins.findings import codes, finding
 
@@ -62,25 +61,6 @@ def file(tmp_path):
 
 def fits(found) -> dict[str, str]:
     return {fit.command: fit.line for fit in commands_for(found) if fit.fits}
-
-
-@pytest.mark.parametrize(
-    ("role", "name"),
-    [("item", "item_sku"), ("item", "productSku"), ("action", "sku"), ("time", "viewed_at"), ("time", "created"),
-     ("time", "requestedAt"), ("time", "event_timestamp")],
-)  # fmt: skip
-def test_names_that_end_as_those_of_a_role_do(role, name):
-    assert find_columns("f", ["x", name], optional=[role]).get(role) == name
-
-
-@pytest.mark.parametrize("name", ["flat", "format", "skus_left", "at", "cat"])
-def test_other_endings_are_none(name):
-    assert find_columns("f", ["x", name], optional=["item", "time"]).names == {}
-
-
-def test_a_usual_name_goes_before_an_ending():
-    assert find_columns("f", ["viewed_at", "timestamp"], optional=["time"])["time"] == "timestamp"
-    assert find_columns("f", ["viewed_at", "sent_at"], optional=["time"]).unclear == {"time": ("viewed_at", "sent_at")}
 
 
 def test_doctor_says_what_is_spelled_in_two_ways_and_asks_for_the_bound(file, capsys):

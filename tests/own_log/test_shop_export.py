@@ -10,11 +10,8 @@ import numpy as np
 import pytest
 
 from recsim_mnar.datasets.interactions import read_interactions
-from recsim_mnar.errors import UserError
-from recsim_mnar.estimators import Facts
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import examine_file
-from recsim_mnar.tables.roles import GUESSED, find_columns
 from recsim_mnar.tables.values import text_times
 from twins.commands import run, status_of
 from twins.findings import finding
@@ -135,34 +132,6 @@ def test_several_lifts_are_answered_in_a_line_each(export, tmp_path, capsys):
     code, _, err = run(capsys, *words[:-2], "--lift", "7,66%")
     assert code == 2
     assert "a number with a decimal point" in err
-
-
-def test_a_least_propensity_in_per_cent_is_understood():
-    with pytest.raises(UserError, match=r"must be a number in \(0, 1\], got 2.0: did you mean 2 % = 0.02\?"):
-        Facts(propensity_min=2.0)
-
-
-@pytest.mark.parametrize(
-    ("role", "name"),
-    [
-        ("user", "CustomerNo"), ("user", "customer_number"), ("user", "cust_no"), ("user", "MemberNr"),
-        ("user", "client-key"), ("action", "SKU shown"), ("action", "product_shown"), ("item", "Item shown"),
-        ("item", "artikel-no"), ("action", "OfferCode"),
-    ],
-)  # fmt: skip
-def test_names_are_understood_by_their_words(role, name):
-    found = find_columns("f", ["x", name], optional=[role])
-    assert (found[role], found.how[role]) == (name, GUESSED)
-
-
-@pytest.mark.parametrize("name", ["is_member", "client_country", "sku_price", "shown", "product name"])
-def test_other_words_are_none(name):
-    assert find_columns("f", ["x", name], optional=["user", "action"]).names == {}
-
-
-def test_two_that_could_be_are_asked_about():
-    found = find_columns("f", ["CustomerNo", "MemberNr"], optional=["user"])
-    assert found.unclear == {"user": ("CustomerNo", "MemberNr")}
 
 
 def test_views_with_german_names_are_recognised(tmp_path):

@@ -214,15 +214,3 @@ def test_items_are_looked_for_in_all_rows_of_a_log_with_many(tmp_path, spelled):
     frame.to_csv(path, index=False)
     ips = [record for record in estimate_file(path, "new").records if record["estimator"] == "ips"]
     assert ips[0]["value"] == pytest.approx(n_items * float((action == new).mean()))
-
-
-def test_whole_numbers_up_to_100_may_be_per_cent(tmp_path):
-    rng = np.random.default_rng(8)
-    frame = pd.DataFrame(
-        {"user_id": np.arange(400), "action": rng.integers(0, 50, 400), "propensity": 0.02, "reward": 1}
-    )
-    frame["new"] = rng.integers(0, 50, 400)
-    frame.to_csv(tmp_path / "log.csv", index=False)
-    with pytest.raises(UserError) as caught:
-        estimate_file(tmp_path / "log.csv", "new")
-    assert caught.value.code == "unclear_column"

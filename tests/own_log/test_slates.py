@@ -106,9 +106,9 @@ def answered(data, file, target="new", **asked):
     return recsim_mnar.estimate_file(file, target, **asked)
 
 
-def same(records, expected, policy="new"):
-    """The records of a policy are these estimates, to 1e-12."""
-    found = {each["estimator"]: each for each in records if each["policy"] == policy}
+def same(records, expected):
+    """The records of the new policy are these estimates, to 1e-12."""
+    found = {each["estimator"]: each for each in records if each["policy"] == "new"}
     assert set(found) == set(expected)
     for name, each in expected.items():
         for key in ("value", "low", "high", "ess"):

@@ -18,7 +18,7 @@ def draw(seed, stream, user, index, second=False):
     return float(((int(words[2]) << 32) | int(words[3])) >> 11) / 2.0**53
 
 
-def organic(world, seed, until, held_from=()):
+def organic(world, seed, until):
     """Additions (user, item, day) that users make alone until a day, without campaigns, user by user in order."""
     p = world.params
     platform = world.open_platform(seed)

@@ -130,6 +130,8 @@ def dated(seed, users, days):
     return {"user": user, "reward": reward, "time": np.datetime64("2026-05-01T00:00:00", "s") + day * 86_400 + clock}
 
 
+@pytest.mark.slow
+@pytest.mark.verify
 def test_the_days_of_returning_users_come_true():
     """A log of 14 days plans a test of some 25; of 200 such tests .8 find the lift, with a standard error of .028."""
     users, lift = 4000, 0.08
