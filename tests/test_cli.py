@@ -189,25 +189,6 @@ def test_replay_then_estimate(capsys, simulated, tmp_path):
     )
 
 
-def test_own_interactions(capsys, tmp_path):
-    rng = np.random.default_rng(0)
-    lines = ["user_id:token\titem_id:token\trating:float\ttimestamp:float"]
-    for user in range(40):
-        lines += [f"u{user}\ti{item}\t3\t{k}" for k, item in enumerate(rng.permutation(25)[:8])]
-    file = tmp_path / "mine.inter"
-    file.write_text("\n".join(lines))
-    out = tmp_path / "out"
-    status, text, _ = run(
-        capsys, "compare", "--interactions", file, "--agents", "random,popularity", "--option", "folds=3", "--out", out
-    )
-    assert status == 0
-    assert "NDCG@10" in text
-    assert {r["metric"] for r in json.loads((out / "results.json").read_text())["records"]} >= {"hr@10", "mrr@10"}
-    assert "needs users" in fails(capsys, "compare", "--interactions", file, "--protocols", "ab_test")
-    few = ("--agents", "random,popularity", "--option", "folds=1", "--option", "length=5", "--out", tmp_path / "few")
-    assert "NDCG@5" in run(capsys, "compare", "--interactions", file, *few)[1]
-
-
 @pytest.mark.parametrize(
     ("lines", "form"),
     [

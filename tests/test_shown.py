@@ -1,4 +1,4 @@
-"""Contexts of what was shown: the same numbers in logs, environments and policies, and what they are worth."""
+"""Contexts of what was shown: the same numbers in logs, environments and policies."""
 
 import numpy as np
 import pytest

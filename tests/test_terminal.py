@@ -57,6 +57,7 @@ def place(tmp_path_factory):
 NUMBER = r"-?\d*\.\d+(e-\d+)?"
 TINY = ("sessions", *SMALL[2:], "--policy", "random", "--users", "5")
 HALF = rf"{NUMBER} ±{NUMBER}"
+OWN = ("--interactions", "mine.csv", "--agents", "random,popularity")
 LEVEL = "trust|caution|do not use"
 COMMANDS = {
     "compare": (
@@ -64,8 +65,8 @@ COMMANDS = {
         ["random", "popularity", "HR@1", "clipped IPS", HALF, r"leave-one-out \(HR@1\)\s+picks"],
     ),
     "interactions": (
-        ("compare", "--interactions", "mine.csv", "--agents", "random,popularity", "--out", "{out}"),
-        ["random", "popularity", "NDCG@10", HALF],
+        ("compare", *OWN, "--option", "length=5", "--out", "{out}"),
+        ["random", "popularity", "NDCG@5", HALF],
     ),
     "study": (
         ("study", "study.toml", "--workers", "1", "--out", "{out}"),

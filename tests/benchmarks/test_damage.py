@@ -1,4 +1,4 @@
-"""The benchmark of damage, a slice of each step; all of them are run by its own command."""
+"""The benchmark of damage: a slice of its kills, and what counts as damage; all of it is run by its own command."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""The benchmark of Jeunen et al. 2019: the authors' stream of draws, their interval, their agents, and the page."""
+"""The benchmark of Jeunen et al. 2019: the authors' stream of draws, their interval, their selection, and the page."""
 
 import importlib
 import json

@@ -7,8 +7,6 @@ from recsim_mnar.purchases.policies import draw
 from recsim_mnar.purchases.uplift import top_items
 from recsim_mnar.purchases.world import PurchasesParams, PurchasesWorld
 
-N_USERS, N_ITEMS = 30, 20
-
 
 def test_what_is_judged_without_all_cells_is_what_a_window_judges(sato, log, drawn_scores):
     data, window = sato["logs"].phase(log, "test")

@@ -1,4 +1,4 @@
-"""False statements on slates: the README against statements.json, what these must show, and the users of the study."""
+"""False statements on slates: the README against statements.json, and what these must show."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""The table of the frozen tasks: interquartile means, intervals over users and seeds, ties."""
+"""The table of the frozen tasks: interquartile means, and that its pages and its cells are what was recorded."""
 
 import json
 from collections import Counter
@@ -12,7 +12,7 @@ from recsim_mnar import evaluate, task
 from recsim_mnar.tasks import tasks
 
 with bring("tasks", "making", "table", "run") as _found:
-    making, table, run = (_found[name] for name in ("making", "table", "run"))
+    table, run = _found["table"], _found["run"]
 SETTINGS = study_module("shared", "_study").settings_of(run.HERE)
 NAME, SLATES = "cold-100-v1", "sessions-slates-10-v1"
 HERE = run.HERE
