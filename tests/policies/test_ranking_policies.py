@@ -199,7 +199,6 @@ def test_conditional_is_what_the_rest_is_made_of(logger):
             np.testing.assert_allclose(every[np.arange(len(users)), orders[:, j]], found[:, j], rtol=1e-12, atol=0)
 
 
-@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize("logger", LOGGERS)
 def test_rankings_come_as_often_as_stated(logger):
