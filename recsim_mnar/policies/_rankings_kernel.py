@@ -14,6 +14,8 @@ Items of weight zero follow in tiers: those of largest score first, equal scores
 
 from __future__ import annotations
 
+import numpy as np
+
 from recsim_mnar.kernels._rng_kernel import exp64
 from recsim_mnar.kernels.jit import kernel
 
@@ -665,7 +667,7 @@ def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, o
         for i in range(w.size):
             total += w[i]
             size += w[i] > 0.0
-        asked = 0
+        asked = np.int64(0)  # a literal would have the table compiled for itself, too
         for j in range(k):
             if marginals[b, j] == INTEGRAL:
                 asked += 1

@@ -89,15 +89,6 @@ def test_policies_that_can_only_draw():
     assert check_policy(lambda: SampledPolicy(sample, 4, 50, own_generator=True)) == []
 
 
-def test_the_class_of_tests_passes_where_nothing_is_broken():
-    class Contract(PolicyContract):
-        def make_policy(self):
-            return Right()
-
-    for rule in set(RULES) - {"frequencies_follow"}:
-        Contract().test_rule(rule)
-
-
 @pytest.mark.slow
 def test_contracts_run_under_strict_markers_and_without_pytest(tmp_path):
     (tmp_path / "test_it.py").write_text(

@@ -69,7 +69,8 @@ def drawn_samples(seed=3, n=N):
     parts = 2 ** g.integers(0, 4, n)
     kinds = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int64)
     arrays = (users, ones, others, np.zeros(n), parts, np.arange(n))
-    return tuple(array.astype(kind) for array, kind in zip(arrays, kinds, strict=True))
+    room = (np.zeros(0, np.int32), np.zeros((0, 4), np.uint32), np.zeros(0, np.int64))  # of who draws
+    return *(array.astype(kind) for array, kind in zip(arrays, kinds, strict=True)), *room
 
 
 def check_against_slopes(loss, model, dense, touched):

@@ -116,7 +116,6 @@ CALLS = {
         (lambda: lanes().reset(seed=[1, 2, 3]), "seeds"),
     ],
     "ratings": [
-        (lambda: gym.make(ID.format("Ratings"), n_itmes=3), "n_items"),
         (lambda: ratings_env(world=RATINGS, alpha=0.5), "omit alpha"),
         (lambda: ratings_env("quick", world=RATINGS), "omit preset"),
     ],

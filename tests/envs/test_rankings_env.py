@@ -45,14 +45,14 @@ def test_one_log_through_every_interface(world, name, monkeypatch):
     if world in ("changes", "no repeats"):
         run_plainly(monkeypatch, _rankings_kernel, "advance_rankings")
     asked, policy = {**SLATES, **WORLDS[world]}, policy_of(name)
-    made = simulate(SessionsWorld(SessionsParams(**asked)), policy, 12, 5)
+    made = simulate(SessionsWorld(SessionsParams(**asked)), policy, 8, 5)
     for env in (sessions_env(**asked), sessions_env(**asked, observation="shown=0.9")):
-        recorded = record(env, policy, 12, 5)
+        recorded = record(env, policy, 8, 5)
         assert_same(recorded.columns, made.columns, exact=False)
         assert recorded.provenance == made.provenance
     for lanes in (1, 5):
         vector = sessions_vector_env(lanes, **asked)
-        assert_same(record_vector(vector, policy, 12, 5).columns, made.columns, exact=False)
+        assert_same(record_vector(vector, policy, 8, 5).columns, made.columns, exact=False)
 
 
 def test_a_ranking_of_ones_own_and_one_that_explores():

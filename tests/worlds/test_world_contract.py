@@ -334,6 +334,7 @@ class TwoPercent(CoinLanes):
         return rewards, self.n_decisions[which] < 2
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 @pytest.mark.parametrize(("kind", "least", "most"), [(CoinLanes, 0, 0), (TwoPercent, 30, 40)])
 def test_a_truth_two_percent_off_is_noticed_nine_times_of_ten(monkeypatch, kind, least, most):

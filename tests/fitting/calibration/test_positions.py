@@ -136,6 +136,7 @@ def test_unbiased_and_covered(policy):
     assert denied < 0.05 + 4 * math.sqrt(0.05 * 0.95 / n)
 
 
+@pytest.mark.slow
 @pytest.mark.verify
 def test_of_cascade_users_it_is_the_mean_under_the_logger():
     """Weighted looks, which the world knows, against what clicks give: 40 logs, within four standard errors."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -10,23 +12,37 @@ from recsim_mnar.cli import cli
 from recsim_mnar.errors import UserError
 
 
-def command(small_log, tmp_path):
-    small_log.write(tmp_path / "log")
-    world = tmp_path / "world.toml"
-    return ["calibrate", str(tmp_path / "log"), "--ensemble", "1", "--out", str(world)], world
+@pytest.fixture(scope="module")
+def finished(small_log, tmp_path_factory):
+    """A folder with a log and the world that was fitted to it, and what the command printed and wrote as JSON."""
+    folder = tmp_path_factory.mktemp("finished")
+    small_log.write(folder / "log")
+    printed = CliRunner().invoke(cli, asked_of(folder, folder)).stdout
+    return folder, printed, (folder / "said.json").read_text()
 
 
-def test_a_finished_world_is_printed_again_and_no_byte_of_it_changes(small_log, tmp_path):
-    asked, _ = command(small_log, tmp_path)
-    said = [*asked, "--json", str(tmp_path / "said.json")]
-    first = CliRunner().invoke(cli, said)
+def asked_of(folder, out):
+    written = ["--out", str(out / "world.toml"), "--json", str(out / "said.json")]
+    return ["calibrate", str(folder / "log"), "--ensemble", "1", *written]
+
+
+@pytest.fixture
+def copied(finished, tmp_path):
+    """The command, its world's file and the bytes of all that it wrote, as in a folder of the test's own."""
+    for path in finished[0].glob("world.*"):
+        shutil.copy(path, tmp_path)
     made = {path: path.read_bytes() for path in tmp_path.glob("world.*")}
     assert len(made) == 3
-    answer = (tmp_path / "said.json").read_bytes()
-    (tmp_path / "said.json").unlink()
-    again = CliRunner().invoke(cli, [*said, "--resume"])
-    assert (again.exit_code, again.stdout) == (0, first.stdout)
-    assert (tmp_path / "said.json").read_bytes() == answer
+    return asked_of(finished[0], tmp_path), tmp_path / "world.toml", made
+
+
+def test_a_finished_world_is_printed_again_and_no_byte_of_it_changes(finished, copied, tmp_path):
+    asked, _, made = copied
+    folder, *said = finished
+    again = CliRunner().invoke(cli, [*asked, "--resume"])
+    assert again.exit_code == 0, again.output
+    found = (again.stdout, (tmp_path / "said.json").read_text())
+    assert [each.replace(str(tmp_path), str(folder)) for each in found] == said
     assert {path: path.read_bytes() for path in tmp_path.glob("world.*")} == made
     assert CliRunner().invoke(cli, asked).exit_code != 0  # unasked it is refused, as before
 
@@ -42,9 +58,8 @@ def test_a_finished_world_is_printed_again_and_no_byte_of_it_changes(small_log, 
         (["another numpy"], 'numpy ("0.1" there'),
     ],
 )
-def test_a_finished_world_of_something_else_is_refused(small_log, tmp_path, changed, named):
-    asked, out = command(small_log, tmp_path)
-    assert CliRunner().invoke(cli, asked).exit_code == 0
+def test_a_finished_world_of_something_else_is_refused(small_log, copied, tmp_path, changed, named):
+    asked, out, _ = copied
     text = out.read_text()
     if changed == ["another log"]:
         reward = small_log["reward"].copy()
@@ -65,11 +80,9 @@ def test_a_finished_world_of_something_else_is_refused(small_log, tmp_path, chan
     assert out.read_bytes() == before
 
 
-def test_a_killed_run_is_made_again(small_log, tmp_path):
+def test_a_killed_run_is_made_again(copied, tmp_path):
     """Killed between the arrays and the world's file."""
-    asked, out = command(small_log, tmp_path)
-    assert CliRunner().invoke(cli, asked).exit_code == 0
-    made = {path: path.read_bytes() for path in tmp_path.glob("world.*")}
+    asked, out, made = copied
     out.unlink()
     out.with_suffix(".npz").write_bytes(b"half")
     assert isinstance(CliRunner().invoke(cli, asked).exception, UserError)

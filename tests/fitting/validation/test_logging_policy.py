@@ -13,7 +13,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.registry import learner
 from recsim_mnar.simulation import simulate
-from toys import Drawing, refused, untrained
+from toys import Drawing, untrained
 
 N_ITEMS, N_USERS = 40, 300
 
@@ -92,9 +92,6 @@ def test_a_name_an_object_and_a_file_say_the_same(tmp_path):
     assert how(held(log, logging=fitted)) == how(held(log, logging=str(tmp_path / "agent.npz"))) == ("replayed", True)
     log = unnamed(untrained("user-popularity+epsilon=0.2", N_ITEMS))
     assert how(held(log, logging="user-popularity+epsilon=0.2")) == ("replayed", True)
-    assert how(held(log)) == ("fitted", True)
-    with refused("unknown agent"):
-        held(log, logging="nobody")
 
 
 def test_a_policy_that_nobody_names_is_fitted():
