@@ -140,7 +140,7 @@ CALLS = [
     (("compare", "--option", "estimators=x"), "unknown estimator 'x'"),
     (("describe", "agent", "ulbrp"), "did you mean 'ulbpr'?"),
     # Numbers.
-    ((*SIMULATE, "--users", "1e9"), "1000000000 (in the sessions world some 100,000,000,000 events, 200.0 GB)"),
+    ((*SIMULATE, "--users", "1e9"), "must be written in digits: 1000000000"),
     ((*SIMULATE, "--users", "ten"), "'ten' is not a whole number, such as 2000"),
     ((*COMPARE, "--option", "level=95"), "this looks like percent: 0.95"),
     (on("g.csv", "--level", "nan"), "'nan' is not a number, such as 0.95"),

@@ -18,7 +18,6 @@ from recsim_mnar.cli.options import (
     NEW_PATH,
     NUMBER,
     READ_PATH,
-    USERS,
     WHOLE,
     GroupedCommand,
     names_of,
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 @option("--against", "Other agents, with commas: how far AGENT is ahead of each on the same users.")
 @option("--seeds", "Fit AGENT with this many training seeds, and score their mean.", click.IntRange(2))
 @option("--quoted", "On users that nobody can have tried on: their seed follows from what the agent does.", bool)
-@option("--users", "How many users, for a quick look; the task's number unless named.", USERS)
+@option("--users", "How many users, for a quick look; the task's number unless named.", WHOLE)
 @option("--verify", "A file that --json wrote: evaluate again, and say whether it holds.", READ_PATH)
 @worker_options
 @json_option("the evaluation, which --verify checks")

@@ -163,16 +163,9 @@ def writing(path: Path, flag: str) -> Iterator[None]:
 
 
 class WholeNumber(click.ParamType):
-    """An integer; one with a decimal point or an exponent is refused, with the plain digits to write instead.
-
-    Args:
-        cost: what so many would cost, in brackets, for the refusal; "" where that is no question.
-    """
+    """An integer; one with a decimal point or an exponent is refused, with the plain digits to write instead."""
 
     name = "integer"
-
-    def __init__(self, cost: Callable[[int], str] = lambda number: "") -> None:
-        self.cost = cost
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """See :meth:`click.ParamType.convert`."""
@@ -183,13 +176,11 @@ class WholeNumber(click.ParamType):
             number = float(value)
         right = "is not a whole number, such as 2000"
         if number.is_integer() and abs(number) < 1e18:
-            right = f"must be written in digits: {int(number)}{self.cost(int(number))}"
+            right = f"must be written in digits: {int(number)}"
         return self.fail(f"{value!r} {right}", param, ctx)
 
 
 WHOLE = WholeNumber()
-# Of the sessions world's presets: some 100 events, .2 kB a user.
-USERS = WholeNumber(lambda n: f" (in the sessions world some {100 * n:,} events, {n / 5e6:,.1f} GB)")
 
 
 def option(names: str, what: str, kind: Any = None, default: Any = None, **more: Any) -> Callable[[Any], Any]:
@@ -289,8 +280,6 @@ class NewPath(click.Path):
         """See :meth:`click.ParamType.convert`."""
         flag = _flag_of(param)
         path = Path(os.fsdecode(super().convert(_named(value, flag), param, ctx)))
-        if "\0" in str(path):
-            raise UserError(f"{flag} {path}: a path has no NUL character in it; name another")
         longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
         if longest > _LONGEST_NAME or len(os.fsencode(path)) > _LONGEST_PATH:
             most = f"a name has at most {_LONGEST_NAME} bytes, a path {_LONGEST_PATH}"
@@ -452,18 +441,12 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
     )
 
 
-_READING = (
-    *("drop_missing", "drop_invalid", "deduplicate", "separate_events", "fold_case", "propensities_of"),
-    *("decimal", "target_is"),
-)
-
-
 def reading_of(options: Mapping[str, Any], context: str | None = None) -> Reading:
     """Read the options of :func:`own_log_options` among a command's."""
-    from recsim_mnar.own_log.bandit_file import Reading
+    from recsim_mnar.own_log.bandit_file import STATED, Reading
 
     return Reading(
         columns=columns_of(options),
         context=() if context is None else names_of(context, "--context-columns"),
-        **{name: options[name] for name in _READING if name in options},
+        **{name: options[name] for name in STATED if name in options},
     )

@@ -15,7 +15,6 @@ from recsim_mnar.cli.options import (
     NEW_PLACE,
     PROPENSITIES_OF,
     READ_PATH,
-    USERS,
     WHOLE,
     names_of,
     new_file,
@@ -192,7 +191,7 @@ REPORT = "report.html"
     "What recommends: a name, package.module:Class, or deployed (campaigns, purchases: the world's own).",
     required=True,
 )
-@option("--users n_users", "How many users.", USERS, required=True)
+@option("--users n_users", "How many users.", WHOLE, required=True)
 @seed_option("Seed of the users and the policy.")
 @worker_options
 @option("--train-users", "Users that a policy that learns is fitted on.", WHOLE, DEFAULT_TRAIN_USERS)

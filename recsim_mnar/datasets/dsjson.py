@@ -30,6 +30,7 @@ TOLERANCE = 0.01
 _BLOCKS = 5
 _BINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
 _MOST_CELLS = 200
+_MOST_COMMON = 20
 
 
 class Damage(NamedTuple):
@@ -116,31 +117,50 @@ class LoggedShares:
         return [Damage("shares_disproved", found[0] / limit, message, advice)]
 
     def _tests(self) -> Iterator[tuple[str, Floats]]:
-        """Functions f of decision and action, (m,), and what each means."""
-        p = self.p
-        row = self.row
-        yield "the actions shown have a log probability of {} in all, expected {}", np.log(np.maximum(p, 1e-4))
-        most = np.zeros(self.n)
-        np.maximum.at(most, row, p)
-        uneven = most > np.bincount(row, minlength=self.n).astype(float) ** -1 + 1e-9
-        yield "the likeliest action was shown {} times, expected {}", ((p == most[row]) & uneven[row]).astype(float)
-        bin_ = np.searchsorted(_BINS, p)
-        for number in np.unique(bin_):
-            ends = (0.0, *_BINS, 1.0)[number : number + 2]
-            words = f"actions with a probability of {ends[0]:g} to {ends[1]:g} were shown {{}} times, expected {{}}"
-            yield words, (bin_ == number).astype(float)
+        """Yield functions f of decision and action, (m,), each after what its sum means."""
+        log_probability = np.log(np.maximum(self.p, 1e-4))
+        yield "the actions shown have a log probability of {} in all, expected {}", log_probability
+        yield "the likeliest action was shown {} times, expected {}", self._is_likeliest().astype(float)
+        yield from self._by_probability()
+        fifths = np.arange(self.n) * _BLOCKS // max(self.n, 1)
+        groups = {"": np.zeros(self.n, np.int64), "a fifth of the log": fifths, **self.groups}
+        for name, codes in groups.items():
+            yield from self._by_action(name, codes)
+
+    def _is_likeliest(self) -> NDArray[np.bool_]:
+        """(m,) whether an action is the likeliest of its decision, in decisions whose actions are not all alike."""
+        largest = np.zeros(self.n)
+        np.maximum.at(largest, self.row, self.p)
+        n_actions = np.bincount(self.row, minlength=self.n).astype(float)
+        uneven = largest > n_actions**-1 + 1e-9
+        return (self.p == largest[self.row]) & uneven[self.row]
+
+    def _by_probability(self) -> Iterator[tuple[str, Floats]]:
+        """Yield a test per range of probabilities."""
+        bin_of = np.searchsorted(_BINS, self.p)
+        for number in np.unique(bin_of):
+            low, high = (0.0, *_BINS, 1.0)[number : number + 2]
+            words = f"actions with a probability of {low:g} to {high:g} were shown {{}} times, expected {{}}"
+            yield words, (bin_of == number).astype(float)
+
+    def _by_action(self, name: str, codes: NDArray[np.int64]) -> Iterator[tuple[str, Floats]]:
+        """Yield a test per common action and group of decisions; none where these are too many.
+
+        Args:
+            name: of the groups, "" where there is one.
+            codes: (n,) the group of each decision.
+        """
         arms, counts = np.unique(self.arm[self.shown], return_counts=True)
-        common = arms[np.argsort(-counts, kind="stable")][:20]
-        blocks = np.arange(self.n) * _BLOCKS // max(self.n, 1)
-        for name, codes in {"": np.zeros(self.n, np.int64), "a fifth of the log": blocks, **self.groups}.items():
-            cells = np.unique(codes)
-            if len(cells) * len(common) > _MOST_CELLS:
-                continue
-            for cell in cells:
-                for arm in common:
-                    where = f" in {name} ({cell + 1})" if name else ""
-                    words = _plain(f"action {self.names[arm]}{where} was shown ") + "{} times, expected {}"
-                    yield words, ((self.arm == arm) & (codes == cell)[row]).astype(float)
+        common = arms[np.argsort(-counts, kind="stable")][:_MOST_COMMON]
+        groups = np.unique(codes)
+        if len(groups) * len(common) > _MOST_CELLS:
+            return
+        for group in groups:
+            in_group = (codes == group)[self.row]
+            where = f" in {name} ({group + 1})" if name else ""
+            for arm in common:
+                words = _plain(f"action {self.names[arm]}{where} was shown ") + "{} times, expected {}"
+                yield words, ((self.arm == arm) & in_group).astype(float)
 
 
 def _in_words(*values: float) -> list[str]:

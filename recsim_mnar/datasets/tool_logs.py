@@ -281,7 +281,7 @@ def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None
     columns = _columns(file, tool, named)
     kinds = {"user": "id", "arm": "id", "experiment": "id", "time": "time", "share": "number", "reward": "number"}
     rows = file.read({name: kinds.get(role, "text") for role, name in columns.items()})
-    frame = pd.DataFrame({"user": _ids(rows, columns["user"]), "arm": _ids(rows, columns["arm"])})
+    frame = pd.DataFrame({"user": rows.ids(columns["user"]).by_row(), "arm": rows.ids(columns["arm"]).by_row()})
     frame["time"] = rows.times(columns["time"]) if "time" in columns else np.arange(len(rows), dtype=float)
     for role in ("share", "reward"):
         if role in columns:
@@ -340,12 +340,6 @@ def _columns(file: TableFile, tool: Tool, named: Mapping[str, str | None]) -> di
     return found | more.names
 
 
-def _ids(rows: Rows, name: str) -> NDArray[Any]:
-    ids = rows.ids(name)
-    names = np.append(ids.ids.astype(str), "")
-    return names.astype(object)[ids.codes]
-
-
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
@@ -399,7 +393,7 @@ def _metrics(
     columns = find_columns(str(path), file.names, named=same | own, needed=["user", "time"], optional=["reward"])
     value = columns.get("reward") or next((n for n in file.names if plain_name(n) in _VALUES), None)
     rows = file.read({columns["user"]: "id", columns["time"]: "time"} | ({} if value is None else {value: "number"}))
-    events = pd.DataFrame({"user": _ids(rows, columns["user"]), "time": rows.times(columns["time"])})
+    events = pd.DataFrame({"user": rows.ids(columns["user"]).by_row(), "time": rows.times(columns["time"])})
     events["value"] = 1.0 if value is None else rows.numbers(value)
     rows.faults.refuse("correct these rows, or leave them out of the file")
     decided = pd.DataFrame({"user": found["user"], "time": found["time"], "end": end, "number": np.arange(len(found))})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,6 +16,12 @@ from recsim_mnar.log.columns import Clusters, Floats, LogColumns
 from recsim_mnar.tables.roles import Columns, plain_name
 from recsim_mnar.tables.rows import Rows, n_repeats, repeats_by_chance
 from recsim_mnar.tables.values import Ids
+
+STATED = (
+    *("drop_missing", "drop_invalid", "deduplicate", "separate_events", "fold_case"),
+    *("propensities_of", "decimal", "target_is"),
+)
+"""Fields of a :class:`Reading` that a user states under the same names."""
 
 
 @dataclass(frozen=True)
@@ -286,30 +292,45 @@ def chance_of(
         seen: columns in which rows are equal, and the values of the first rows.
         digests: (m,) equal for rows that are equal in these columns.
     """
-    if np.gcd.reduce(np.unique(digests, return_counts=True)[1]) > 1:
+    rows_alike = np.unique(digests, return_counts=True)[1]
+    if np.gcd.reduce(rows_alike) > 1:
         return 0.0, True
-    names, head = seen
-    texts = {name: list(map(str, head[name])) for name in names if name in head}
-    first = len(set(zip(*texts.values(), strict=True)))
-    numbering = [name for name, values in texts.items() if len(set(values)) == first]
-    item = [columns["action"]] if "action" in columns else [columns["item"]] if "item" in columns else []
-    cell = [*item, *([columns["reward"]] if "reward" in columns else [])]
-    one_in, begin = np.uint64(max(1, digests.size // _SAMPLED)), 0
-    found: list[list[NDArray[Any]]] = []
+    numbering = _numbering_columns(*seen)
+    item = [columns[role] for role in ("action", "item") if role in columns][:1]
+    item_and_reward = [*item, *(columns[role] for role in ("reward",) if role in columns)]
+    one_in = np.uint64(max(1, digests.size // _SAMPLED))
+    parts: dict[str, list[NDArray[Any]]] = defaultdict(list)
+    begin = 0
     for table in tables:
+        end = begin + len(table)
         groups = table.digests(group)
-        kept = groups % one_in == 0
-        own, begin = digests[begin : begin + len(table)][kept], begin + len(table)
-        rows = table.kept(kept)
-        known = [np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0)] if "propensity" in columns else []
-        compared = (item, cell, *([name] for name in numbering))
-        found.append([own, groups[kept], *(rows.digests(names) for names in compared), *known])
-    whole, groups, items, cells, *others = (np.concatenate(each) for each in zip(*found, strict=True))
-    if any(n_repeats(each) == n_repeats(whole) for each in others[: len(numbering)]):
+        sampled = groups % one_in == 0
+        rows = table.kept(sampled)
+        parts["row"].append(digests[begin:end][sampled])
+        parts["group"].append(groups[sampled])
+        parts["item"].append(rows.digests(item))
+        parts["item and reward"].append(rows.digests(item_and_reward))
+        for name in numbering:
+            parts[f"number {name}"].append(rows.digests([name]))
+        if "propensity" in columns:
+            parts["propensity"].append(np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0))
+        begin = end
+    whole = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    copies = n_repeats(whole["row"])
+    if any(n_repeats(whole[f"number {name}"]) == copies for name in numbering):
         return 0.0, True
-    probability = np.clip(others[-1], 0.0, 1.0) if "propensity" in columns else None
-    expected, more = repeats_by_chance(whole, groups, items, cells, probability)
+    probability = np.clip(whole["propensity"], 0.0, 1.0) if "propensity" in columns else None
+    expected, more = repeats_by_chance(
+        whole["row"], whole["group"], whole["item"], whole["item and reward"], probability
+    )
     return expected * float(one_in), more
+
+
+def _numbering_columns(names: Sequence[str], head: Mapping[str, Sequence[Any]]) -> list[str]:
+    """Columns that differ in all of the first rows that differ, as a request's number does."""
+    texts = {name: [str(value) for value in head[name]] for name in names if name in head}
+    different_rows = len(set(zip(*texts.values(), strict=True)))
+    return [name for name, values in texts.items() if len(set(values)) == different_rows]
 
 
 def columns_of_copies(names: Sequence[str]) -> list[str]:

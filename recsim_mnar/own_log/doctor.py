@@ -205,8 +205,8 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
     items = _items(file, columns) if kind == BANDIT else {}
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
-    patient = _Patient(file, kind, columns, targets, asked.n_actions, rows, items, slates)
-    found = patient.examined(shown, problems)
+    examiner = _Examiner(file, kind, columns, targets, asked.n_actions, rows, items, slates)
+    found = examiner.examined(shown, problems)
     contents = found.contents
     contents.slates = None if slates is None else slates.facts
     contents.receipts = receipts
@@ -306,7 +306,7 @@ def _there(column: Any) -> NDArray[np.bool_]:
     return np.asarray(column.is_valid().to_numpy()).astype(np.bool_)
 
 
-class _Patient:
+class _Examiner:
     """A file's rows under examination."""
 
     def __init__(

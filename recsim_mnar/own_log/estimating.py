@@ -49,6 +49,7 @@ from recsim_mnar.own_log.file_findings import (
     findings_in_order,
     labels,
     of_the_rows,
+    refuse_refuters,
     refuter_lines,
     values_of,
     with_file_findings,
@@ -368,7 +369,7 @@ class _Estimating:
         except RefusedColumnError as error:
             self.refused.append(error)
         if question.refute:
-            _refuse_refuters(log)
+            refuse_refuters(log)
         own, facts = log.columns["reward"], self.facts
         refuse_outside(log.reward, facts.reward_min, facts.reward_max, own, log.row_numbers)
         limits = None
@@ -444,14 +445,6 @@ def _segments(
         if fold:
             codes = np.where(np.isin(codes, [place[word] for word in group]), place[group[0]], codes)
     return Segments.of(by, codes, log.segment.ids)
-
-
-def _refuse_refuters(log: BanditFile) -> None:
-    """Raise UserError for a log that refuters cannot read."""
-    if log.propensity is None:
-        raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
-    if log.weight is not None:
-        raise UserError(f"--refute: refuters know no weights of rows ({log.columns['weight']}): leave --refute away")
 
 
 def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question, lines: list[str]) -> Floats | None:

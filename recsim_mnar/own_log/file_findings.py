@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.answers.records import with_findings
 from recsim_mnar.answers.sentence import Record, is_of_slates, target_of
+from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.checks import OFF_BY, STRICT, mean_weight_limits
 from recsim_mnar.estimators.refuters import item_findings, refute
 from recsim_mnar.estimators.repeats import RepeatSums
@@ -239,3 +240,11 @@ def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
             found = f"{', '.join(dict.fromkeys(alarms))} found something" if alarms else "none found anything"
             lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {found}")
     return lines
+
+
+def refuse_refuters(log: BanditFile) -> None:
+    """Raise UserError for a log that refuters cannot read."""
+    if log.propensity is None:
+        raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
+    if log.weight is not None:
+        raise UserError(f"--refute: refuters know no weights of rows ({log.columns['weight']}): leave --refute away")

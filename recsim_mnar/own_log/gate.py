@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from recsim_mnar.answers.records import segment_label
 from recsim_mnar.answers.sentence import Amounts, Record, Sentence, label, sentence_of
@@ -16,7 +16,7 @@ from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
-from recsim_mnar.own_log.bandit_file import Reading, but_for_slates
+from recsim_mnar.own_log.bandit_file import STATED, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.estimating import Answer, Gather, Question, Usual, estimate_log, is_own_schema
 from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
@@ -44,17 +44,7 @@ _NO_BASELINE = (
     f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
 )
 _ROLES = ("reward", "propensity", "action", "user", "time", "logger", "weight", "slate", "position")
-_READING = (
-    "context",
-    "drop_missing",
-    "deduplicate",
-    "separate_events",
-    "drop_invalid",
-    "fold_case",
-    "propensities_of",
-    "decimal",
-    "target_is",
-)
+_READING = ("context", *STATED)
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
 """Fields of a question that nobody gives by name."""
 CONTRADICTED = {
@@ -72,24 +62,11 @@ CONTRADICTED = {
 """Codes of findings by which the log contradicts itself, or what is stated of it: somebody must look."""
 
 
-class Reason(str):
-    """Why one estimate misses what is required, as a line.
+class Unmet(NamedTuple):
+    """Why one estimate misses what is required: a line, and its causes, one per finding and one of the interval."""
 
-    Attributes:
-        causes: one per finding that counts against it, and one of the interval, for programs.
-    """
-
-    __slots__ = ("causes",)
-    causes: tuple[Record, ...]
-
-    def __new__(cls, line: str, causes: Sequence[Record] = ()) -> Reason:
-        """The line, with its causes."""
-        self = super().__new__(cls, line)
-        self.causes = tuple(causes)
-        return self
-
-    def __getnewargs__(self) -> tuple[str, tuple[Record, ...]]:  # type: ignore[override]  # what copies are made of
-        return str(self), self.causes
+    line: str
+    causes: list[Record]
 
 
 @dataclass(frozen=True)
@@ -104,15 +81,17 @@ class FileAnswer:
         warnings: what the requirement cannot mean.
         files: the log, and the other files that were read, by the name that people know them by.
         found: the estimates with the lines of what was read.
+        causes: what keeps the requirement from being met, for programs; keys as in docs/json.md.
     """
 
     sentence: Sentence
     records: list[Record]
     require: str | None
-    reasons: tuple[Reason, ...]
+    reasons: tuple[str, ...]
     warnings: tuple[str, ...]
     files: Mapping[str, Path]
     found: Answer = field(repr=False)
+    causes: tuple[Record, ...] = ()
 
     @property
     def answer(self) -> str:
@@ -129,18 +108,15 @@ class FileAnswer:
         """Whether what was required is met; None where nothing was."""
         return None if self.require is None else not self.reasons
 
-    @property
-    def causes(self) -> list[Record]:
-        """What keeps the requirement from being met; keys as in docs/json.md."""
-        return [cause for reason in self.reasons for cause in reason.causes]
-
     @cached_property
     def stamp(self) -> Mapping[str, object]:
         """What tells one answer from another: schema, the files it was made from, what was required, whether and why.
 
         Files are read once more for their digests, when this is first asked for.
         """
-        asked = {} if self.require is None else {"required": self.require, "met": self.met, "reasons": self.causes}
+        asked = (
+            {} if self.require is None else {"required": self.require, "met": self.met, "reasons": list(self.causes)}
+        )
         refused = [refusal.to_dict() for refusal in self.found.refused]
         by = {"refused": refused} if refused or self.found.segments else {}
         return {"schema": SCHEMA, "input": [_identity(*file) for file in self.files.items()], **by, **asked}
@@ -269,9 +245,11 @@ def answer_question(
     records = found.records + found.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
-    reasons = () if require is None else (*unmet(require, records), *_refused(require, found))
+    missed = [] if require is None else [*unmet(require, records), *_refused(require, found)]
+    reasons = tuple(each.line for each in missed)
+    causes = tuple(cause for each in missed for cause in each.causes)
     sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
-    return FileAnswer(sentence, records, require, reasons, warnings, files, found)
+    return FileAnswer(sentence, records, require, reasons, warnings, files, found, causes)
 
 
 def _estimate_table(
@@ -376,7 +354,7 @@ def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
 # ------------------------------------------------------------------------------------------------------- requirements
 
 
-def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
+def unmet(require: str, records: Sequence[Record]) -> list[Unmet]:
     """Why a requirement is not met: a line per leading estimate, of a segment too, that misses it.
 
     Of the best of several policies the verdict and the interval corrected for the choice count, too. "better" is about
@@ -395,14 +373,14 @@ def unmet(require: str, records: Sequence[Record]) -> list[Reason]:
             whose: Record = {name: record[name] for name in ("policy", "estimator", "by", "segment") if name in record}
             where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
             line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {said}"
-            lines.append(Reason(line, [{**whose, **cause} for cause in causes]))
+            lines.append(Unmet(line, [{**whose, **cause} for cause in causes]))
     return lines
 
 
-def _refused(require: str, estimates: Answer) -> Iterator[Reason]:
+def _refused(require: str, estimates: Answer) -> Iterator[Unmet]:
     """A column of segments that is refused: what was required of each of them cannot be met."""
     for refusal in estimates.refused:
-        yield Reason(f"--require {require}: {refusal}", [{**refusal.to_dict(), "contradicted": False}])
+        yield Unmet(f"--require {require}: {refusal}", [{**refusal.to_dict(), "contradicted": False}])
 
 
 def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:

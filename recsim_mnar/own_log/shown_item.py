@@ -93,11 +93,10 @@ def _text_of(value: Any) -> str:
 
 def same_items(one: Ids, other: Ids, *, fold: bool = False) -> Floats:
     """(n,) 1.0 where both ids are the same, with ``fold`` but for capitals; those that are missing are not."""
-    words = np.concatenate([one.ids.astype(str), other.ids.astype(str)])
-    words = np.array([word.casefold() for word in words.tolist()]) if fold and words.size else words
-    codes = np.unique(words, return_inverse=True)[1]
-    first, second = np.append(codes[: one.number], -1), np.append(codes[one.number :], -2)
-    return (first[one.codes] == second[other.codes]).astype(np.float64)
+    if fold:
+        one, other = one.folded(), other.folded()
+    code = one.codes_in(other)
+    return ((code == other.codes) & (code >= 0)).astype(np.float64)
 
 
 @dataclass(frozen=True)

@@ -188,13 +188,12 @@ class TargetFile:
         keys = rows.ids(self.key)
         known = keys.codes >= 0
         doubled = known & repeats(keys.codes)
-        shown = np.append(keys.ids.astype(object), "")[keys.codes]
         rows.note(
             "doubled",
             self.key,
             doubled,
             "repeats an earlier key with other values",
-            values=shown,
+            values=keys.by_row(),
             advice="a key needs one row of targets",
         )
         return rows, keys, lines
@@ -272,12 +271,7 @@ class TargetFile:
 
 def _matched(log: Ids, file: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """(n,) code in the file of each of the log's keys, and which have none (code 0 there)."""
-    import pandas as pd
-
-    ours, theirs = log.ids, file.ids
-    if ours.dtype != theirs.dtype:
-        ours, theirs = ours.astype(str), theirs.astype(str)
-    code = np.append(pd.Index(theirs).get_indexer(ours), -1)[log.codes]
+    code = log.codes_in(file)
     return np.maximum(code, 0), code < 0
 
 
@@ -294,13 +288,12 @@ def _not_one_to_one(log: BanditFile, key: str) -> Faults:
     assert log.key is not None
     faults = Faults(log.source)
     again = repeats(log.key.codes) & (log.key.codes >= 0)
-    shown = np.append(log.key.ids.astype(object), "")[log.key.codes]
     faults.add(
         "not_one_to_one",
         key,
         again,
         "stands in an earlier row of the log too",
-        values=shown,
+        values=log.key.by_row(),
         numbers=log.row_numbers,
         advice="a probability of the logged action belongs to one row: name a key that does too, or --deduplicate",
     )

@@ -217,6 +217,27 @@ class Ids:
         """How many ids there are."""
         return len(self.ids)
 
+    def by_row(self) -> NDArray[Any]:
+        """(n,) the id of each row as text, "" where it is missing."""
+        texts = np.array([*map(str, self.ids), ""], object)
+        return texts[self.codes]
+
+    def codes_in(self, other: Ids) -> NDArray[np.int64]:
+        """(n,) code of each row's id among those of another column, -1 where that has none like it."""
+        import pandas as pd
+
+        ours, theirs = self.ids, other.ids
+        if ours.dtype != theirs.dtype:
+            ours, theirs = ours.astype(str), theirs.astype(str)
+        place = np.append(pd.Index(theirs).get_indexer(ours), -1)
+        return place[self.codes]
+
+    def folded(self) -> Ids:
+        """The ids as text without capitals; those that differ in nothing else are one."""
+        words = np.array([str(each).casefold() for each in self.ids], object)
+        folded, place = np.unique(words, return_inverse=True)
+        return Ids(np.append(place.reshape(-1), -1)[self.codes], folded)
+
     def used(self) -> Ids:
         """Those that stand in a row, numbered anew; none may be missing."""
         found, codes = np.unique(self.codes, return_inverse=True)

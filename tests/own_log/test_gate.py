@@ -88,7 +88,7 @@ def test_the_causes_of_a_segment_name_it(shop, tmp_path):
     assert [(each.get("by"), each.get("segment")) for each in found.causes] == [
         (None, None), ("device", "desk"), ("device", "phone")
     ]  # fmt: skip
-    assert copy.deepcopy(found.reasons)[0].causes == found.reasons[0].causes
+    assert copy.deepcopy(found).causes == found.causes
 
 
 def test_every_target_must_be_better(shop, capsys):
