@@ -107,6 +107,8 @@ class SessionsLanes(Lanes):
         remembered, n_sums = _remembered(sampler, tables)
         self.unseen = _unseen(n_lanes, len(catalogue.item_offsets)) if params.no_repeats else None
         self._changes = changes_of(params, catalogue, shift, n_lanes)
+        # Decisions in one state can be foreseen; what changes it between two, or reads several items, cannot.
+        self._foresees = params.slate_size == 1 and not self.dynamics.drift_in_bandit and self._changes is None
         self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums)
         # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
         variants = (self.boxes, self.tiers, self.unseen)
@@ -170,7 +172,7 @@ class SessionsLanes(Lanes):
     def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """See :meth:`Lanes.runs`: the draws that answer a recommendation are addressed, so they can be foreseen."""
         out = np.ones(len(which), np.int64)
-        if not self.dynamics.drift_in_bandit and self._changes is None:
+        if self._foresees:
             self._kernel.find_runs(self._plain[-1], which, _FORESEEN, *self._quiet, out)
         return out
 
@@ -213,7 +215,7 @@ class SessionsLanes(Lanes):
         # Foresight saves time and needs a kernel of its own: a few steps are done before it could be compiled.
         if self._foresights < _UNFORESEEN:
             self._foresights += 1
-        elif self.dynamics.unit_clock and not self.dynamics.drift_in_bandit and self._changes is None:
+        elif self._foresees and self.dynamics.unit_clock:
             self._kernel.skip_uneventful(self._plain[-1], which, _FORESEEN, *self._quiet, out)
         return out
 
@@ -337,24 +339,6 @@ class RankingLanes(SessionsLanes):
     def __init__(self, params: SessionsParams, *parts: Any, keep_truth: bool) -> None:
         super().__init__(params, *parts, keep_truth=keep_truth)
         self._reading, self._size = tuple(reading_of(params)), params.slate_size
-
-    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :meth:`recsim_mnar.worlds.lanes.Lanes.runs`: nothing is foreseen of a ranking."""
-        return np.ones(len(which), np.int64)
-
-    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :meth:`recsim_mnar.worlds.lanes.Lanes.skip_uneventful`."""
-        return np.zeros(len(which), np.int64)
-
-    def take_runs(
-        self,
-        which: NDArray[np.int64],
-        runs: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
-    ) -> Transition:
-        """See :meth:`recsim_mnar.worlds.lanes.Lanes.take_runs`."""
-        return self.take(which, actions, propensities)
 
     def _advance(
         self,
