@@ -38,9 +38,6 @@ REFITS = 200
 METRICS = ("mse", "mae", "cg", "dcg@k")
 
 
-# ----------------------------------------------------------------------------------------------------- propensities
-
-
 @dataclass(frozen=True)
 class NaiveBayes:
     """P(O = 1 | Y = r) = P(r | O = 1) P(O = 1) / P(r), equation 11.
@@ -144,9 +141,6 @@ def popularity(ratings: Ratings, *, laplace: float = 1.0) -> Floats:
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
     share = (counts + laplace) / (ratings.n_users + 2.0 * laplace)
     return np.broadcast_to(share, ratings.shape).copy()
-
-
-# ----------------------------------------------------------------------------------------------------------- losses
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import datetime
 import itertools
-import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-_UNITS = ((1e8, 1e11, 1.0), (1e11, 1e14, 1e-3), (1e14, 1e17, 1e-6), (1e17, 1e19, 1e-9))
-"""Least and largest number of a unit of time since 1970, and the unit in seconds: 1973 to 5138 in seconds."""
+_FIRST_DATE, _LAST_DATE = 1e8, 1e11
+"""Seconds since 1970 that are likely a date: the years 1973 to 5138."""
 
 
 def user_begins(users: ArrayLike) -> NDArray[np.bool_]:
@@ -48,18 +47,8 @@ def consecutive(ids: NDArray[np.int64]) -> list[slice]:
     return [slice(first, last) for first, last in itertools.pairwise(edges) if last > first]
 
 
-def seconds_in(time: float) -> float | None:
-    """The unit, in seconds, in which a number counts from 1970; None where it is not likely a date."""
-    return next((unit for least, most, unit in _UNITS if least <= abs(time) < most), None)
-
-
 def shown_time(time: float) -> str:
-    """A time as a date where it is likely one (UTC; seconds, milliseconds, ... since 1970), else as a number."""
-    unit = seconds_in(time) if math.isfinite(time) else None
-    if unit is None:
+    """Return a time in seconds since 1970 as a date (UTC) where it is likely one, else as a number."""
+    if not _FIRST_DATE <= time < _LAST_DATE:
         return f"{time:g}"
-    try:
-        when = datetime.datetime.fromtimestamp(time * unit, tz=datetime.UTC)
-    except (OverflowError, OSError, ValueError):
-        return f"{time:g}"
-    return f"{when:%Y-%m-%d %H:%M}"
+    return f"{datetime.datetime.fromtimestamp(time, tz=datetime.UTC):%Y-%m-%d %H:%M}"

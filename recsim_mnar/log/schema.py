@@ -69,6 +69,34 @@ def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
     return typed
 
 
+def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
+    """Return the codes of events from a pyarrow column of their names; messages number rows from ``first_row``."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    names = pa.array(EVENTS)
+    named = pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type)
+    if named and not values.null_count:  # a look at each name instead of at each row
+        codes = []
+        for chunk in values.chunks:
+            known = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)
+            if known.null_count:
+                break
+            codes.append(np.asarray(known, np.int8)[np.asarray(chunk.indices)])
+        else:
+            return np.concatenate([np.zeros(0, np.int8), *codes])
+    try:
+        text = values.cast(pa.string())
+    except pa.ArrowException:
+        raise UserError(f"{source}: column 'event' ({values.type}) must hold organic or bandit") from None
+    found = pc.index_in(text, value_set=names)
+    if found.null_count:
+        row = int(np.flatnonzero(found.is_null().to_numpy())[0])
+        raise UserError(f"{source}: row {row + first_row}: event must be organic or bandit, got {text[row].as_py()!r}")
+    codes_of_all: NDArray[Any] = found.to_numpy()
+    return codes_of_all
+
+
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """A read-only view of an array; its owner may still write to it."""
     view = array.view()

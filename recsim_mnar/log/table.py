@@ -304,7 +304,7 @@ class Log:
             if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
                 columns[name] = values.to_numpy()
             elif name == "event":
-                columns[name] = event_codes(values, source, first_row)
+                columns[name] = schema.event_codes(values, source, first_row)
             elif column is not None:
                 if column.null is None and values.null_count:
                     row = int(np.flatnonzero(values.is_null().to_numpy())[0])
@@ -418,34 +418,6 @@ def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes
             array = pa.array(values)
         arrays.append(array)
     return pa.table(arrays, names=list(columns)).replace_schema_metadata(dict(metadata))
-
-
-def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
-    """Codes of events from their names; messages number rows from ``first_row``."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    names = pa.array(schema.EVENTS)
-    named = pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type)
-    if named and not values.null_count:  # a look at each name instead of at each row
-        codes = []
-        for chunk in values.chunks:
-            known = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)
-            if known.null_count:
-                break
-            codes.append(np.asarray(known, np.int8)[np.asarray(chunk.indices)])
-        else:
-            return np.concatenate([np.zeros(0, np.int8), *codes])
-    try:
-        text = values.cast(pa.string())
-    except pa.ArrowException:
-        raise UserError(f"{source}: column 'event' ({values.type}) must hold organic or bandit") from None
-    found = pc.index_in(text, value_set=names)
-    if found.null_count:
-        row = int(np.flatnonzero(found.is_null().to_numpy())[0])
-        raise UserError(f"{source}: row {row + first_row}: event must be organic or bandit, got {text[row].as_py()!r}")
-    codes_of_all: NDArray[Any] = found.to_numpy()
-    return codes_of_all
 
 
 def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> Provenance:

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import operator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
-from recsim_mnar.estimators import ESTIMATORS, from_columns
+from recsim_mnar.estimators import ESTIMATORS, Facts
+from recsim_mnar.estimators.scores import Rows, check_name
+from recsim_mnar.estimators.sums import PolicySums, ScoreSums
+from recsim_mnar.estimators.value import PairSums, difference_of
+from recsim_mnar.log.columns import Clusters
 from twins.facts import difference, estimate_value
 from twins.findings import doubts
 
@@ -103,19 +111,34 @@ def test_a_row_that_stands_for_several_is_clipped_as_each_of_them(log, clip):
 
 @pytest.mark.parametrize("estimator", ["ips", "snips", "clipped_ips"])
 @pytest.mark.parametrize("users", ["in order", "mixed", None])
-def test_a_difference_is_the_same_in_blocks_of_any_size(log, monkeypatch, estimator, users):
+def test_a_difference_is_the_same_from_sums_of_parts(log, estimator, users):
     reward, propensity, target, user = (log[name] for name in ("reward", "propensity", "target", "user"))
     cluster = {"in order": np.sort(user), "mixed": user, None: None}[users]
-    asked = {"cluster": cluster, "estimator": estimator, "clip": 2.0 if estimator == "clipped_ips" else None}
+    clip = 2.0 if estimator == "clipped_ips" else None
     lost = 0.1 * (1.0 - target)
+    asked = {"cluster": cluster, "estimator": estimator, "clip": clip}
+    whole = difference(reward, propensity, target, 0.5 * propensity, unsupported=lost, **asked)
+    info = check_name(estimator)
+    shift = min(reward.min(), 0.0)
 
-    def ends():
-        found = difference(reward, propensity, target, 0.5 * propensity, unsupported=lost, **asked)
+    def sums(some):
+        both = []
+        for policy, missing in ((target, lost[some]), (0.5 * propensity, None)):
+            clusters = None if cluster is None else Clusters.of(cluster[some], len(some))
+            of = {"clusters": clusters, "shift": shift, "missing": missing}
+            rows = replace(Rows.of(reward[some], propensity[some], policy[some], **of), clip=clip or np.inf)
+            scores = info.scores(rows)
+            both.append((rows, scores, ScoreSums.of(scores, rows, PolicySums.of_rows(rows, degree=2))))
+        return PairSums.of(*both)
+
+    parts = np.arange(N) // 256 if cluster is None else cluster // 13
+    total = functools.reduce(operator.add, (sums(np.flatnonzero(parts == part)) for part in np.unique(parts)))
+    added = difference_of(total, estimator, facts=Facts(), level=0.95, clip=clip or np.inf)
+
+    def ends(found):
         return found.value, found.low, found.high, found.ess, *(each.severity for each in found.verdict.findings)
 
-    whole = ends()
-    monkeypatch.setattr(from_columns, "BLOCK", 256)
-    assert ends() == pytest.approx(whole, rel=1e-12)
+    assert ends(added) == pytest.approx(ends(whole), rel=1e-12)
 
 
 def test_rewards_are_counted_from_the_least():
