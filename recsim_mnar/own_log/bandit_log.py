@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, chance_of, columns_of_copies
 from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
 from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, find_shown, likely_users, same_items
@@ -249,6 +249,25 @@ class BanditLog:
         digests = self.digests() if alike else np.zeros(0, np.uint64)
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
+
+    def longest_user(self) -> str:
+        """Count the rows of the user with most of them, and name the first one; no id, as pages hold none.
+
+        The rows are read once more.
+        """
+        rows_of = Counter[str]()
+        first_rows = dict[str, int]()
+        for rows in self._recommendations():
+            quiet = rows.quiet()
+            ids = quiet.ids(self.columns["user"])
+            codes, places, numbers = np.unique(ids.codes, return_index=True, return_counts=True)
+            for code, place, number in zip(codes.tolist(), places.tolist(), numbers.tolist(), strict=True):
+                if code >= 0:
+                    user = str(ids.ids[code])
+                    rows_of[user] += number
+                    first_rows.setdefault(user, int(quiet.row_numbers[place]))
+        (user, number), *_ = rows_of.most_common(1)
+        return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first_rows[user]]))}"
 
     def are_copies(self, digests: NDArray[np.uint64]) -> bool:
         """Count rows that repeat an earlier one as copies, or as coincidences where chance explains as many.

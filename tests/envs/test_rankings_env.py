@@ -10,7 +10,7 @@ from gymnasium.utils.env_checker import check_env
 from recsim_mnar.envs import RecordLog, record, record_vector, sessions_env, sessions_vector_env
 from recsim_mnar.policies.rankings import ExploringTopK
 from recsim_mnar.simulation.items import simulate, simulate_online
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _rankings_kernel
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _lanes_kernel
 from toys import refused, run_plainly, untrained
 from twins.cases import quick_first
 from twins.differences import assert_same
@@ -43,7 +43,7 @@ OFTEN = {
 )
 def test_one_log_through_every_interface(world, name, monkeypatch):
     if world in ("changes", "no repeats"):
-        run_plainly(monkeypatch, _rankings_kernel, "advance_rankings")
+        run_plainly(monkeypatch, _lanes_kernel, "advance_rankings")
     asked, policy = {**SLATES, **WORLDS[world]}, policy_of(name)
     made = simulate(SessionsWorld(SessionsParams(**asked)), policy, 8, 5)
     for env in (sessions_env(**asked), sessions_env(**asked, observation="shown=0.9")):

@@ -13,7 +13,7 @@ from scipy import stats
 from recsim_mnar.log import schema
 from recsim_mnar.policies.rankings import Propensities, RankingPolicy, ranking_uniforms
 from recsim_mnar.simulation.items import simulate
-from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _rankings_kernel
+from recsim_mnar.worlds.sessions import SessionsParams, SessionsWorld, _lanes_kernel
 from recsim_mnar.worlds.sessions.params import OF_SLATES
 from toys import run_plainly
 from twins import sessions as single
@@ -160,7 +160,7 @@ def test_a_uniform_policy_agrees_and_users_do_not_depend_on_company(case, monkey
     world = world_of(CASES[case])
     params = world.params
     if params.changes or params.no_repeats:
-        run_plainly(monkeypatch, _rankings_kernel, "advance_rankings")
+        run_plainly(monkeypatch, _lanes_kernel, "advance_rankings")
     acting = twin.MostViewedOrAny(params.n_items, params.slate_size, exploration=1.0)
     together = simulate(world, Rankings(acting), 6, 5, keep_truth=True).columns
     alone = simulate(world, Rankings(acting), 1, 5, first_user=4, keep_truth=True).columns
@@ -233,7 +233,7 @@ def test_what_the_world_says_of_a_ranking_is_what_is_drawn_from(case, monkeypatc
     """In the state before each slate, whatever changes with what is shown."""
     world, n = world_of(CASES[case]), 40
     if world.params.changes:
-        run_plainly(monkeypatch, _rankings_kernel, "advance_rankings")
+        run_plainly(monkeypatch, _lanes_kernel, "advance_rankings")
     params, rng = world.params, np.random.default_rng(3)
     lanes = world.open_lanes(n, keep_truth=True)
     which = np.arange(n)
