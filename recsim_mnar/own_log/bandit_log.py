@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
-from recsim_mnar.log.columns import Floats
+from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, chance_of, columns_of_copies
 from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
 from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, find_shown, likely_users, same_items
@@ -32,8 +32,9 @@ from recsim_mnar.tables.rows import (
 from recsim_mnar.tables.text import AgainError, ends_within_a_line
 from recsim_mnar.tables.values import INVALID, MISSING, Faults, Ids, in_rows, percent_lines, text_numbers
 
-_WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
-"""Before counts of unknown words of events, and of missing values and of values in per cent by column."""
+_WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
+"""Before counts of unknown words of events, of missing values and of values in per cent by column, and of rows that
+repeat an earlier one in what is read and differ elsewhere."""
 _DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
 _FEW_INVALID = 0.05
 """Share of rows that ``--drop-invalid`` leaves out."""
@@ -247,8 +248,26 @@ class BanditLog:
         Where chance explains that rows are equal they are taken as separate events from here on.
         """
         digests = self.digests() if alike else np.zeros(0, np.uint64)
+        self.counts[_ALIKE] = alike - n_repeats(digests)
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
+
+    def longest_user(self) -> str:
+        """How many rows the user with most of them has, and the first of these; no id, as pages hold none.
+
+        The rows are read once more.
+        """
+        rows_of, first = Counter[str](), dict[str, int]()
+        for each in self._recommendations():
+            shown = each.quiet()
+            ids = shown.ids(self.columns["user"])
+            codes, places, numbers = np.unique(ids.codes, return_index=True, return_counts=True)
+            for code, place, number in zip(codes.tolist(), places.tolist(), numbers.tolist(), strict=True):
+                if code >= 0:
+                    rows_of[str(ids.ids[code])] += number
+                    first.setdefault(str(ids.ids[code]), int(shown.row_numbers[place]))
+        (user, number), *_ = rows_of.most_common(1)
+        return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first[user]]))}"
 
     def are_copies(self, digests: NDArray[np.uint64]) -> bool:
         """Count rows that repeat an earlier one as copies, or as coincidences where chance explains as many.
@@ -291,7 +310,7 @@ class BanditLog:
 
     def _copies(self) -> Iterator[str]:
         """What is said of rows that are equal, in all columns or in those that are read."""
-        number = self.counts["duplicates"] + self.counts["coincidences"]
+        number, alike = self.counts["duplicates"] + self.counts["coincidences"], self.counts[_ALIKE]
         by_chance = self.counts["coincidences"] > 0
         what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
         chance = f"chance makes some {self.counts['by_chance']:,} equal"
@@ -301,6 +320,9 @@ class BanditLog:
             yield f"{what}: kept as separate events, as {chance}"
         elif number:
             yield f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
+        if alike > 0 and "time" in self.columns:
+            only = f"{in_rows(alike)} repeat{'s' * (alike == 1)} an earlier row in what is read"
+            yield f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept"
 
     def _left_out(self) -> Iterator[str]:
         """What is said of rows that are left out."""
@@ -533,6 +555,7 @@ class _Pass:
         digests = self.log.digests() if alike else np.arange(len(rows), dtype=np.uint64)
         again = repeats(digests)
         number = int(np.count_nonzero(again))
+        self.counts[_ALIKE] = alike - number
         copies = self.log.are_copies(digests)
         if not self.log.reading.deduplicate or not number:
             return rows, again if copies else None

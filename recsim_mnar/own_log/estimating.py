@@ -336,13 +336,19 @@ class _Estimating:
                 findings += replace(items, items=self.log.actions.names(items.items)).findings()
             findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
-        return Answer(records, lines + bound_lines(records), None, refused=self.refused)
+        return Answer(records, lines + self._said_of(records), None, refused=self.refused)
 
     def _gathered(self, asked: BlockQuestion) -> Gathered:
         # Whether rows that cannot be read are few is a question to all parts together.
         alone = self.gather is None or self.log.reading.drop_invalid is not None
         found = None if self.gather is None or alone else self.gather(self.log, asked)
         return found or gather_blocks(self.log, asked)
+
+    def _said_of(self, records: Sequence[Record]) -> list[str]:
+        """Which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
+        long = [finding for record in records for finding in record["findings"] if finding["code"] == "long_user"]
+        longest = [self.log.longest_user()] if any(each["level"] != "trust" for each in long) else []
+        return [*longest, *bound_lines(records)]
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""
@@ -411,7 +417,7 @@ class _Estimating:
         whole = [record for record in records if "by" not in record]
         parts = records[len(whole) :]
         whole = [record | segment_summary(record, parts) for record in whole]
-        return Answer(whole, lines + bound_lines(whole) + refuter_lines(whole), log, parts, self.refused)
+        return Answer(whole, lines + self._said_of(whole) + refuter_lines(whole), log, parts, self.refused)
 
 
 def _precision(stated: float | None) -> float:

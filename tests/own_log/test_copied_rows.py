@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from recsim_mnar.own_log import bandit_log, blocks
+from recsim_mnar.own_log import bandit_file, blocks
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.own_log.doctor import examine_file
 from recsim_mnar.own_log.doctor_commands import commands_for
@@ -191,6 +191,6 @@ def test_some_groups_of_a_large_log_say_what_chance_explains(tmp_path, monkeypat
         return int(re.search(r"chance makes some ([0-9,]+)", line)[1].replace(",", ""))
 
     whole = expected()
-    monkeypatch.setattr(bandit_log, "_SAMPLED", len(frame) // 4)
+    monkeypatch.setattr(bandit_file, "_SAMPLED", len(frame) // 4)
     assert expected() == pytest.approx(whole, rel=0.15)
     assert expected() != whole

@@ -342,6 +342,8 @@ def test_copies_are_equal_in_columns_that_are_not_read_too(tmp_path, at_once):
     kept = "30 rows repeat an earlier row in every column: kept; --deduplicate leaves them out"
     assert any(line.startswith(kept) for line in found.lines)
     read = "clicked, shown_prob, new_model_prob, customer, item_sku, viewed_at"
+    alike = f"40 rows repeat an earlier row in what is read ({read}) and not in the other columns: kept"
+    assert alike in found.lines
     assert [each["number"] for each in found.records[0]["findings"] if each["code"] == "rows_repeated"] == [
         pytest.approx(30 / len(more))
     ]
