@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.verdict import written
 from recsim_mnar.log.columns import Clusters, Floats, LogColumns
-from recsim_mnar.tables.roles import Columns, plain_name
+from recsim_mnar.tables.parts import TableFile
+from recsim_mnar.tables.roles import Columns, find_columns, plain_name
 from recsim_mnar.tables.rows import Rows, n_repeats, repeats_by_chance
-from recsim_mnar.tables.values import Ids
+from recsim_mnar.tables.values import Ids, text_numbers
 
 STATED = (
     *("drop_missing", "drop_invalid", "deduplicate", "separate_events", "fold_case"),
@@ -336,3 +337,28 @@ def _numbering_columns(names: Sequence[str], head: Mapping[str, Sequence[Any]]) 
 def columns_of_copies(names: Sequence[str]) -> list[str]:
     """Columns in which copies are equal: all but one that numbers the rows."""
     return [name for name in names if plain_name(name) not in _ROW_NUMBERS]
+
+
+def exact_columns(file: TableFile, reading: Reading) -> Columns:
+    """The columns by the names of our own logs, or those given."""
+    wanted: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
+    also = ["user", "event", "action", *(["time"] if reading.times else [])]
+    wanted |= {role: role for role in also if role in file.names}
+    wanted |= {role: name for role, name in reading.columns.items() if name is not None}
+    return find_columns(file.path.name, file.names, named=wanted)
+
+
+def context_values(rows: Rows, name: str) -> Floats | Ids:
+    """A column of context: numbers (NaN where missing) where all of it is, else ids; nothing in it is a fault."""
+    import pyarrow as pa
+
+    ids = rows.quiet().ids(name)
+    if ids.ids.dtype.kind in "iuf":
+        return np.append(ids.ids.astype(np.float64), np.nan)[ids.codes]
+    numbers, _, bad = text_numbers(pa.array(ids.ids.astype(str)), rows.decimal)
+    return ids if bad.any() or ids.number == 0 else np.append(numbers, np.nan)[ids.codes]
+
+
+def names_behind(mark: str, counts: Counter[str]) -> list[str]:
+    """What stands behind a mark in the names of counts."""
+    return [name.removeprefix(mark) for name in counts if name.startswith(mark)]

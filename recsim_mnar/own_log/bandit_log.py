@@ -14,11 +14,19 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats, row_in_words
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading, chance_of, columns_of_copies
+from recsim_mnar.own_log.bandit_file import (
+    BanditFile,
+    Reading,
+    chance_of,
+    columns_of_copies,
+    context_values,
+    exact_columns,
+    names_behind,
+)
 from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
-from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, find_shown, likely_users, same_items
+from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, likely_users, recognised_columns, same_items
 from recsim_mnar.tables.parts import Parts, TableFile
-from recsim_mnar.tables.roles import RECOGNISED, Columns, find_columns, similar_columns
+from recsim_mnar.tables.roles import Columns
 from recsim_mnar.tables.rows import (
     DROP,
     Events,
@@ -30,10 +38,11 @@ from recsim_mnar.tables.rows import (
     without_recommendations,
 )
 from recsim_mnar.tables.text import AgainError, ends_within_a_line
-from recsim_mnar.tables.values import INVALID, MISSING, Faults, Ids, in_rows, percent_lines, text_numbers
+from recsim_mnar.tables.values import INVALID, MISSING, Faults, in_rows, percent_lines
 
-_WORD, _LACKS, _PERCENT = "word:", "lacks:", "percent:"
-"""Before counts of unknown words of events, and of missing values and of values in per cent by column."""
+_WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
+"""Before counts of unknown words of events, of missing values and of values in per cent by column, and of rows that
+repeat an earlier one in what is read and differ elsewhere."""
 _DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
 _FEW_INVALID = 0.05
 """Share of rows that ``--drop-invalid`` leaves out."""
@@ -118,9 +127,9 @@ class BanditLog:
                     raise UserError(said, code="no_such_column")
         shown = ShownItem()
         if reading.exact:
-            columns = _exact(file, reading)
+            columns = exact_columns(file, reading)
         else:
-            columns, shown = _recognised(file, policies, reading, needs)
+            columns, shown = recognised_columns(file, policies, reading, needs)
         if "weight" in columns:
             others = [*others, columns["weight"]]
         action = None if reading.exact else columns.get("action")
@@ -247,6 +256,7 @@ class BanditLog:
         Where chance explains that rows are equal they are taken as separate events from here on.
         """
         digests = self.digests() if alike else np.zeros(0, np.uint64)
+        self.counts[_ALIKE] = alike - n_repeats(digests)
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
 
@@ -310,7 +320,7 @@ class BanditLog:
 
     def _copies(self) -> Iterator[str]:
         """What is said of rows that are equal, in all columns or in those that are read."""
-        number = self.counts["duplicates"] + self.counts["coincidences"]
+        number, alike = self.counts["duplicates"] + self.counts["coincidences"], self.counts[_ALIKE]
         by_chance = self.counts["coincidences"] > 0
         what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
         chance = f"chance makes some {self.counts['by_chance']:,} equal"
@@ -320,12 +330,17 @@ class BanditLog:
             yield f"{what}: kept as separate events, as {chance}"
         elif number:
             yield f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
+        if alike > 0 and "time" in self.columns:
+            only = f"{in_rows(alike)} repeat{'s' * (alike == 1)} an earlier row in what is read"
+            yield f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept"
 
     def _left_out(self) -> Iterator[str]:
         """What is said of rows that are left out."""
         missing, invalid = self.counts["dropped_missing"], self.counts["dropped_invalid"]
         if missing:
-            by_column = ", ".join(f"{name} {self.counts[_LACKS + name]:,}" for name in _behind(_LACKS, self.counts))
+            by_column = ", ".join(
+                f"{name} {self.counts[_LACKS + name]:,}" for name in names_behind(_LACKS, self.counts)
+            )
             yield f"{self._have(missing, 'missing values', 'missing values')} left out ({by_column})"
         if invalid:
             have = self._have(invalid, "a value that cannot be read", "values that cannot be read")
@@ -349,7 +364,7 @@ class BanditLog:
             + (" but for capitals" if self.reading.fold_case else "")
             for each in sorted(self.of_items)
         ]
-        lines += percent_lines({name: counts[_PERCENT + name] for name in _behind(_PERCENT, counts)})
+        lines += percent_lines({name: counts[_PERCENT + name] for name in names_behind(_PERCENT, counts)})
         if self.reading.context:
             lines.append(f"context: {', '.join(self.reading.context)}")
         if "user" not in self.columns:
@@ -360,7 +375,7 @@ class BanditLog:
                 "no user column is recognised, so rows are taken as independent; --user-column names the one whose "
                 f"rows belong together{hint}"
             )
-        words = _behind(_WORD, counts)
+        words = names_behind(_WORD, counts)
         if name is not None and not counts["shown_rows"]:
             lines.append(f"column {name} holds {', '.join(words[:3])}: all rows count as recommendations")
         elif name is not None:
@@ -368,48 +383,6 @@ class BanditLog:
             lines += [f"{in_rows(viewed)} {'are views' if viewed > 1 else 'is a view'} ({name})"] if viewed else []
             lines += others_in_words(counts["other_rows"], words)
         return lines
-
-
-def _exact(file: TableFile, reading: Reading) -> Columns:
-    """The columns by the names of our own logs, or those given."""
-    wanted: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
-    also = ["user", "event", "action", *(["time"] if reading.times else [])]
-    wanted |= {role: role for role in also if role in file.names}
-    wanted |= {role: name for role, name in reading.columns.items() if name is not None}
-    return find_columns(file.path.name, file.names, named=wanted)
-
-
-def _recognised(
-    file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]
-) -> tuple[Columns, ShownItem]:
-    """Which column is what; what is needed and missing, or unclear, is an error."""
-    source, named = str(file.path), dict(reading.columns)
-    roles = ("propensity", "user", "action", "logger", "time", "event", "weight")
-    optional = [role for role in roles if role not in needs]
-    taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
-    by_names = find_columns(source, file.names, named=named, optional=("reward", *needs, *optional), leave=taken)
-    shown = find_shown(file, by_names, [name for name in policies if name in taken], reading.context)
-    if policies or "action" in needs:
-        shown.refuse(source)
-    columns = find_columns(
-        source,
-        file.names,
-        named=named | ({"action": shown.column} if shown.column else {}),
-        needed=("reward", *needs),
-        optional=optional,
-        leave=taken,
-    )
-    columns = columns.with_action(shown.column, RECOGNISED, shown.rivals)
-    almost = [] if "propensity" in columns else similar_columns("propensity", file.names)
-    if almost and "action" not in columns:  # without either there is no estimate
-        raise UserError(
-            f"{source}: no column is recognised as the propensity; did you mean {almost[0]!r}? name it with "
-            "--propensity-column"
-        )
-    # Two candidates for what changes the answer are asked about, not passed over.
-    for role in ("propensity", "user", "weight"):
-        columns.refuse_unclear(source, role)
-    return columns, shown
 
 
 class _Pass:
@@ -441,7 +414,7 @@ class _Pass:
             ids["key"] = rows.ids(reading.key)
         if reading.by is not None:
             ids["segment"] = rows.quiet().ids(reading.by)
-        context = {name: _context(rows, name) for name in reading.context}
+        context = {name: context_values(rows, name) for name in reading.context}
         found = BanditFile(
             rows.source,
             columns,
@@ -552,6 +525,7 @@ class _Pass:
         digests = self.log.digests() if alike else np.arange(len(rows), dtype=np.uint64)
         again = repeats(digests)
         number = int(np.count_nonzero(again))
+        self.counts[_ALIKE] = alike - number
         copies = self.log.are_copies(digests)
         if not self.log.reading.deduplicate or not number:
             return rows, again if copies else None
@@ -567,7 +541,9 @@ class _Pass:
         log, counts, source = self.log, self.counts, self.faults.source
         name = log.columns.get("event")
         if name is not None and not log._no_events and not counts["shown_rows"]:
-            raise UserError(f"{source} holds no bandit rows: {without_recommendations(_behind(_WORD, counts), name)}")
+            raise UserError(
+                f"{source} holds no bandit rows: {without_recommendations(names_behind(_WORD, counts), name)}"
+            )
         away = self.faults.forgive(self.forgiven)
         log.unread = [fault.message for fault in away if fault.code != MISSING]
         away = [fault for fault in away if fault.code == MISSING]
@@ -595,19 +571,3 @@ class _Pass:
                 f"--drop-invalid {math.ceil(share) / 100:g}",
                 code="invalid_values",
             )
-
-
-def _context(rows: Rows, name: str) -> Floats | Ids:
-    """A column of context: numbers (NaN where missing) where all of it is, else ids; nothing in it is a fault."""
-    import pyarrow as pa
-
-    ids = rows.quiet().ids(name)
-    if ids.ids.dtype.kind in "iuf":
-        return np.append(ids.ids.astype(np.float64), np.nan)[ids.codes]
-    numbers, _, bad = text_numbers(pa.array(ids.ids.astype(str)), rows.decimal)
-    return ids if bad.any() or ids.number == 0 else np.append(numbers, np.nan)[ids.codes]
-
-
-def _behind(mark: str, counts: Counter[str]) -> list[str]:
-    """What stands behind a mark in the names of counts."""
-    return [name.removeprefix(mark) for name in counts if name.startswith(mark)]

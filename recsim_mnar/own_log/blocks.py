@@ -487,3 +487,6 @@ def _gather_part(
         return None
     ends = (users[0], users[-1]) if users else (0, 0)
     return PartFound(gathered if users else None, lowest, ends, part.counts)
+
+
+Gather = Callable[[BlockSource, BlockQuestion], Gathered | None]

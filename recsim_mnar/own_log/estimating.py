@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -43,7 +43,7 @@ from recsim_mnar.log.columns import Floats, refuse_rows
 from recsim_mnar.log.table import provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.blocks import BLOCK_ROWS, BlockQuestion, BlockSource, Gathered, gather_blocks, needs_all_rows
+from recsim_mnar.own_log.blocks import BLOCK_ROWS, BlockQuestion, Gather, Gathered, gather_blocks, needs_all_rows
 from recsim_mnar.own_log.file_findings import (
     as_numbers,
     findings_in_order,
@@ -64,7 +64,6 @@ OWN = ("user", "step", "event", "propensity", "reward")
 """Columns by which a log of this package's is known."""
 _CHOSEN = ("action", "reward", "propensity")
 """What no segment can be."""
-Gather = Callable[[BlockSource, BlockQuestion], Gathered | None]
 
 
 def is_own_schema(file: TableFile) -> bool:

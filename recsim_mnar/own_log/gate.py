@@ -18,7 +18,8 @@ from recsim_mnar.estimators.facts import Facts
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, LEVELS, Finding
 from recsim_mnar.own_log.bandit_file import STATED, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.estimating import Answer, Gather, Question, Usual, estimate_log, is_own_schema
+from recsim_mnar.own_log.blocks import Gather
+from recsim_mnar.own_log.estimating import Answer, Question, Usual, estimate_log, is_own_schema
 from recsim_mnar.own_log.slate_estimates import endings_of, estimate_slates
 from recsim_mnar.own_log.slate_file import PERHAPS, SAID, find_slates, perhaps_slates
 from recsim_mnar.protocols.records import plain

@@ -1,4 +1,4 @@
-"""Which column holds the item that was shown, where several hold the same items, and what such columns hold."""
+"""Which column of a log is what: by names, and that of what was shown where several columns hold the same items."""
 
 from __future__ import annotations
 
@@ -16,7 +16,18 @@ from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import Reading
 from recsim_mnar.tables.parts import TableFile
-from recsim_mnar.tables.roles import NAMED, OWN_SCHEMA, Columns, in_words, likely_columns, say_which, says_shown
+from recsim_mnar.tables.roles import (
+    NAMED,
+    OWN_SCHEMA,
+    RECOGNISED,
+    Columns,
+    find_columns,
+    in_words,
+    likely_columns,
+    say_which,
+    says_shown,
+    similar_columns,
+)
 from recsim_mnar.tables.values import Ids, text_numbers
 
 ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
@@ -279,3 +290,36 @@ def columns_of_items(file: TableFile, action: str, policies: Sequence[str], read
             )
         if how:
             yield name
+
+
+def recognised_columns(
+    file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]
+) -> tuple[Columns, ShownItem]:
+    """Which column is what; what is needed and missing, or unclear, is an error."""
+    source, named = str(file.path), dict(reading.columns)
+    roles = ("propensity", "user", "action", "logger", "time", "event", "weight")
+    optional = [role for role in roles if role not in needs]
+    taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
+    by_names = find_columns(source, file.names, named=named, optional=("reward", *needs, *optional), leave=taken)
+    shown = find_shown(file, by_names, [name for name in policies if name in taken], reading.context)
+    if policies or "action" in needs:
+        shown.refuse(source)
+    columns = find_columns(
+        source,
+        file.names,
+        named=named | ({"action": shown.column} if shown.column else {}),
+        needed=("reward", *needs),
+        optional=optional,
+        leave=taken,
+    )
+    columns = columns.with_action(shown.column, RECOGNISED, shown.rivals)
+    almost = [] if "propensity" in columns else similar_columns("propensity", file.names)
+    if almost and "action" not in columns:  # without either there is no estimate
+        raise UserError(
+            f"{source}: no column is recognised as the propensity; did you mean {almost[0]!r}? name it with "
+            "--propensity-column"
+        )
+    # Two candidates for what changes the answer are asked about, not passed over.
+    for role in ("propensity", "user", "weight"):
+        columns.refuse_unclear(source, role)
+    return columns, shown

@@ -162,7 +162,7 @@ def test_the_plan_says_once_how_long_users_are_watched(file, capsys):
 @pytest.mark.parametrize("items", [False, True])
 @pytest.mark.parametrize("how", ["top", "shuffled"])
 def test_a_column_that_is_not_of_the_item_shown(tmp_path, how, items):
-    """Both suspects are named, or the one that items leave; and doctor offers no line for it."""
+    """Both suspects are named; and doctor offers no line for it."""
     frame = table()
     rng = np.random.default_rng(1)
     law = 0.9 * rng.dirichlet(np.full(ITEMS, 0.3), N) + 0.02
@@ -303,6 +303,8 @@ def test_copies_are_equal_in_columns_that_are_not_read_too(tmp_path, at_once):
     kept = "30 rows repeat an earlier row in every column: kept; --deduplicate leaves them out"
     assert any(line.startswith(kept) for line in found.lines)
     read = "clicked, shown_prob, new_model_prob, customer, item_sku, viewed_at"
+    alike = f"40 rows repeat an earlier row in what is read ({read}) and not in the other columns: kept"
+    assert alike in found.lines
     assert finding(found.records[0], "rows_repeated").number == pytest.approx(30 / len(more))
     left = estimate_log(path, question, reading=Reading(deduplicate=True))
     assert left.records[0]["n"] == N + 40
