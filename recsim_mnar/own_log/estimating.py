@@ -53,6 +53,7 @@ from recsim_mnar.own_log.file_findings import (
     refuter_lines,
     values_of,
     with_file_findings,
+    with_likely_faults,
     with_refuters,
 )
 from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
@@ -329,12 +330,14 @@ class _Estimating:
         )
         records = taken(records_of(of_records, sums_of_log.value, sums_of_log.difference), self.bound)
         findings = sums_of_log.repeats.findings()
+        items = None
         if not self.log.reading.exact:
-            items = sums_of_log.items
-            if items is not None and not self.log.some_without_action:
-                findings += replace(items, items=self.log.actions.names(items.items)).findings()
+            if sums_of_log.items is not None and not self.log.some_without_action:
+                items = replace(sums_of_log.items, items=self.log.actions.names(sums_of_log.items.items))
+                findings += items.findings()
             findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
+        records = with_likely_faults(records, lambda: items, self.columns["propensity"])
         return Answer(records, lines + self._remarks(records), None, refused=self.refused)
 
     def _gathered(self, asked: BlockQuestion) -> Gathered:

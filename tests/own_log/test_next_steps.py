@@ -106,3 +106,10 @@ def test_items_that_the_log_lacks_are_not_called_wrong_propensities_alone(tmp_pa
     found = asked(frame, tmp_path / "log.csv", baseline="today").sentence
     assert found.sure == "do_not_use"
     assert "explor" in found.action
+
+
+def test_propensities_that_are_too_large_for_every_item_are_named(tmp_path):
+    frame = log(6).assign(propensity=lambda rows: np.sqrt(rows["propensity"]))
+    found = asked(frame, tmp_path / "log.csv").sentence
+    assert found.sure == "do_not_use"
+    assert "1 / propensity" in found.action

@@ -1,0 +1,64 @@
+"""Propensities that are wrong by a factor: the next step names the fault, and no other log is told so."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recsim_mnar.own_log.estimating import Question, estimate_log
+
+N, ITEMS, EPSILON = 20_000, 8, 0.4
+
+
+def table(kind: str) -> pd.DataFrame:
+    """Epsilon-greedy by device, or all items equally often; the new policy is nearly sure of an item by device."""
+    rng = np.random.default_rng(3)
+    phone = rng.random(N) < 0.6
+    greedy = np.where(phone, 2, 4)
+    epsilon = EPSILON if kind in ("right", "epsilon", "target", "few") else 1.0
+    shown = np.where(rng.random(N) < epsilon, rng.integers(0, ITEMS, N), greedy)
+    p = np.where(shown == greedy, 1.0 - epsilon + epsilon / ITEMS, epsilon / ITEMS)
+    new = np.where(shown == np.where(phone, 6, 1), 0.9, 0.1 / (ITEMS - 1))
+    logged = {"epsilon": np.where(shown == greedy, p, epsilon), "group": 4.0 * p, "twice": p / ITEMS}.get(kind, p)
+    frame = pd.DataFrame({"user": rng.integers(0, 4000, N), "item": [f"SKU-{each}" for each in shown], "p": logged})
+    frame["click"] = (rng.random(N) < np.linspace(0.03, 0.25, ITEMS)[shown]).astype(int)
+    frame["new"] = np.minimum(3.0 * new, 1.0) if kind == "target" else new
+    return frame[shown == greedy] if kind == "few" else frame
+
+
+SAID = {
+    "epsilon": r"p looks like epsilon where it must be epsilon / number of items: its smallest value, 0\.4, is in "
+    r"[67],\d+ rows\. .* with 0\.4 / 8 = 0\.05 in these rows it is [78]\.\d+, as it must be of 8 items",
+    "group": r"is 0\.25 for each of the 8 items, and 1 if .*: then p is 4 times too large \(the probability of a group",
+    "twice": r"is 8 for each of the 8 items, .* some 8 times too small \(divided by the number of items twice\?\)",
+    "target": r"is 1 for each of the 8 items, as it must be where p is right: look at new, whose probabilities",
+}
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+@pytest.mark.parametrize("kind", ["right", "few", *SAID])
+def test_the_next_step_names_the_factor(tmp_path, kind, at_once):
+    path = tmp_path / "log.csv"
+    table(kind).to_csv(path, index=False)
+    records = estimate_log(path, Question(["new"], "today", estimators=["ips"], keep_rows=at_once)).records
+    proved = ("support_missing", "support_denied", "propensities")
+    actions = {each["action"] for each in records[0]["findings"] if each["code"] in proved}
+    if kind in SAID:
+        (action,) = actions
+        assert pd.Series(action).str.contains(SAID[kind]).all(), action
+    elif kind == "few":  # a policy of one item per device: no factor, but no exploration
+        assert actions == {"log with exploration where the target acts"}
+    else:
+        assert actions == set()
+    assert not any("times too" in each["action"] for each in records[1]["findings"])
+
+
+def test_the_first_sentence_ends_with_it(tmp_path):
+    from recsim_mnar.answers.sentence import sentence_of
+
+    path = tmp_path / "log.csv"
+    table("epsilon").to_csv(path, index=False)
+    sentence = sentence_of(estimate_log(path, Question(["new"], "today")).records)
+    assert sentence.answer == "not_covered"
+    assert "Next: p looks like epsilon" in sentence.text
