@@ -77,21 +77,21 @@ def most_viewed(histories, slots, n_items, counts, ties, tied):
             counts[item] += 1
             if counts[item] > top:
                 top = counts[item]
-        found = 0
+        n_viewed = 0
         for i in range(first, first + n):
             item = pool[i]
             if counts[item] == top:
-                k = min(found, room)
-                if found < room or item < tied[s, room - 1]:
+                k = min(n_viewed, room)
+                if n_viewed < room or item < tied[s, room - 1]:
                     if k == room:
                         k = room - 1
                     while k > 0 and tied[s, k - 1] > item:
                         tied[s, k] = tied[s, k - 1]
                         k -= 1
                     tied[s, k] = item
-                found += 1
+                n_viewed += 1
             counts[item] = 0
-        ties[s] = found
+        ties[s] = n_viewed
 
 
 _BLOCK = 64
@@ -99,46 +99,54 @@ _BLOCK = 64
 
 @inlined
 def best_of(row, slot, ties, tied):
-    """How many items share the largest score of a row, and the first of them in index order: the slot's ties."""
+    """Count the items that share the largest score of a row, and find the first in index order: the slot's ties."""
     n = row.size
-    whole = n - n % 8
+    n_in_eights = n - n % 8
     room = tied.shape[1]
     top = row[0]
     # Eight maxima side by side: a single one does not vectorise.
     m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = top
-    for i in range(0, whole, 8):
+    for i in range(0, n_in_eights, 8):
         part = row[i : i + 8]
-        m0 = part[0] if part[0] > m0 else m0
-        m1 = part[1] if part[1] > m1 else m1
-        m2 = part[2] if part[2] > m2 else m2
-        m3 = part[3] if part[3] > m3 else m3
-        m4 = part[4] if part[4] > m4 else m4
-        m5 = part[5] if part[5] > m5 else m5
-        m6 = part[6] if part[6] > m6 else m6
-        m7 = part[7] if part[7] > m7 else m7
+        if part[0] > m0:
+            m0 = part[0]
+        if part[1] > m1:
+            m1 = part[1]
+        if part[2] > m2:
+            m2 = part[2]
+        if part[3] > m3:
+            m3 = part[3]
+        if part[4] > m4:
+            m4 = part[4]
+        if part[5] > m5:
+            m5 = part[5]
+        if part[6] > m6:
+            m6 = part[6]
+        if part[7] > m7:
+            m7 = part[7]
     top = max(max(max(m0, m4), max(m2, m6)), max(max(m1, m5), max(m3, m7)))
-    for i in range(whole, n):
+    for i in range(n_in_eights, n):
         if row[i] > top:
             top = row[i]
-    found = 0
+    n_best = 0
     for begin in range(0, n, _BLOCK):
         block = row[begin : min(begin + _BLOCK, n)]
         here = 0
         for i in range(block.size):
             here += np.int64(block[i] == top)
-        if here > 0 and found < room:
-            k = found
+        if here > 0 and n_best < room:
+            k = n_best
             for i in range(block.size):
                 if block[i] == top and k < room:
                     tied[slot, k] = begin + i
                     k += 1
-        found += here
-    ties[slot] = found
+        n_best += here
+    ties[slot] = n_best
 
 
 @kernel
 def best(scores, rows, slots, ties, tied):
-    """Of each row of scores: how many items share the largest, and the first of them in index order.
+    """Count the items that share the largest score, per row, and find the first in index order.
 
     scores (r, n_items), row ``rows[j]`` being that of ``slots[j]``; ties (n_slots,) int64; tied (n_slots, t)
     int32.

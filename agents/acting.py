@@ -25,7 +25,9 @@ _CHUNK = 64
 def as_array(values: Any, dtype: Any) -> NDArray[Any]:
     """``values`` as the array type the kernels are compiled for: contiguous and writable."""
     array = np.ascontiguousarray(values, dtype=dtype)
-    return array if array.flags.writeable else array.copy()
+    if array.flags.writeable:
+        return array
+    return array.copy()
 
 
 def checked_items(items: Ints, n_items: int) -> NDArray[np.int32]:
@@ -157,11 +159,11 @@ class SlotPolicy(Stored, StatefulPolicy):
             self._histories.append(slots, items)
 
     def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.observe`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.observe`."""
         self._view(self._slots.find(users), checked_items(items, self.n_items))
 
     def forget(self, users: Ints) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.forget`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.forget`."""
         left = self._slots.leave(users)
         if self.keeps_views:
             self._histories.clear(left)  # so that their room goes to others; other states are cleared at ``reset``
@@ -177,7 +179,7 @@ class SlotPolicy(Stored, StatefulPolicy):
         return out
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        """Implement :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return dict(self._arrays), dict(self._parameters)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SlotPolicy:
@@ -229,7 +231,10 @@ class GreedyPolicy(SlotPolicy):
 
     def _entries(self) -> dict[str, Entry]:
         # Zero ties: not ranked since the last view. A user without a view has all items tied, or is ranked when asked.
-        first = 0 if self.ranks_strangers else self.n_items
+        if self.ranks_strangers:
+            first = 0
+        else:
+            first = self.n_items
         return {"_ties": Entry(np.int64, first), "_tied": Entry(np.int32, None, (N_LISTED,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
@@ -252,7 +257,7 @@ class GreedyPolicy(SlotPolicy):
         return slots
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policies.Policy.act`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.act`."""
         from recsim_mnar.agents import _acting_kernel
 
         slots = self._ranked(users)
@@ -268,7 +273,7 @@ class GreedyPolicy(SlotPolicy):
         return actions, propensities
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         from recsim_mnar.agents import _acting_kernel
 
         slots = self._ranked(users)
@@ -282,11 +287,11 @@ class GreedyPolicy(SlotPolicy):
         return out
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.probabilities`."""
         return best_of(self.scores(users))
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
-        """See :meth:`SlotPolicy.scores`."""
+        """Implement :meth:`SlotPolicy.scores`."""
         slots = self._slots.find(users)
         out = np.empty((len(slots), self.n_items), self.score_type)
         for begin in range(0, len(slots), _CHUNK):
@@ -299,11 +304,11 @@ class DrawingPolicy(SlotPolicy):
     """Draws from a distribution over all items, ``probabilities``."""
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         return self.probabilities(users)[np.arange(len(users)), checked_items(actions, self.n_items)]
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policies.Policy.act`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.act`."""
         from recsim_mnar.agents import _acting_kernel
 
         actions = np.empty(len(users), np.int32)
@@ -347,7 +352,7 @@ class TrainingRows(SlotPolicy):
         return {**super()._entries(), "_own_row": Entry(np.int64, -1)}
 
     def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.reset_training_users`; a user's own training row is left out."""
+        """Implement :meth:`recsim_mnar.policies.Policy.reset_training_users`; a user's own training row is left out."""
         self.reset(users)
         ids = np.asarray(originals, np.int64)
         row = np.minimum(np.searchsorted(self._users, ids), len(self._users) - 1)
@@ -382,7 +387,7 @@ class KnownUsersPolicy(GreedyPolicy):
         return {**super()._entries(), "_row": Entry(np.int64, self.n_users)}
 
     def reset(self, users: Ints) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.reset`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.reset`."""
         super().reset(users)
         ids = np.asarray(users, np.int64)
         self._row[self._slots.find(users)] = np.where((ids >= 0) & (ids < self.n_users), ids, self.n_users)

@@ -41,17 +41,17 @@ class FixedPolicy(Stored, Policy):
         self._last = int(np.flatnonzero(best)[-1])
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policies.Policy.act`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.act`."""
         # The cumulative sum may end a rounding below 1: a uniform beyond it belongs to the last possible item.
         actions = np.minimum(np.searchsorted(self._cumulative, uniforms, side="right"), self._last).astype(np.int32)
         return actions, self._probability[actions]
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         return self._probability[checked_items(actions, self.n_items)]
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.probabilities`."""
         return np.tile(self._probability, (len(users), 1))
 
     def scores(self, users: Ints) -> Floats:
@@ -59,11 +59,11 @@ class FixedPolicy(Stored, Policy):
         return np.tile(self.item_scores, (len(users), 1))
 
     def fixed_distribution(self) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.fixed_distribution`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.fixed_distribution`."""
         return self._probability.copy()
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        """Implement :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {"item_scores": self.item_scores}, {}
 
 
@@ -85,12 +85,12 @@ class Random(FixedPolicy):
         super().__init__(n_items, name, np.zeros(whole_number(n_items, "n_items", 1)))
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policies.Policy.act`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.act`."""
         actions = np.minimum((np.asarray(uniforms) * self.n_items).astype(np.int32), self.n_items - 1)
         return actions, self._probability[actions]
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        """Implement :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {}, {}
 
 
@@ -108,7 +108,7 @@ class Constant(Learner):
         self.item = whole_number(item, "constant: item")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; the log is not read."""
         if self.item >= n_items:
             raise UserError(f"constant: item {self.item} is out of range, the world has items 0..{n_items - 1}")
         scores = np.zeros(n_items)
@@ -122,7 +122,7 @@ class Popularity(Learner):
     name = "popularity"
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
         return FixedPolicy(n_items, self.name, times_viewed(log, n_items))
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
@@ -158,15 +158,15 @@ class UserPopularity(SlotPolicy):
         super().__init__(n_items, name)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`recsim_mnar.policies.Policy.act`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.act`."""
         return self._drawn(users, uniforms, np.full(len(users), -1, np.int32))
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.propensity_of`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.propensity_of`."""
         return self._drawn(users, np.empty(0), checked_items(actions, self.n_items))[1]
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.probabilities`."""
         slots = self._slots.find(users)
         length = self._histories.length[slots]
         out = np.zeros((len(slots), self.n_items))
@@ -235,7 +235,10 @@ class ConstantList(Learner):
 
     def __init__(self, items: str | int | Sequence[int] = "0") -> None:
         try:
-            parts = items.split(";") if isinstance(items, str) else np.atleast_1d(items).tolist()
+            if isinstance(items, str):
+                parts = items.split(";")
+            else:
+                parts = np.atleast_1d(items).tolist()
             self.items = [int(part) for part in parts]
             if any(isinstance(part, float) and part != int(part) for part in parts):
                 raise ValueError
@@ -247,7 +250,7 @@ class ConstantList(Learner):
             raise UserError(f"constant-list: items must be distinct whole numbers from 0, got {items!r}")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; the log is not read."""
         if max(self.items) >= n_items:
             raise UserError(
                 f"constant-list: item {max(self.items)} is out of range, the world has items 0..{n_items - 1}"
@@ -270,7 +273,7 @@ class MostRecommended(Learner):
         self.places = whole_number(places, f"{self.name}: places", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; equally frequent items by index."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; equally frequent items by index."""
         counts = self._counts(log, n_items)
         best = np.argsort(-counts, kind="stable")[: self.places]
         best = best[counts[best] > 0]
@@ -302,8 +305,8 @@ def times_recommended(log: Log, n_items: int) -> NDArray[np.int64]:
     """(n_items,) number of bandit rows that recommend each item."""
     counts = np.zeros(n_items, np.int64)
     for block in log.blocks():
-        shown = block["action"][block["event"] == schema.BANDIT]
-        if len(shown) and (shown.min() < 0 or shown.max() >= n_items):
-            raise UserError(f"the log recommends item {int(shown.max())}, but n_items = {n_items}")
-        counts += np.bincount(shown, minlength=n_items)
+        shown_actions = block["action"][block["event"] == schema.BANDIT]
+        if len(shown_actions) and (shown_actions.min() < 0 or shown_actions.max() >= n_items):
+            raise UserError(f"the log recommends item {int(shown_actions.max())}, but n_items = {n_items}")
+        counts += np.bincount(shown_actions, minlength=n_items)
     return counts

@@ -120,10 +120,10 @@ def __getattr__(name: str) -> _Any:
     if name not in _DEFINED_IN:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module, word = _DEFINED_IN[name]
-    found = _importlib.import_module(f"{__name__}.{module}")
+    attribute = _importlib.import_module(f"{__name__}.{module}")
     for part in word.rpartition("=")[2].split("."):
-        found = getattr(found, part)
-    return found
+        attribute = getattr(attribute, part)
+    return attribute
 
 
 def __dir__() -> list[str]:

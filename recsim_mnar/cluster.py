@@ -61,7 +61,7 @@ class ClusterExecutor(Executor):
         self._shared: weakref.WeakKeyDictionary[Carried[Any], tuple[str, Any]] = weakref.WeakKeyDictionary()
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """See :meth:`concurrent.futures.Executor.submit`."""
+        """Implement :meth:`concurrent.futures.Executor.submit`."""
         import cloudpickle
 
         common: tuple[str | None, Any] = (None, None)
@@ -127,13 +127,13 @@ def check_address(address: str) -> str | None:
     Raises:
         UserError: it is none.
     """
-    found = _ADDRESS.fullmatch(address)
-    if found is None or not 0 < int(found[3]) < 1 << 16:
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match[3]) < 1 << 16:
         # Not as it was given: a password may be in it.
         raise UserError("scheduler: write its address as tcp://HOST:PORT or tls://HOST:PORT, and nothing else in it")
-    host = found[2].strip("[]")
+    host = match[2].strip("[]")
     with contextlib.suppress(ValueError):
-        if found[1] == "tls" or host == "localhost" or ipaddress.ip_address(host).is_loopback:
+        if match[1] == "tls" or host == "localhost" or ipaddress.ip_address(host).is_loopback:
             return None
     return (
         f"scheduler {address}: plain tcp:// to another host; all who reach its port, or the workers', run code as "
@@ -148,7 +148,9 @@ def _connected(address: str) -> Any:
     except ImportError as error:
         line = f"a scheduler needs {error.name}, which is not installed: pip install 'recsim-mnar[cluster]'"
         raise UserError(line) from None
-    for name in [each for each in logging.root.manager.loggerDict if each.startswith("distributed")]:
+    for name in [
+        logger_name for logger_name in logging.root.manager.loggerDict if logger_name.startswith("distributed")
+    ]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # the error is one line, here
     try:
         with warnings.catch_warnings():
@@ -219,7 +221,9 @@ def _lost(error: Exception, client: Any, address: str) -> str:
             "fewer threads; --resume goes on"
         )
     if isinstance(error, (CommClosedError, CancelledError)) or client.status != "running":
-        return "" if isinstance(error, UserError) else f"scheduler {address} was lost: start it again; --resume goes on"
+        if isinstance(error, UserError):
+            return ""
+        return f"scheduler {address} was lost: start it again; --resume goes on"
     return ""
 
 
@@ -228,7 +232,7 @@ def _lost(error: Exception, client: Any, address: str) -> str:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """What decides how numbers round: versions, and the processor that kernels are compiled for."""
+    """Get everything that decides how numbers round: versions, and the processor that kernels are compiled for."""
     import llvmlite.binding as llvm
 
     return made_with() | {"processor": llvm.get_host_cpu_name()}
@@ -239,7 +243,8 @@ def _blas_threads() -> int:
     import threadpoolctl
 
     return max(
-        (each["num_threads"] for each in threadpoolctl.threadpool_info() if each["user_api"] == "blas"), default=1
+        (library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"),
+        default=1,
     )
 
 

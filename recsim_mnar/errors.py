@@ -20,11 +20,14 @@ class UserError(ValueError):
 
     def __init__(self, message: str = "", *, code: str | None = None) -> None:
         super().__init__(message)
-        self.code = type(self).code if code is None else code
+        if code is None:
+            self.code = type(self).code
+        else:
+            self.code = code
 
 
 class MachineError(UserError):
-    """What the machine lacks or refuses: memory, room on a disk, permission to read or write.
+    """A shortage or refusal of the machine: memory, room on a disk, permission to read or write.
 
     The same command may succeed later, or on another machine; the command line exits with status 4.
     """
@@ -44,12 +47,14 @@ CODES_BY_ERRNO = {
 def code_of(error: BaseException) -> str:
     """The stable name of an error's kind; "" for one without."""
     if isinstance(error, (UserError, MemoryError)):
-        return error.code if isinstance(error, UserError) else "memory"
-    return next((name for name, known in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in known), "")
+        if isinstance(error, UserError):
+            return error.code
+        return "memory"
+    return next((name for name, code in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in code), "")
 
 
 def is_of_the_machine(error: BaseException) -> bool:
-    """Whether an error is about the machine (memory, disk, permissions), not about what the user gave."""
+    """Return whether an error is about the machine (memory, disk, permissions), not about what the user gave."""
     if isinstance(error, OSError):
         return bool(code_of(error))
     return isinstance(error, (MachineError, MemoryError))
@@ -63,12 +68,16 @@ def not_written(error: BaseException, message: str) -> UserError:
 def described(error: BaseException) -> str:
     """Type and text of an exception in one line."""
     text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if text:
+        return f"{type(error).__name__}: {text}"
+    return type(error).__name__
 
 
 def why_unreadable(error: BaseException) -> str:
     """Why a text is not what it is to be, in words of ours where Python's are about itself."""
-    return "it is nested too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
+    if isinstance(error, RecursionError):
+        return "it is nested too deep"
+    return str(error).partition("\n")[0]
 
 
 _LONGEST = 300
@@ -90,7 +99,9 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def _cut(word: str) -> str:
-    return word if len(word) <= _LONGEST else f"{word[:120]}...({len(word) - 180:,} more)...{word[-60:]}"
+    if len(word) <= _LONGEST:
+        return word
+    return f"{word[:120]}...({len(word) - 180:,} more)...{word[-60:]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Whether this installation works (versions, processors, cache, extras), and kernels compiled ahead of their use."""
+"""Checks of an installation (versions, processors, cache, extras), and ahead-of-time compilation of kernels."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ all its items: flips have kernels too."""
 
 @dataclass(frozen=True)
 class Warmed:
-    """What one part of :func:`warm` compiled.
+    """Result of compiling one part of :func:`warm`.
 
     Attributes:
         part: its name.
@@ -54,7 +54,8 @@ def warm() -> Iterator[Warmed]:
         ("estimators", _estimators),
     ]
     for name, run in parts:
-        before, began = compiled_so_far(), time.process_time()
+        before = compiled_so_far()
+        began = time.process_time()
         run()
         yield Warmed(name, compiled_so_far() - before, time.process_time() - began)
 
@@ -104,7 +105,8 @@ def _estimators() -> None:
 
     n = 400
     reward = (np.arange(n) % 5 == 0).astype(np.float64)
-    propensity, target = np.full(n, 0.5), np.where(np.arange(n) % 2 == 0, 0.6, 0.4)
+    propensity = np.full(n, 0.5)
+    target = np.where(np.arange(n) % 2 == 0, 0.6, 0.4)
     user = np.arange(n) // 4
     for name in ("snips", "ips"):
         estimate_value(reward, propensity, target, estimator=name, cluster=user)
@@ -173,11 +175,11 @@ def _requirements() -> Iterator[tuple[Any, str]]:
     from packaging.requirements import Requirement
 
     try:
-        asked = importlib.metadata.requires(_DISTRIBUTION) or []
+        requirements = importlib.metadata.requires(_DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
         return
     extras = importlib.metadata.metadata(_DISTRIBUTION).get_all("Provides-Extra") or []
-    for line in asked:
+    for line in requirements:
         requirement = Requirement(line)
         marker = requirement.marker
         if marker is None or marker.evaluate({"extra": ""}):
@@ -187,7 +189,7 @@ def _requirements() -> Iterator[tuple[Any, str]]:
 
 
 def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
-    """Whether a package that is asked for is there, in a version that will do."""
+    """Return whether a package that is asked for is there, in a version that will do."""
     name = name or requirement.name
     install = f"pip install '{requirement.name}{requirement.specifier}'"
     try:
@@ -200,7 +202,10 @@ def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
 
 
 def _threads() -> Iterator[Check]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        usable = len(os.sched_getaffinity(0))
+    else:
+        usable = os.cpu_count() or 1
     yield Check("processors", f"{usable} usable, so --workers {usable} unless named")
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         advice = "unset it: kernels run as plain Python, a hundred times slower and more"

@@ -86,8 +86,14 @@ def imported(
     """
     path, _, attribute = spec.partition(":")
     if not (path and attribute) or path.startswith(".") or path.endswith(".py") or "/" in path:
-        meant = re.sub(r"^(\./)+|\.py$", "", path).strip("/").replace("/", ".") if path else ""
-        like = f": {meant}:{attribute}" if meant and attribute and not meant.startswith(".") else ""
+        if path:
+            meant = re.sub(r"^(\./)+|\.py$", "", path).strip("/").replace("/", ".")
+        else:
+            meant = ""
+        if meant and attribute and not meant.startswith("."):
+            like = f": {meant}:{attribute}"
+        else:
+            like = ""
         raise UserError(f"{what} {spec!r}: write it as package.module:name{like}")
     try:
         with own_folder():
@@ -100,26 +106,26 @@ def imported(
         raise
     except (Exception, SystemExit) as error:  # a module's own code may raise anything
         raise UserError(f"{what} {spec!r}: importing {path!r} raised {described(error)}") from error
-    found: Any = module
+    result: Any = module
     for part in attribute.split("."):
-        if not hasattr(found, part):
+        if not hasattr(result, part):
             classes = {n: v for n, v in vars(module).items() if isinstance(v, type)}
-            known = [n for n, v in classes.items() if (base and issubclass(v, base)) or (wanted and wanted(v))]
+            candidates = [n for n, v in classes.items() if (base and issubclass(v, base)) or (wanted and wanted(v))]
             raise UserError(
                 f"{what} {spec!r}: {path} has no {attribute!r}"
-                + (_hidden(path, module) or (f"; {nearest(attribute, known)}" if known else ""))
+                + (_hidden(path, module) or (f"; {nearest(attribute, candidates)}" if candidates else ""))
             )
-        found = getattr(found, part)
-    return found
+        result = getattr(result, part)
+    return result
 
 
 def _hidden(path: str, module: Any) -> str:
-    """What to say where a module of this name is in the named folder and another was imported; else ""."""
-    own = Path(_OwnFolder.path or "", *path.split(".")).with_suffix(".py")
+    """Warn where a module of this name is in the named folder and another was imported; else ""."""
+    own_file = Path(_OwnFolder.path or "", *path.split(".")).with_suffix(".py")
     file = getattr(module, "__file__", None)
-    if _OwnFolder.path is None or not own.is_file() or (file and own.samefile(file)):
+    if _OwnFolder.path is None or not own_file.is_file() or (file and own_file.samefile(file)):
         return ""
-    return f": it is {file or 'part of Python'}, which comes before your {own.name}; rename yours"
+    return f": it is {file or 'part of Python'}, which comes before your {own_file.name}; rename yours"
 
 
 def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: Sequence[str] = ()) -> str:
@@ -140,7 +146,10 @@ def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: S
     if inside is not None:
         like = inside[0] if inside else kind
         return f"{what} {name!r} is a module: say which {kind.lower()} of it, {module}:{like}"
-    article = "an" if what[0] in "aeiou" else "a"
+    if what[0] in "aeiou":
+        article = "an"
+    else:
+        article = "a"
     known = list(known)
     meant = nearest(name, known)
     if meant.startswith("known") and len(known) > _MOST_LISTED:
@@ -154,8 +163,11 @@ def option_of(kind: Any, key: str, text: str, where: str) -> Any:
     Raises:
         UserError: the parameter is a flag, and the text is neither true nor false.
     """
-    value, known = value_of(text), inspect.signature(kind).parameters if inspect.isclass(kind) else {}
-    if key not in known or not (isinstance(known[key].default, bool) or known[key].annotation in (bool, "bool")):
+    value = value_of(text)
+    parameters = inspect.signature(kind).parameters if inspect.isclass(kind) else {}
+    if key not in parameters or not (
+        isinstance(parameters[key].default, bool) or parameters[key].annotation in (bool, "bool")
+    ):
         return value
     if value not in (0, 1):
         raise UserError(f"{where}: {key} must be true or false, got {text!r}")
@@ -163,7 +175,7 @@ def option_of(kind: Any, key: str, text: str, where: str) -> Any:
 
 
 def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | None:
-    """What a module's source defines: functions, or classes with any of these methods; None where there is no module.
+    """List a module's definitions: functions, or classes with any of these methods; None where there is no module.
 
     The module is not run.
     """
@@ -171,15 +183,18 @@ def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | 
         return None
     try:
         with own_folder():
-            found = importlib.util.find_spec(module)
-        source = Path(found.origin).read_bytes() if found and found.origin and found.origin.endswith(".py") else b""
+            spec = importlib.util.find_spec(module)
+        if spec and spec.origin and spec.origin.endswith(".py"):
+            source = Path(spec.origin).read_bytes()
+        else:
+            source = b""
         tree = ast.parse(source)
     except (ImportError, ValueError, OSError, SyntaxError):
         return None
-    if found is None:
+    if spec is None:
         return None
     if kind == "function":
-        return [each.name for each in tree.body if isinstance(each, ast.FunctionDef) and each.name[0] != "_"]
-    classes = [each for each in tree.body if isinstance(each, ast.ClassDef)]
+        return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]
+    classes = [node for node in tree.body if isinstance(node, ast.ClassDef)]
     named = [c.name for c in classes if any(isinstance(f, ast.FunctionDef) and f.name in methods for f in c.body)]
     return named or [c.name for c in classes if not c.name.startswith("_")]

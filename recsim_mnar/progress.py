@@ -1,4 +1,4 @@
-"""How far work has come: the worker counts, a watcher is notified."""
+"""Progress of work: the worker counts, a watcher is notified."""
 
 from __future__ import annotations
 
@@ -60,7 +60,8 @@ def counted(total: int, unit: str) -> Callable[[int], None]:
 
 def counting(things: Sequence[Thing], unit: str) -> Iterator[Thing]:
     """The things one after another, each counted when it is done; those that a ``break`` leaves out are counted too."""
-    done, left = counted(len(things), unit), len(things)
+    done = counted(len(things), unit)
+    left = len(things)
     try:
         for thing in things:
             yield thing

@@ -21,7 +21,7 @@ _FEW = 999
 
 
 class Stream(enum.IntEnum):
-    """What a draw is for; each purpose has a stream of its own, so that adding draws to one changes no other."""
+    """Purpose of a draw; each has a stream of its own, so that adding draws to one changes no other."""
 
     CATALOGUE = 1  # item factors: user field = item
     OFFSETS = 2  # item offsets: user field = item
@@ -45,9 +45,9 @@ class Stream(enum.IntEnum):
 
 
 def is_seed(seed: Any) -> bool:
-    """Whether it is an integer in [0, 2**64)."""
-    whole = isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_))
-    return whole and 0 <= int(seed) < 2**64
+    """Return whether it is an integer in [0, 2**64)."""
+    integral = isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_))
+    return integral and 0 <= int(seed) < 2**64
 
 
 def check_seed(seed: Any, name: str = "seed") -> int:

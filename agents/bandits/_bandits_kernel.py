@@ -106,7 +106,8 @@ def learn_logistic(x, actions, rewards, inverse, theta, places, v):
         start = 0.0
         for s in range(n):
             start += row[places[s]] * theta[a, places[s]]
-        low, high = r - 1.0, r
+        low = r - 1.0
+        high = r
         c = 0.5 * (low + high)
         p = 0.5
         for _ in range(_MOST_NEWTON):
@@ -175,23 +176,24 @@ def cdf_at(edge, means, scales, out):
 
 @inlined
 def refine(edges, best, n_old, n_new, spare):
-    """Of ``n_old`` edges make ``n_new``: half of the cells by the best arm's probability, half by length.
+    """Refine ``n_old`` edges to ``n_new``: half of the cells by the best arm's probability, half by length.
 
     best (n_old,) P(the best <= edge). The measure that is cut into equal parts is the mean of the two.
     """
-    low, high = edges[0], edges[n_old - 1]
+    low = edges[0]
+    high = edges[n_old - 1]
     mass = best[n_old - 1] - best[0]
     length = high - low
     cell = 0
     done = 0.0
     width = 0.5 * (edges[1] - edges[0]) / length + 0.5 * (best[1] - best[0]) / mass
     for g in range(1, n_new - 1):
-        wanted = g / (n_new - 1.0)
-        while done + width < wanted and cell < n_old - 2:
+        probability_wanted = g / (n_new - 1.0)
+        while done + width < probability_wanted and cell < n_old - 2:
             done += width
             cell += 1
             width = 0.5 * (edges[cell + 1] - edges[cell]) / length + 0.5 * (best[cell + 1] - best[cell]) / mass
-        share = min(max((wanted - done) / width, 0.0), 1.0)
+        share = min(max((probability_wanted - done) / width, 0.0), 1.0)
         spare[g] = edges[cell] + share * (edges[cell + 1] - edges[cell])
     spare[0] = low
     spare[n_new - 1] = high
@@ -202,7 +204,9 @@ def refine(edges, best, n_old, n_new, spare):
 @inlined
 def best_arm(means, widths, sizes, nodes, arms, active, out):
     """P(X_a > X_b for all b) of independent Gaussians, one row; see :func:`best_arms`."""
-    edges, spare, best = nodes[0], nodes[1], nodes[2]
+    edges = nodes[0]
+    spare = nodes[1]
+    best = nodes[2]
     low = means[0] - _BOUND * widths[0]
     high = means[0] + _BOUND * widths[0]
     for a in range(means.size):
@@ -216,7 +220,11 @@ def best_arm(means, widths, sizes, nodes, arms, active, out):
             arms[0, n] = means[a]
             arms[1, n] = 1.0 / widths[a]
             n += 1
-    m, scales, lower, upper, chance = arms[0, :n], arms[1, :n], arms[2, :n], arms[3, :n], arms[4, :n]
+    m = arms[0, :n]
+    scales = arms[1, :n]
+    lower = arms[2, :n]
+    upper = arms[3, :n]
+    chance = arms[4, :n]
     n_edges = sizes[0]
     for g in range(n_edges):
         edges[g] = low + (high - low) * (g / (n_edges - 1.0))

@@ -51,11 +51,11 @@ class Bandit(DrawingPolicy):
         """Learn from outcomes, (n,) each, in order."""
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.probabilities`."""
         return self._distribution(users, self._slots.find(users))
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.learn`; the propensities are not used."""
+        """Implement :meth:`recsim_mnar.policies.Policy.learn`; the propensities are not used."""
         rewards_ = as_array(rewards, np.float64)
         if not np.isfinite(rewards_).all():
             raise UserError(
@@ -71,12 +71,12 @@ class Bandit(DrawingPolicy):
         return twin
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        """Implement :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         return {name: values.copy() for name, values in self.state.items()}, dict(self._parameters)
 
     @classmethod
     def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: Mapping[str, Any]) -> Self:
-        """See :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
+        """Implement :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
         policy = cls(n_items=n_items, name=name, **parameters)
         policy.state = {key: np.array(values) for key, values in arrays.items()}
         return policy
@@ -145,10 +145,10 @@ class UCB1(CountingBandit):
     def _arm_scores(self) -> Floats:
         from recsim_mnar.kernels import elementary
 
-        shown = np.maximum(self.state["shown"], 1.0)
+        times_shown = np.maximum(self.state["shown"], 1.0)
         t = max(float(self.state["shown"].sum()), 1.0)
         room = 2.0 * float(elementary.log(np.array([t]))[0])
-        bounds = self.state["earned"] / shown + self._exploration * np.sqrt(room / shown)
+        bounds = self.state["earned"] / times_shown + self._exploration * np.sqrt(room / times_shown)
         return self._untried_first(bounds)
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
@@ -185,7 +185,10 @@ class ContextualBandit(Bandit):
     ) -> None:
         for key, value in (("shrinkage", shrinkage), ("ridge", ridge)):
             number_in(value, f"{name}: {key}", ends="(]")
-        self._features = None if features is None else _features(name, features)
+        if features is None:
+            self._features = None
+        else:
+            self._features = _features(name, features)
         self._shrinkage = float(shrinkage)
         super().__init__(n_items, name, {**parameters, "shrinkage": float(shrinkage), "ridge": float(ridge)})
         d = 1 + (self.n_items if self._features is None else self._features.shape[1])
@@ -198,7 +201,10 @@ class ContextualBandit(Bandit):
         self.state["theta"] = np.zeros((self.n_items, d))
 
     def _entries(self) -> dict[str, Entry]:
-        width = self.n_items if self._features is None else 0
+        if self._features is None:
+            width = self.n_items
+        else:
+            width = 0
         return {**super()._entries(), "_counts": Entry(np.float64, 0, (width,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
@@ -212,11 +218,11 @@ class ContextualBandit(Bandit):
 
     def _contexts(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
         if self._features is not None:
-            known = self._features[np.asarray(users) % len(self._features)]
+            contexts = self._features[np.asarray(users) % len(self._features)]
         else:
             counts = self._counts[slots]
-            known = counts / (counts.sum(axis=1, keepdims=True) + self._shrinkage)
-        return np.concatenate([np.ones((len(known), 1)), known], axis=1)
+            contexts = counts / (counts.sum(axis=1, keepdims=True) + self._shrinkage)
+        return np.concatenate([np.ones((len(contexts), 1)), contexts], axis=1)
 
     def _predicted(self, users: Ints, slots: NDArray[np.int64]) -> tuple[Floats, Floats]:
         """Mean and width of every arm, (n, n_items) each."""
@@ -235,16 +241,19 @@ class ContextualBandit(Bandit):
         return self._predicted(users, self._slots.find(users))[0]
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
-        """See :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
+        """Implement :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         arrays, parameters = super().fitted()
         return arrays if self._features is None else {**arrays, "features": self._features.copy()}, parameters
 
     @classmethod
     def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: Mapping[str, Any]) -> Self:
-        """See :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
-        given = {"features": arrays["features"]} if "features" in arrays else {}
+        """Implement :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
+        if "features" in arrays:
+            features = {"features": arrays["features"]}
+        else:
+            features = {}
         rest = {key: values for key, values in arrays.items() if key != "features"}
-        return super().refitted(n_items, name, rest, {**parameters, **given})
+        return super().refitted(n_items, name, rest, {**parameters, **features})
 
     def describe(self) -> Mapping[str, Any]:
         """Name and parameters; features as their digest."""
@@ -278,8 +287,13 @@ class LinearBandit(ContextualBandit):
 
     def _deviation(self) -> float:
         n, first, second = self.state["sums"].tolist()
-        variance = second / n - (first / n) ** 2 if n else 0.0
-        return float(np.sqrt(variance)) if variance > 1e-12 else 1.0
+        if n:
+            variance = second / n - (first / n) ** 2
+        else:
+            variance = 0.0
+        if variance > 1e-12:
+            return float(np.sqrt(variance))
+        return 1.0
 
 
 class LinEpsilonGreedy(LinearBandit):

@@ -102,14 +102,14 @@ def normal_product(starts, columns, values, x, s, out):
             s[c] = 0.0
         for t in range(begin, end):
             value = values[t]
-            given = x[np.uint64(columns[t])]
+            given_values = x[np.uint64(columns[t])]
             for c in range(width):
-                s[c] += value * given[c]
+                s[c] += value * given_values[c]
         for t in range(begin, end):
             value = values[t]
-            taken = out[np.uint64(columns[t])]
+            column_sum = out[np.uint64(columns[t])]
             for c in range(width):
-                taken[c] += value * s[c]
+                column_sum[c] += value * s[c]
 
 
 @kernel
@@ -142,12 +142,12 @@ def take_away(x, weights, y):
     width = np.uint64(x.shape[1])
     for i in range(np.uint64(x.shape[0])):
         row = y[i]
-        given = x[i]
-        for a in range(0, given.size, 4):
-            x0 = given[a]
-            x1 = given[a + 1]
-            x2 = given[a + 2]
-            x3 = given[a + 3]
+        value = x[i]
+        for a in range(0, value.size, 4):
+            x0 = value[a]
+            x1 = value[a + 1]
+            x2 = value[a + 2]
+            x3 = value[a + 3]
             w0 = weights[a]
             w1 = weights[a + 1]
             w2 = weights[a + 2]

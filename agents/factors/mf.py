@@ -81,8 +81,8 @@ class MFIPS(Learner):
         folds: int = 5,
         clip: float = 0.0,
     ) -> None:
-        for key, whole, least in (("rank", rank, 1), ("folds", folds, 2)):
-            whole_number(whole, f"{self.name}: {key}", least)
+        for key, number, least in (("rank", rank, 1), ("folds", folds, 2)):
+            whole_number(number, f"{self.name}: {key}", least)
         for key, value, zero in (
             ("shrinkage", shrinkage, False),
             ("spread", spread, False),
@@ -90,7 +90,10 @@ class MFIPS(Learner):
             ("map_spread", map_spread, True),
             ("clip", clip, True),
         ):
-            auto = " (or auto)" if key.endswith("spread") else ""
+            if key.endswith("spread"):
+                auto = " (or auto)"
+            else:
+                auto = ""
             if not (auto and value == "auto"):
                 number_in(value, f"{self.name}: {key}{auto}", ends="[]" if zero else "(]")
         self.rank = int(rank)
@@ -102,7 +105,7 @@ class MFIPS(Learner):
         self.map_spread = map_spread
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
         problem = _Problem(self, log, n_items, seed)
         ridge, map_spread = problem.choose()
         view_map, solution = problem.solve(ridge, map_spread)
@@ -208,7 +211,10 @@ class _Problem:
             return self.view_map, solution
         data, rewards, fold = self._rows()
         scale = self.moments.scale(without)
-        kept = np.ones(len(rewards), bool) if without is None else fold != without
+        if without is None:
+            kept = np.ones(len(rewards), bool)
+        else:
+            kept = fold != without
         objective = JointObjective(
             data.only(kept),
             (self.weights / scale.noise[data.actions])[kept],

@@ -109,7 +109,10 @@ def cross_validate(
 def held_out_loss(factors: Factors, form: FactorizationConfig, test: Ratings, p: Floats) -> float:
     """IPS estimate of the mean loss over all cells."""
     e = factors.at(test.users, test.items) - test.values
-    delta = e * e if form.loss == "mse" else np.abs(e)
+    if form.loss == "mse":
+        delta = e * e
+    else:
+        delta = np.abs(e)
     return float((delta / p).sum() / (test.n_users * test.n_items))
 
 
@@ -127,17 +130,17 @@ def ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
     """Rank by prediction of each test cell among its user's items outside ``train``; ties share the mean rank."""
     from scipy import sparse
 
-    known = sparse.csr_array((np.ones(len(train), np.bool_), (train.users, train.items)), shape=train.shape)
+    is_known = sparse.csr_array((np.ones(len(train), np.bool_), (train.users, train.items)), shape=train.shape)
     ranks = np.empty(len(test))
     size = max(1, _CHUNK_CELLS // train.n_items)
     for first in range(0, len(test), size):
         users = test.users[first : first + size]
         items = test.items[first : first + size]
         scores = factors.v[users] @ factors.w.T + factors.b
-        own = scores[np.arange(len(users)), items]
-        scores[known[users].toarray()] = -np.inf
-        better = (scores > own[:, None]).sum(axis=1)
-        tied = (scores == own[:, None]).sum(axis=1)
+        own_scores = scores[np.arange(len(users)), items]
+        scores[is_known[users].toarray()] = -np.inf
+        better = (scores > own_scores[:, None]).sum(axis=1)
+        tied = (scores == own_scores[:, None]).sum(axis=1)
         ranks[first : first + size] = 1.0 + better + 0.5 * (tied - 1)
     return ranks
 
@@ -190,9 +193,12 @@ class RatingMF(Learner):
         self.unrated = unrated
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`."""
-        ratings, known = ratings_of(log, n_items, need_propensities=self.weighted)
-        p = known if self.weighted else np.full(len(ratings), ratings.density)
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
+        ratings, propensities = ratings_of(log, n_items, need_propensities=self.weighted)
+        if self.weighted:
+            p = propensities
+        else:
+            p = np.full(len(ratings), ratings.density)
         cells = ratings.n_users * ratings.n_items
         form = self.form
         choice = {}
@@ -201,9 +207,9 @@ class RatingMF(Learner):
                 FactorizationConfig(**{**form.to_dict(), "penalty": scaled / math.sqrt(cells)})
                 for scaled in SCALED_PENALTIES
             ]
-            found = cross_validate(ratings, p, forms, score=self.score, n_folds=self.folds, seed=seed)
-            form = found.best
-            tried = {f"{f.penalty:.4g}": s for f, s in zip(forms, found.scores.tolist(), strict=True)}
+            result = cross_validate(ratings, p, forms, score=self.score, n_folds=self.folds, seed=seed)
+            form = result.best
+            tried = {f"{f.penalty:.4g}": s for f, s in zip(forms, result.scores.tolist(), strict=True)}
             choice = {"score": self.score, "tried": tried}
         fit = factorise(ratings, 1.0 / p, form, seed=seed, max_iterations=5000, value_tolerance=1e-6)
         values, place = np.unique(ratings.values, return_inverse=True)
@@ -326,7 +332,7 @@ class RatingMFPolicy(GreedyPolicy):
             self._given.pop(slot, None)
 
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.observe_ratings`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.observe_ratings`."""
         values = self._arrays["values"]
         above = np.clip(np.searchsorted(values, ratings), 1, max(len(values) - 1, 1))
         nearest = above - (np.abs(ratings - values[above - 1]) <= np.abs(values[above % len(values)] - ratings))
@@ -347,10 +353,10 @@ class RatingMFPolicy(GreedyPolicy):
         self._ties[slots] = 0
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        given = [self._given.get(slot, {}) for slot in slots.tolist()]
-        owner = np.repeat(np.arange(len(slots)), [len(g) for g in given])
-        items = np.array([item for g in given for item in g], np.int64)
-        pairs = np.array([pair for g in given for pair in g.values()]).reshape(-1, 2)
+        ratings_given = [self._given.get(slot, {}) for slot in slots.tolist()]
+        owner = np.repeat(np.arange(len(slots)), [len(g) for g in ratings_given])
+        items = np.array([item for g in ratings_given for item in g], np.int64)
+        pairs = np.array([pair for g in ratings_given for pair in g.values()]).reshape(-1, 2)
         ratings = Ratings(owner, items, pairs[:, 0], len(slots), self.n_items)
         penalty = float(self._parameters["penalty"])
         free = self._parameters["biases"] == "free"
@@ -360,6 +366,6 @@ class RatingMFPolicy(GreedyPolicy):
             scores += v[:, k : k + 1] * self._model.w[:, k]
         if self._parameters["unrated"]:
             full = np.bincount(owner, minlength=len(slots)) == self.n_items
-            known = ~full[owner]
-            scores[owner[known], items[known]] = -np.inf
+            is_missing = ~full[owner]
+            scores[owner[is_missing], items[is_missing]] = -np.inf
         return scores.astype(np.float32)

@@ -54,7 +54,7 @@ class SVD(Learner):
         self.tolerance = number_in(tolerance, "svd: tolerance", 0.0, 1.0, ends="()")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; ``seed`` draws the start vector."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; ``seed`` draws the start vector."""
         counts, _ = view_counts(log, n_items)
         vectors = right_singular_vectors(counts, self.rank, tolerance=self.tolerance, seed=seed)
         parameters = {"rank": self.rank, "tolerance": self.tolerance}
@@ -227,12 +227,12 @@ def _orthonormalise(
     """
     from recsim_mnar.agents.factors import _factors_kernel as kernels
 
-    whole = np.eye(len(small))
+    rotation = np.eye(len(small))
     kernels.inner(block, block, small)
     before = small.trace()
-    others = basis
+    rest = basis
     for _ in range(2):
-        for other in others:
+        for other in rest:
             kernels.inner(other, block, small)
             kernels.take_away(other, small.astype(np.float32), block)
         kernels.inner(block, block, small)
@@ -242,10 +242,10 @@ def _orthonormalise(
         mixed = np.zeros_like(block)
         kernels.take_away(block, -(turn / length).astype(np.float32), mixed)
         block[:] = mixed
-        whole = (length[:, None] * turn.T) @ whole
+        rotation = (length[:, None] * turn.T) @ rotation
         if squares[0] > 1e-6 * before:
-            others = basis[-1:]  # nothing was lost in the differences, and what is left needs little mending
-    return whole
+            rest = basis[-1:]  # nothing was lost in the differences, and what is left needs little mending
+    return rotation
 
 
 def _orthogonal_start(basis: NDArray[np.float64], seed: int, index: int) -> NDArray[np.float64]:

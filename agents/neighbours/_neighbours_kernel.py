@@ -117,9 +117,9 @@ def similar_items(columns, table, scale, k, include_self, first, last, work, out
                     dots[np.uint64(items[b])] += c * counts_by_user[b]
         if not include_self:
             dots[i] = 0
-        own = scale[i]
+        own_scale = scale[i]
         for j in range(np.uint64(dots.size)):
-            values[j] = np.float32(np.float64(dots[j]) * (own * scale[j]))
+            values[j] = np.float32(np.float64(dots[j]) * (own_scale * scale[j]))
             dots[j] = 0
         row = i - first
         n_out[row] = _keep_largest(bits, values, k, maxima, candidates, chosen, out_items[row], out_values[row])
@@ -212,7 +212,7 @@ def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
     pool, start, length = histories
     by_item, users, counts_by_item = columns
     by_user, items, counts_by_user = table
-    dots, touched, own, nearest, similarity = work
+    dots, touched, own_items, nearest, similarity = work
     for j in range(slots.size):
         slot = slots[j]
         row = out[j]
@@ -223,7 +223,7 @@ def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
         n = np.uint64(0)
         for a in range(first, last):
             item = np.uint64(pool[a])
-            own[item] += 1
+            own_items[item] += 1
             for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + np.uint64(1)])):
                 user = np.uint64(users[b])
                 before = dots[user]
@@ -234,10 +234,10 @@ def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
         square = np.int64(0)
         for a in range(first, last):
             item = np.uint64(pool[a])
-            square += np.int64(own[item]) * np.int64(own[item])
-            own[item] = 0
+            square += np.int64(own_items[item]) * np.int64(own_items[item])
+            own_items[item] = 0
         norm = np.sqrt(np.float64(square))
-        found = 0
+        n_kept = 0
         # Below this nobody comes in.
         least = -1.0
         for t in range(n):
@@ -249,10 +249,10 @@ def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
             user = np.int64(place)
             if user == own_row[slot]:
                 continue
-            found = _enter(nearest, similarity, found, user, s)
-            if found == k:
+            n_kept = _enter(nearest, similarity, n_kept, user, s)
+            if n_kept == k:
                 least = similarity[k - 1]
-        for t in range(found):
+        for t in range(n_kept):
             weight = np.float32(similarity[t] / norm)
             place = np.uint64(nearest[t])
             for b in range(np.uint64(by_user[place]), np.uint64(by_user[place + np.uint64(1)])):
@@ -270,14 +270,18 @@ def _find(sorted_items, n, item):
             low = middle + 1
         else:
             high = middle
-    return low if low < n and sorted_items[low] == item else np.int64(-1)
+    if low < n and sorted_items[low] == item:
+        return low
+    return np.int64(-1)
 
 
 @inlined
 def _begin_user(user, table, rows, own, base):
     """Fill ``own`` with the user's counts and ``base`` with the scores of all the user's views."""
     by_user, items, counts = table
-    row_items, row_values, row_length = rows[0], rows[1], rows[2]
+    row_items = rows[0]
+    row_values = rows[1]
+    row_length = rows[2]
     for j in range(base.size):
         base[j] = 0.0
     for b in range(by_user[user], by_user[user + 1]):
@@ -452,15 +456,15 @@ def user_places(unseen, columns, table, scale, k, dots, touched, stamp, listed, 
         square = np.int64(0)
         for e in range(first, last):
             item = items[e]
-            own = np.int64(counts[e])
-            square += own * own
+            own_count = np.int64(counts[e])
+            square += own_count * own_count
             for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + 1])):
                 other = np.uint64(users[b])
                 before = dots[other]
                 if before == 0:
                     touched[n] = users[b]
                     n += 1
-                dots[other] = before + own * np.int64(counts_by_item[b])
+                dots[other] = before + own_count * np.int64(counts_by_item[b])
         n_listed = 0
         worst = -1.0
         for t in range(n):
@@ -473,37 +477,40 @@ def user_places(unseen, columns, table, scale, k, dots, touched, stamp, listed, 
         complete = n_listed < list_user.size
         for e in range(first, last):
             item = np.int64(items[e])
-            own = np.int64(counts[e])
+            own_count = np.int64(counts[e])
             for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + 1])):
                 stamp[np.uint64(users[b])] = e
-            found = 0
+            n_kept = 0
             for t in range(n_listed):
                 other = np.int64(list_user[t])
                 if stamp[np.uint64(other)] != e:
-                    nearest[found] = other
-                    similarity[found] = list_similarity[t]
-                    found += 1
-                    if found == k:
+                    nearest[n_kept] = other
+                    similarity[n_kept] = list_similarity[t]
+                    n_kept += 1
+                    if n_kept == k:
                         break
-            if found < k and not complete:
+            if n_kept < k and not complete:
                 # Too many of the list are lowered: the rest are looked through.
-                found = 0
+                n_kept = 0
                 for t in range(n):
                     other = np.int64(touched[t])
                     if stamp[np.uint64(other)] != e and other != user:
                         s = np.float64(dots[np.uint64(other)]) * scale[np.uint64(other)]
-                        found = _enter(nearest, similarity, found, other, s)
-            worst = similarity[k - 1] if found == k else -1.0
+                        n_kept = _enter(nearest, similarity, n_kept, other, s)
+            if n_kept == k:
+                worst = similarity[k - 1]
+            else:
+                worst = -1.0
             for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + 1])):
                 other = np.int64(users[b])
                 dot = dots[np.uint64(other)] - np.int64(counts_by_item[b])
                 s = np.float64(dot) * scale[np.uint64(other)]
                 if dot > 0 and s >= worst and other != user:
-                    found = _enter(nearest, similarity, found, other, s)
-                    if found == k:
+                    n_kept = _enter(nearest, similarity, n_kept, other, s)
+                    if n_kept == k:
                         worst = similarity[k - 1]
-            norm = np.sqrt(np.float64(square - 2 * own + 1))
-            for t in range(found):
+            norm = np.sqrt(np.float64(square - 2 * own_count + 1))
+            for t in range(n_kept):
                 weight = np.float32(similarity[t] / norm)
                 other = nearest[t]
                 for b in range(np.uint64(by_user[other]), np.uint64(by_user[other + 1])):
@@ -518,7 +525,7 @@ def user_places(unseen, columns, table, scale, k, dots, touched, stamp, listed, 
             # Only items of the nearest have a score; each is met once with it, and then found zero.
             more = np.int64(0)
             same = np.int64(0)
-            for t in range(found):
+            for t in range(n_kept):
                 other = nearest[t]
                 for b in range(np.uint64(by_user[other]), np.uint64(by_user[other + 1])):
                     value = row[np.uint64(items[b])]

@@ -118,7 +118,9 @@ def best_ratios(histories, slots, begins, partners, ratios, out):
 def ratio_places(
     starts, items, begins, partners, counts, ratios, holders, first, second, which, common, seen, touched, above, level
 ):
-    """As :func:`cosine_places` for naive CF: without the pair, #(U_i and U_j) is one less for every j that u holds.
+    """Compute :func:`cosine_places` for naive CF.
+
+    Without the pair, #(U_i and U_j) is one less for every j that u holds.
 
     counts and ratios of pairs, those counts over the holders of the pair's first item; holders (I,) int64. Scratch:
     first, second (I,) float64 and which (I,) int64, the best and second-best ratio of each candidate and the item that
@@ -159,7 +161,10 @@ def ratio_places(
             equal = 0
             for t in range(n):
                 c = touched[t]
-                other = second[c] if which[c] == i else first[c]
+                if which[c] == i:
+                    other = second[c]
+                else:
+                    other = first[c]
                 larger += other > mine
                 equal += other == mine
             equal += (n_items - n) * (mine == 0.0)

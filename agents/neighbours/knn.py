@@ -23,7 +23,10 @@ _ROWS_AT_A_TIME = 4096
 def inverse_norms(counts: Any, axis: int) -> NDArray[np.float64]:
     """1 / Euclidean norm of the columns (axis 0) or rows (axis 1) of counts; 0 for empty ones."""
     square = np.zeros(counts.shape[1 - axis], np.int64)
-    index = counts.indices if axis == 0 else np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+    if axis == 0:
+        index = counts.indices
+    else:
+        index = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     np.add.at(square, index, counts.data.astype(np.int64) ** 2)
     scale = np.zeros(len(square))
     np.divide(1.0, np.sqrt(square), out=scale, where=square > 0)
@@ -163,10 +166,10 @@ def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool
         gram = np.ascontiguousarray((counts.T @ counts).toarray(), dtype=gram.dtype)
     tables = compressed(counts.tocsc()), compressed(counts), gram, squares, inverse_norms(counts, 0)
     rows, above, level = _rows_and_next(counts, k, include_self), *np.empty((2, counts.nnz), np.int64)
-    own = np.zeros(n_items, np.int64)
+    own_counts = np.zeros(n_items, np.int64)
     base = np.empty(n_items)
     row = np.empty(n_items)
-    _neighbours_kernel.item_places(unseen, *tables, k, include_self, rows, work, own, base, row, above, level)
+    _neighbours_kernel.item_places(unseen, *tables, k, include_self, rows, work, own_counts, base, row, above, level)
     entry = entry_of_each_view(counts, log, n_items)
     return above[entry], level[entry]
 
@@ -263,7 +266,7 @@ class ItemKNN(Learner):
         self.include_self = flag(include_self, "include_self")
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
         counts, _ = view_counts(log, n_items)
         starts, neighbours, similarities = most_similar(counts, self.neighbours, self.include_self)
         return ItemKNNPolicy(
@@ -276,7 +279,7 @@ class ItemKNN(Learner):
         )
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-        """See :meth:`recsim_mnar.agents.baselines.Popularity.leave_one_out_ranks`."""
+        """Implement :meth:`recsim_mnar.agents.baselines.Popularity.leave_one_out_ranks`."""
         return item_places(log, n_items, self.neighbours, self.include_self, unseen)
 
 
@@ -366,7 +369,7 @@ class ItemKNNPolicy(GreedyPolicy):
         return self._sums[slots]
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
-        """See :meth:`recsim_mnar.agents.acting.SlotPolicy.scores`."""
+        """Implement :meth:`recsim_mnar.agents.acting.SlotPolicy.scores`."""
         return self._sums[self._slots.find(users)]
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
@@ -389,7 +392,7 @@ class UserKNN(Learner):
         self.neighbours = whole_number(neighbours, f"{self.name}: neighbours", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
         counts, users = view_counts(log, n_items)
         starts, items, data = compressed(counts)
         return UserKNNPolicy(
@@ -403,7 +406,7 @@ class UserKNN(Learner):
         )
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-        """See :meth:`recsim_mnar.agents.baselines.Popularity.leave_one_out_ranks`."""
+        """Implement :meth:`recsim_mnar.agents.baselines.Popularity.leave_one_out_ranks`."""
         return user_places(log, n_items, self.neighbours, unseen)
 
 

@@ -95,7 +95,7 @@ class CosineCF(Learner):
     ignores_own_views = True
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
         counts, users = view_counts(log, n_items)
         starts, items, _ = compressed(counts)
         return CosineCFPolicy(n_items, self.name, starts=starts, items=items, users=users)
@@ -114,7 +114,10 @@ class CosineCF(Learner):
         """
         from recsim_mnar.agents.neighbours import _profile_cf_kernel as kernel
 
-        distinct = distinct_rows(log, n_items) if unseen else None
+        if unseen:
+            distinct = distinct_rows(log, n_items)
+        else:
+            distinct = None
         if distinct is None:
             return None
         starts, items = distinct
@@ -172,25 +175,30 @@ class NaiveCF(Learner):
     name = "naive-cf"
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; no draws are made."""
         starts, items, _ = compressed(view_counts(log, n_items)[0])
         begins, partners, counts = counts_of(starts, items, n_items)
         return NaiveCFPolicy(n_items, self.name, begins=begins, partners=partners, counts=counts)
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
-        """As :meth:`CosineCF.leave_one_out_ranks`."""
+        """Compute :meth:`CosineCF.leave_one_out_ranks`."""
         from recsim_mnar.agents.neighbours import _profile_cf_kernel as kernel
 
-        distinct = distinct_rows(log, n_items) if unseen else None
+        if unseen:
+            distinct = distinct_rows(log, n_items)
+        else:
+            distinct = None
         if distinct is None:
             return None
         starts, items = distinct
         counts = counts_of(starts, items, n_items)
-        ratios, holders = _ratios(counts), np.bincount(items, minlength=n_items)
+        ratios = _ratios(counts)
+        holders = np.bincount(items, minlength=n_items)
         above, level = np.empty((2, len(items)), np.int64)
         first, second = np.empty((2, n_items))
         which, touched = np.empty((2, n_items), np.int64)
-        common, seen = np.zeros(n_items, np.int64), np.zeros(n_items, np.bool_)
+        common = np.zeros(n_items, np.int64)
+        seen = np.zeros(n_items, np.bool_)
         kernel.ratio_places(
             starts, items, *counts, ratios, holders, first, second, which, common, seen, touched, above, level
         )

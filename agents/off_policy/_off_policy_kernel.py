@@ -47,8 +47,12 @@ def weighted(
     model (P, D); settings: clip, slope, centre; scratch (3, P). sums (5,) takes u, u^2, w, w r and rows, added up;
     gradient (P, D) is added to.
     """
-    clip, slope, centre = settings[0], settings[1], settings[2]
-    pi, q, towards = scratch[0], scratch[1], scratch[2]
+    clip = settings[0]
+    slope = settings[1]
+    centre = settings[2]
+    pi = scratch[0]
+    q = scratch[1]
+    towards = scratch[2]
     for b in range(batch.size):
         c = batch[b]
         x = features[c]
@@ -93,7 +97,8 @@ def cross_entropy(batch, starts, features, actions, costs, weights, scratch, sum
 
     costs (n,) take the place of propensities and rewards; other arguments as :func:`weighted`.
     """
-    pi, towards = scratch[0], scratch[1]
+    pi = scratch[0]
+    towards = scratch[1]
     for b in range(batch.size):
         c = batch[b]
         x = features[c]

@@ -56,8 +56,8 @@ class Candidate:
     @property
     def name(self) -> str:
         """The learner and the settings that distinguish it."""
-        own = [f"{key}={self.settings[key]}" for key in ("weight", "variance", "penalty") if key in self.settings]
-        return "+".join([self.policy.name, *own, f"sharpness={self.policy.describe()['sharpness']:g}"])
+        options = [f"{key}={self.settings[key]}" for key in ("weight", "variance", "penalty") if key in self.settings]
+        return "+".join([self.policy.name, *options, f"sharpness={self.policy.describe()['sharpness']:g}"])
 
 
 def default_learners(**settings: Any) -> list[OffPolicyLearner]:
@@ -107,10 +107,13 @@ class OffPolicyChoice(Learner):
         self.by = one_of(by, f"{self.name}: by", ("low", "value"))
         self.clip = number_in(clip, f"{self.name}: clip", ends="(]")
         epochs = whole_number(epochs, f"{self.name}: epochs", 1)
-        self.learners = list(learners) if learners is not None else default_learners(epochs=epochs)
+        if learners is not None:
+            self.learners = list(learners)
+        else:
+            self.learners = default_learners(epochs=epochs)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
-        """See :meth:`recsim_mnar.policies.Learner.fit`."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
         candidates = self.candidates(log, n_items=n_items, seed=seed)
         best = max(candidates, key=lambda candidate: getattr(candidate.estimate, self.by))
         arrays, parameters = best.policy.fitted()
@@ -140,15 +143,18 @@ class OffPolicyChoice(Learner):
                 raise UserError(f"{self.name}: no recommendations are left {what}: give more users")
         shrinkage = self.learners[0].settings["shrinkage"]
         model = reward_model(train, n_items, rank=self.learners[0].settings["rank"], shrinkage=shrinkage, seed=seed)
-        found = []
+        result = []
         for learner in self.learners:
             contexts = Contexts.from_log(held, n_items, shrinkage=learner.settings["shrinkage"])
             fitted = learner.fit(train, n_items=n_items, seed=seed)
             for sharpness in SHARPNESS:
-                policy = fitted.sharpened(sharpness) if sharpness != 1.0 else fitted
+                if sharpness != 1.0:
+                    policy = fitted.sharpened(sharpness)
+                else:
+                    policy = fitted
                 estimate = judged(policy, contexts, model, estimator=self.estimator, clip=self.clip)
-                found.append(Candidate(policy, learner.settings, estimate))
-        return found
+                result.append(Candidate(policy, learner.settings, estimate))
+        return result
 
 
 def split_users(log: Log, held_out: float, seed: int) -> tuple[Log, Log]:

@@ -65,7 +65,7 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
         return np.concatenate([np.ones((len(slots), 1)), factors], axis=1)
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`recsim_mnar.policies.Policy.probabilities`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.probabilities`."""
         from recsim_mnar.agents.off_policy import _off_policy_kernel
 
         features = self._features(users)
@@ -128,7 +128,9 @@ class Logged:
         rows = np.diff(starts)
         centre = (rows @ features[:, 1:]) / rows.sum()
         features[:, 1:] -= centre
-        propensities, rewards = (np.ascontiguousarray(each, np.float64) for each in (data.propensities, data.rewards))
+        propensities, rewards = (
+            np.ascontiguousarray(column, np.float64) for column in (data.propensities, data.rewards)
+        )
         return cls(starts, features, data.actions, propensities, rewards, centre)
 
 
@@ -168,8 +170,8 @@ class OffPolicyLearner(Learner):
         **own: float,
     ) -> None:
         self.settings: dict[str, Any] = {}
-        for key, whole in (("rank", rank), ("epochs", epochs), ("batch", batch)):
-            self.settings[key] = whole_number(whole, f"{self.name}: {key}", 1)
+        for key, number in (("rank", rank), ("epochs", epochs), ("batch", batch)):
+            self.settings[key] = whole_number(number, f"{self.name}: {key}", 1)
         for key, value in (("shrinkage", shrinkage), ("rate", rate), ("sharpness", sharpness), ("penalty", penalty)):
             self.settings[key] = number_in(value, f"{self.name}: {key}", ends="[]" if key == "penalty" else "(]")
         for key, value in own.items():
@@ -178,7 +180,7 @@ class OffPolicyLearner(Learner):
             self.settings[key] = value if unbounded else number_in(value, f"{self.name}: {key}", ends=ends)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""
         check_log(log, n_items)
         mapping, model = self.factors(log, n_items, seed)
         data = Logged.of(log, mapping, shrinkage=self.settings["shrinkage"])
@@ -276,7 +278,7 @@ class Weighted(Objective):
         self._slope = self._centre = 0.0
 
     def prepare(self, weights: Floats) -> None:
-        """See :meth:`Objective.prepare`."""
+        """Implement :meth:`Objective.prepare`."""
         self._slope = self._centre = 0.0
         if not (self._variance or self._by_ratio):
             return
@@ -292,7 +294,7 @@ class Weighted(Objective):
                 self._slope = self._variance * n / ((n - 1.0) * math.sqrt(variance * n))
 
     def add(self, contexts: NDArray[np.int64], weights: Floats, gradient: Floats) -> Floats:
-        """See :meth:`Objective.add`."""
+        """Implement :meth:`Objective.add`."""
         from recsim_mnar.agents.off_policy import _off_policy_kernel
 
         data = self.data
@@ -381,7 +383,7 @@ class DRPolicy(OffPolicyLearner):
         super().__init__(clip=clip, variance=variance, **settings)
 
     def factors(self, log: Log, n_items: int, seed: int) -> tuple[Floats, Floats]:
-        """See :meth:`OffPolicyLearner.factors`."""
+        """Implement :meth:`OffPolicyLearner.factors`."""
         return reward_model(log, n_items, rank=self.settings["rank"], shrinkage=self.settings["shrinkage"], seed=seed)
 
 
@@ -406,7 +408,7 @@ class RewardCrossEntropy(OffPolicyLearner):
             del self.settings["clip"]  # JSON knows no infinity
 
     def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
-        """See :meth:`OffPolicyLearner.objective`."""
+        """Implement :meth:`OffPolicyLearner.objective`."""
         if data.rewards.min() < 0.0:
             raise UserError(f"{self.name}: rewards must not be negative, the log has {data.rewards.min():g}")
         costs = data.rewards / mean

@@ -117,8 +117,8 @@ def draw(seed, stream, first, n, plan, observed, n_items, out):
         passes, row, two words, place of the second item.
     """
     cumulative, firsts, seconds, groups, slots, rows = plan
-    row_user, bounds, items, taken = observed
-    users, ones, others, strata, parts, places, row_of, words, seconds_at = out
+    row_user, bounds, items, items_held = observed
+    users, ones, other_items, strata, parts, places, row_of, words, seconds_at = out
     several = cumulative.size > 1 or groups[1] > 1
     for s in range(n):
         number = np.uint64(first + s)
@@ -146,7 +146,10 @@ def draw(seed, stream, first, n, plan, observed, n_items, out):
     for s in range(n):
         row = row_of[s]
         users[s] = row_user[row]
-        b0, b1, b2, b3 = bounds[row, 0], bounds[row, 1], bounds[row, 2], bounds[row, 3]
+        b0 = bounds[row, 0]
+        b1 = bounds[row, 1]
+        b2 = bounds[row, 2]
+        b3 = bounds[row, 3]
         mask = firsts[strata[s]]
         k = _below(np.uint64(words[s, 0]), _count(b0, b1, b2, b3, n_items, mask))
         places[s], parts[s] = _place(b0, b1, b2, b3, mask, k)
@@ -159,21 +162,21 @@ def draw(seed, stream, first, n, plan, observed, n_items, out):
             if seconds_at[s] >= 0:
                 prefetch(items, seconds_at[s])
         for line in range(b0, min(b3, b0 + 8 * _LINE), _LINE):
-            prefetch(taken, line)
+            prefetch(items_held, line)
     for s in range(n):
         row = row_of[s]
         place = places[s]
         if place >= 0:
             ones[s] = items[place]
         else:
-            ones[s] = _free(taken, bounds[row, 0], bounds[row, 3], -1 - place)
+            ones[s] = _free(items_held, bounds[row, 0], bounds[row, 3], -1 - place)
             places[s] = -1
         if seconds[strata[s]] > 0:
             place = seconds_at[s]
             if place >= 0:
-                others[s] = items[place]
+                other_items[s] = items[place]
             else:
-                others[s] = _free(taken, bounds[row, 0], bounds[row, 3], -1 - place)
+                other_items[s] = _free(items_held, bounds[row, 0], bounds[row, 3], -1 - place)
 
 
 _F = np.float32
@@ -246,7 +249,7 @@ def _ask(table, row, width):
 
 @inlined
 def _slot(row, slot_of, touched, count, gradient):
-    """Where the gradient of a row is gathered; a row met for the first time gets the next place, emptied."""
+    """Find where the gradient of a row is gathered; a new row gets the next place, emptied."""
     if slot_of[row] < 0:
         slot_of[row] = count
         touched[count] = row
@@ -264,22 +267,33 @@ def pair_gradients(users, items, d, drawn, signed, n, penalties, gathered):
     Loss of a pair: |w| log(1 + exp(-sign(w)(s_ui - s_uj))) + penalties of the three rows:
     penalties[0] ||factors||^2 + penalties[1] ||bias and response||^2.
     """
-    who, ones, others, places = drawn[0], drawn[1], drawn[2], drawn[5]
+    who = drawn[0]
+    ones = drawn[1]
+    other_items = drawn[2]
+    places = drawn[5]
     slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
     n_u = n_i = 0
-    two, two_own = _TWO * penalties[0], _TWO * penalties[1]
+    two = _TWO * penalties[0]
+    two_own = _TWO * penalties[1]
     width = users.shape[1]
     for s in range(n):
         if s + _AHEAD < n:
             _ask(users, who[s + _AHEAD], width)
             _ask(items, ones[s + _AHEAD], width)
-            _ask(items, others[s + _AHEAD], width)
-        u, i, j = who[s], ones[s], others[s]
-        a, b, c = users[u], items[i], items[j]
+            _ask(items, other_items[s + _AHEAD], width)
+        u = who[s]
+        i = ones[s]
+        j = other_items[s]
+        a = users[u]
+        b = items[i]
+        c = items[j]
         x = difference_dot(a, b, c, d) + (b[d] - c[d])
         if not abs(x) < _LIMIT:
             return n_u, n_i, s
-        w = signed[places[s]] if signed.size else _ONE
+        if signed.size:
+            w = signed[places[s]]
+        else:
+            w = _ONE
         g = pair_slope(x, w)
         at, n_u = _slot(u, slot_u, touched_u, n_u, gradient_u)
         ga = gradient_u[at]
@@ -335,22 +349,30 @@ def point_gradients(users, items, d, drawn, n, form, penalties, between, gathere
     The loss of a point adds the penalties of its two rows, and between times the distance of each of its coupled rows
     from its counterpart.
     """
-    who, ones, strata, parts = drawn[0], drawn[1], drawn[3], drawn[4]
+    who = drawn[0]
+    ones = drawn[1]
+    strata = drawn[3]
+    parts = drawn[4]
     labels, response, apart_u, apart_i, distance = form
     slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
     n_u = n_i = 0
-    two, two_own = _TWO * penalties[0], _TWO * penalties[1]
+    two = _TWO * penalties[0]
+    two_own = _TWO * penalties[1]
     width = users.shape[1]
     for s in range(n):
-        shown = 1 if parts[s] == 2 or parts[s] == 4 else 0
+        if parts[s] == 2 or parts[s] == 4:
+            is_shown = 1
+        else:
+            is_shown = 0
         label = labels[strata[s]]
         if label < 0:
             label = 1 if parts[s] <= 2 else 0
-        u = who[s] + shown * apart_u
-        i = ones[s] + shown * apart_i
-        a, b = users[u], items[i]
+        u = who[s] + is_shown * apart_u
+        i = ones[s] + is_shown * apart_i
+        a = users[u]
+        b = items[i]
         x = dot(a, b, d) + (a[d] + b[d])
-        z = _F(shown * response)
+        z = _F(is_shown * response)
         x += z * (a[d + 1] + b[d + 1])
         if not abs(x) < _LIMIT:
             return n_u, n_i, s
@@ -371,11 +393,17 @@ def point_gradients(users, items, d, drawn, n, form, penalties, between, gathere
             ga[k] += two_own * a[k]
             gb[k] += two_own * b[k]
         if apart_u:
-            v = u - apart_u if shown else u + apart_u
+            if is_shown:
+                v = u - apart_u
+            else:
+                v = u + apart_u
             at, n_u = _slot(v, slot_u, touched_u, n_u, gradient_u)
             _couple(a, users[v], ga, gradient_u[at], d, distance, between)
         if apart_i:
-            j = i - apart_i if shown else i + apart_i
+            if is_shown:
+                j = i - apart_i
+            else:
+                j = i + apart_i
             at, n_i = _slot(j, slot_i, touched_i, n_i, gradient_i)
             _couple(b, items[j], gb, gradient_i[at], d, distance, between)
     return n_u, n_i, -1
@@ -387,8 +415,10 @@ def adam(table, first, second, powers, slot_of, touched, count, gradient, scale,
 
     powers (rows, 2) float64: each row's beta^steps. gradient is multiplied by ``scale``.
     """
-    b1, b2 = _F(betas[0]), _F(betas[1])
-    c1, c2 = _F(1.0 - betas[0]), _F(1.0 - betas[1])
+    b1 = _F(betas[0])
+    b2 = _F(betas[1])
+    c1 = _F(1.0 - betas[0])
+    c2 = _F(1.0 - betas[1])
     width = table.shape[1]
     for t in range(count):
         if t + _AHEAD < count:
@@ -402,7 +432,10 @@ def adam(table, first, second, powers, slot_of, touched, count, gradient, scale,
         powers[row, 1] *= betas[1]
         step = _F(rate / (1.0 - powers[row, 0]))
         spread = _F(1.0 / (1.0 - powers[row, 1]))
-        w, m, v, g = table[row], first[row], second[row], gradient[t]
+        w = table[row]
+        m = first[row]
+        v = second[row]
+        g = gradient[t]
         for k in range(w.size):
             e = scale * g[k]
             m[k] = b1 * m[k] + c1 * e
@@ -416,7 +449,8 @@ def descend(table, slot_of, touched, count, gradient, step):
     for t in range(count):
         row = touched[t]
         slot_of[row] = -1
-        w, g = table[row], gradient[t]
+        w = table[row]
+        g = gradient[t]
         for k in range(w.size):
             w[k] -= step * g[k]
 
@@ -450,7 +484,10 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
     Where both items are the same (plans that compare with any item draw such pairs), the pair's loss is a constant and
     only the penalties have a gradient, the item's twice.
     """
-    who, ones, others, places = drawn[0], drawn[1], drawn[2], drawn[5]
+    who = drawn[0]
+    ones = drawn[1]
+    other_items = drawn[2]
+    places = drawn[5]
     shrink = _F(1.0) - _TWO * penalties[0] * _F(rate)
     shrink_own = _F(1.0) - _TWO * penalties[1] * _F(rate)
     speed = _F(rate)
@@ -459,9 +496,11 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
         if s + _AHEAD < last:
             _ask(users, who[s + _AHEAD], width)
             _ask(items, ones[s + _AHEAD], width)
-            _ask(items, others[s + _AHEAD], width)
-        a, b, c = users[who[s]], items[ones[s]], items[others[s]]
-        if ones[s] == others[s]:
+            _ask(items, other_items[s + _AHEAD], width)
+        a = users[who[s]]
+        b = items[ones[s]]
+        c = items[other_items[s]]
+        if ones[s] == other_items[s]:
             for k in range(d):
                 a[k] = shrink * a[k]
                 b[k] = (_TWO * shrink - _ONE) * b[k]
@@ -470,10 +509,15 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
         x = difference_dot(a, b, c, d) + (b[d] - c[d])
         if not abs(x) < _LIMIT:
             return s
-        w = signed[places[s]] if signed.size else _ONE
+        if signed.size:
+            w = signed[places[s]]
+        else:
+            w = _ONE
         h = speed * pair_slope(x, w)
         for k in range(d):
-            p, q, r = a[k], b[k], c[k]
+            p = a[k]
+            q = b[k]
+            r = c[k]
             a[k] = shrink * p - h * (q - r)
             b[k] = shrink * q - h * p
             c[k] = shrink * r + h * p
@@ -515,6 +559,7 @@ def train(where, draws, tables, d, form, signed, penalties, between, moments, ga
 def uplift_of_scores(shown, hidden):
     """In place of ``shown``: sigma(shown) - sigma(hidden); both (n, n_items) float32."""
     for j in range(shown.shape[0]):
-        a, b = shown[j], hidden[j]
+        a = shown[j]
+        b = hidden[j]
         for i in range(a.size):
             a[i] = sigmoid(a[i]) - sigmoid(b[i])

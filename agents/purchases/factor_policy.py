@@ -106,7 +106,8 @@ class Scorer:
     """
 
     def __init__(self, model: FactorModel) -> None:
-        d, form = model.factors, model.form
+        d = model.factors
+        form = model.form
         self.form = form
         self.n_items = model.n_items
         self._d = d
@@ -123,7 +124,7 @@ class Scorer:
         return self.of_rows(self._users[:, users])
 
     def of_rows(self, rows: NDArray[np.float32]) -> NDArray[np.float32]:
-        """As :meth:`of`, for rows (1 or 2, n, row length) of a users' table."""
+        """Compute :meth:`of` for rows (1 or 2, n, row length) of a users' table."""
         from recsim_mnar.agents.purchases import _training_kernel
 
         n = rows.shape[1]
@@ -209,8 +210,10 @@ def folded(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArra
     seen = n > 0
     x = (counts @ q)[seen] / n[seen, None]
     p = model.users[seen, :d].astype(np.float64)
-    centre, target = x.mean(axis=0), p.mean(axis=0)
-    x, p = x - centre, p - target
+    centre = x.mean(axis=0)
+    target = p.mean(axis=0)
+    x = x - centre
+    p = p - target
     gram = x.T @ x
     gram[np.diag_indices(d)] += _RIDGE * np.trace(gram) / d + np.finfo(np.float64).tiny
     weights = np.linalg.solve(gram, x.T @ p)

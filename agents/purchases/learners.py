@@ -61,7 +61,7 @@ class ExposureLearner(Learner):
             raise UserError(f"{self.name}: {error}") from None
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log's users keep their ids.
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; the log's users keep their ids.
 
         Raises:
             UserError: the log has no recommendation flags.
@@ -128,7 +128,7 @@ class FactorLearner(ExposureLearner):
 
     @abc.abstractmethod
     def plan(self, observed: Observed) -> Plan:
-        """How samples are drawn."""
+        """Plan the draws of samples."""
 
     def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
         """Loss of the samples."""
@@ -168,7 +168,7 @@ class _AccuracyLearner(FactorLearner):
     """Also learns from a log's views alone, and then ranks for new users by their views."""
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; reads the log's organic rows, and acts for new users.
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; reads the log's organic rows, and acts for new users.
 
         What a user views more than once counts once. Users are guessed from their views, see
         :class:`recsim_mnar.agents.purchases.factor_policy.FoldInPolicy`; ``fit_exposures`` makes a policy for known
@@ -252,7 +252,9 @@ class ULRMF(FactorLearner):
 
     def plan(self, observed: Observed) -> Plan:
         """The four classes in shares gamma_P gamma_R, (1 - gamma_P) gamma_R, ...; the last one divided by alpha."""
-        p, r, a = self.gamma_p, self.gamma_r, self.alpha
+        p = self.gamma_p
+        r = self.gamma_r
+        a = self.alpha
         rest = (1.0 - p) * (1.0 - r)
         strata = [
             Stratum(p * r, R_P, label=1),
@@ -285,7 +287,8 @@ class ULBPR(FactorLearner):
 
     def plan(self, observed: Observed) -> Plan:
         """The five pairs of classes."""
-        quarter, third = self.alpha / 4.0, (1.0 - self.alpha) / 3.0
+        quarter = self.alpha / 4.0
+        third = (1.0 - self.alpha) / 3.0
         strata = [
             Stratum(quarter + third, R_P, R_NP),
             Stratum(quarter + third, R_P, NR_P),
@@ -359,7 +362,7 @@ class CausE(_ResponseLearner):
 
 @dataclass(kw_only=True, eq=False)
 class CausEProd(CausE):
-    """As CausE, with one row per user in common: only the items have two (Bonner & Vasile 2018), by p^T - p^C.
+    """CausE with one row per user in common: only the items have two (Bonner & Vasile 2018), by p^T - p^C.
 
     Settings: see :class:`CausE`.
     """

@@ -77,7 +77,7 @@ class Observed:
             within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
             items[np.repeat(bounds[:, k], n) + within] = part.items[np.repeat(part.indptr[rows], n) + within]
         owner = np.repeat(np.arange(len(rows)), bounds[:, 3] - bounds[:, 0])
-        taken = items[np.lexsort((items, owner))]
+        items_of_users = items[np.lexsort((items, owner))]
         return cls(
             classes.n_users,
             classes.n_items,
@@ -85,13 +85,14 @@ class Observed:
             classes.periods[rows // classes.n_users].astype(np.int32),
             bounds,
             items,
-            taken,
+            items_of_users,
         )
 
     @classmethod
     def of_counts(cls, counts: Any) -> Observed:
         """Build from a scipy CSR array (n_users, n_items) with sorted indices; entries are purchases in one period."""
-        start, items = counts.indptr.astype(np.int64), counts.indices.astype(np.int32)
+        start = counts.indptr.astype(np.int64)
+        items = counts.indices.astype(np.int32)
         rows = np.flatnonzero(np.diff(start))
         bounds = np.stack([start[rows], *[start[rows + 1]] * 3], axis=1)
         shape = (int(counts.shape[0]), int(counts.shape[1]))
@@ -135,7 +136,7 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Plan:
-    """How samples are drawn: a stratum; a row that has the stratum's classes; the items, uniform within their classes.
+    """Plan of draws of samples: a stratum; a row with the stratum's classes; the items, uniform within their classes.
 
     Rows without one of the classes that a stratum asks for are passed over in that stratum, so that each stratum has
     exactly its share. ``by="row"``: a period uniformly, then a row of it (Sato et al. 2019, section 5.1).
@@ -159,7 +160,9 @@ class Plan:
             UserError: no row has the classes that a stratum needs.
         """
         kept = [s for s in strata if s.probability > 0.0]
-        rows, slots, groups = [], [0], [0]
+        rows = []
+        slots = [0]
+        groups = [0]
         for stratum in kept:
             first = observed.sizes(stratum.first)
             usable = first > 0
@@ -308,12 +311,18 @@ class Trainer:
 
     def __init__(self, plan: Plan, loss: Loss, settings: Settings, seed: int = 0) -> None:
         rng.check_seed(seed)
-        self.plan, self.loss, self.settings, self.seed = plan, loss, settings, seed
+        self.plan = plan
+        self.loss = loss
+        self.settings = settings
+        self.seed = seed
         shape = (plan.observed.n_users, plan.observed.n_items)
         scale = settings.scale / np.sqrt(settings.factors)
         self.model = FactorModel.start(shape, settings.factors, loss.form, scale=scale, seed=seed)
         self._singly = loss.pairs and settings.optimizer == "sgd" and settings.batch == 1
-        self._batch = _DRAWN_AT_ONCE if self._singly else settings.batch
+        if self._singly:
+            self._batch = _DRAWN_AT_ONCE
+        else:
+            self._batch = settings.batch
         self._batches = 0
         self._draw_seed = rng.derive_seed(seed, "samples")
         self._drawn = plan.room(self._batch)
@@ -339,18 +348,30 @@ class Trainer:
         from recsim_mnar.agents.purchases import _training_kernel as kernel
 
         last = self._batches + -(-updates // self._batch)
-        settings, loss = self.settings, self.loss
+        settings = self.settings
+        loss = self.loss
         where = (np.uint64(self._draw_seed), np.uint64(rng.Stream.FIT), self._batches, last, self._batch)
         draws = (self.plan.arrays(), self.plan.observed.arrays(), self.plan.observed.n_items, self._drawn)
         tables = (self.model.users, self.model.items)
-        signed = np.zeros(0, np.float32) if loss.signed is None else loss.signed
-        own = settings.penalty if settings.bias_penalty is None else settings.bias_penalty
-        penalties, d = (np.float32(settings.penalty), np.float32(own)), self.model.factors
-        form, gathered = None if loss.pairs else self._form(), None if self._singly else self._gathered
+        if loss.signed is None:
+            signed = np.zeros(0, np.float32)
+        else:
+            signed = loss.signed
+        if settings.bias_penalty is None:
+            penalty = settings.penalty
+        else:
+            penalty = settings.bias_penalty
+        penalties = (np.float32(settings.penalty), np.float32(penalty))
+        d = self.model.factors
+        form = None if loss.pairs else self._form()
+        gathered = None if self._singly else self._gathered
         rest = (penalties, np.float32(loss.between), self._moments, gathered, float(settings.rate), (0.9, 0.999))
         with np.errstate(over="ignore", invalid="ignore"):
             bad = kernel.train(where, draws, tables, d, form, signed, *rest)
-        self._batches = last if bad < 0 else int(bad)
+        if bad < 0:
+            self._batches = last
+        else:
+            self._batches = int(bad)
         if bad < 0 and all(np.isfinite(table).all() for table in tables):
             return None
         return self.updates
@@ -368,7 +389,8 @@ class Trainer:
         return self.model
 
     def _form(self) -> tuple[Any, ...]:
-        form, observed = self.loss.form, self.plan.observed
+        form = self.loss.form
+        observed = self.plan.observed
         return (
             self.plan.labels(),
             int(form.response),

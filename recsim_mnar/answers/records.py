@@ -43,26 +43,31 @@ NO_VALUE = "no value"
 
 def segment_label(record: Record) -> str:
     """Reader's name of a record's segment."""
-    return NO_VALUE if record["segment"] is None else str(record["segment"])
+    if record["segment"] is None:
+        return NO_VALUE
+    return str(record["segment"])
 
 
 def segment_title(records: Sequence[Record]) -> str:
-    """What holds of the intervals of some segments."""
+    """Describe the coverage of the intervals of some segments."""
     first = records[0]
-    n, of_all = len({record["segment"] for record in records}), f"{100 * first['level_of_all']:g} %"
+    n = len({record["segment"] for record in records})
+    of_all = f"{100 * first['level_of_all']:g} %"
     return f"By {first['by']}: {n} segments; all {first['intervals']} intervals hold at once with {of_all}"
 
 
 def segment_lines(records: Sequence[Record]) -> list[str]:
-    """What the records of segments come to, for a person: one line per difference, or one where there is none."""
+    """Summarise the records of segments: one line per difference, or one line where there is none."""
     if not records:
         return []
     first = records[0]
-    n, column = len({record["segment"] for record in records}), first["by"]
+    n = len({record["segment"] for record in records})
+    column = first["by"]
     lines = []
     for compared in dict.fromkeys(subject(record) for record in records if "baseline" in record):
         of_it = [record for record in records if subject(record) == compared]
-        target, other = target_of(of_it[0]), baseline_of(of_it[0])
+        target = target_of(of_it[0])
+        other = baseline_of(of_it[0])
         ways: dict[str, list[str]] = {way: [] for way in ("earns less", "looks worse")}
         for record in of_it:
             ways.setdefault(_said(record), []).append(segment_label(record))
@@ -92,26 +97,36 @@ def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, objec
 
 
 def _said(record: Record) -> str:
-    """What the record of a difference says; "" where it says nothing."""
-    sure, low, high = record["verdict_level"], record["low"], record["high"]
+    """Describe the record of a difference; "" where there is nothing to add."""
+    sure = record["verdict_level"]
+    low = record["low"]
+    high = record["high"]
     if sure == "do_not_use" or low <= 0.0 <= high:
         return ""
-    words = ("earns more", "earns less") if sure == "trust" else ("looks better", "looks worse")
-    return words[0] if low > 0.0 else words[1]
+    if sure == "trust":
+        words = ("earns more", "earns less")
+    else:
+        words = ("looks better", "looks worse")
+    if low > 0.0:
+        return words[0]
+    return words[1]
 
 
 def segment_reasons(records: Sequence[Record]) -> list[str]:
     """The reasons to doubt segments, the gravest first: one line per reason, with the segments that it is about."""
     by_reason: dict[tuple[str, str], dict[str, Record]] = {}
     for record in records:
-        for each in record["findings"]:
-            if each["level"] == record["verdict_level"] != "trust":
-                by_reason.setdefault((each["level"], each["code"]), {}).setdefault(segment_label(record), each)
+        for finding in record["findings"]:
+            if finding["level"] == record["verdict_level"] != "trust":
+                by_reason.setdefault((finding["level"], finding["code"]), {}).setdefault(segment_label(record), finding)
     lines = []
     for (level, _), of in sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0])):
-        name, each = next(iter(of.items()))
-        example = "" if len(of) == 1 else f" (in {name})"
-        lines.append(f"{LEVEL_WORDS[level]} ({', '.join(of)}): {each['message']}{example}.")
+        name, finding = next(iter(of.items()))
+        if len(of) == 1:
+            example = ""
+        else:
+            example = f" (in {name})"
+        lines.append(f"{LEVEL_WORDS[level]} ({', '.join(of)}): {finding['message']}{example}.")
     return lines
 
 
@@ -153,9 +168,11 @@ def estimate_columns(
         UserError: as :func:`recsim_mnar.estimators.estimate_value`; also for segments that are refused.
     """
     rows = PolicyRows(log, **of_rows)
-    asked = rows.question(targets, estimators, level)
-    records = records_of(asked, rows.value, rows.apart)
-    return records if segments is None else records + rows.by_segment(segments, action, asked, records)
+    estimates = rows.question(targets, estimators, level)
+    records = records_of(estimates, rows.value, rows.apart)
+    if segments is None:
+        return records
+    return records + rows.by_segment(segments, action, estimates, records)
 
 
 @dataclass(frozen=True)
@@ -200,8 +217,14 @@ class PolicyRows:
 
     def question(self, targets: Sequence[str], estimators: Sequence[str], level: float) -> Asked:
         """The question for the values of policies, and for their differences from the baseline."""
-        policies = targets if self.baseline is None or self.baseline in targets else [*targets, self.baseline]
-        compared = [] if self.baseline is None else [name for name in targets if name != self.baseline]
+        if self.baseline is None or self.baseline in targets:
+            policies = targets
+        else:
+            policies = [*targets, self.baseline]
+        if self.baseline is None:
+            compared = []
+        else:
+            compared = [name for name in targets if name != self.baseline]
         return Asked(policies, estimators, level, self.baseline, compared, self.logged, self.made, self._off_by)
 
     def _off_by(self, name: str, **ends: Any) -> float:
@@ -216,8 +239,10 @@ class PolicyRows:
     def most(self, *names: str) -> float | None:
         """The largest probability of any action, where it is known of all policies; that of today has no weights."""
         probabilities = [self.largest.get(name) for name in names if name not in self.logged]
-        known = [each for each in probabilities if each is not None]
-        return max(known) if known and len(known) == len(probabilities) else None
+        known_probabilities = [probability for probability in probabilities if probability is not None]
+        if known_probabilities and len(known_probabilities) == len(probabilities):
+            return max(known_probabilities)
+        return None
 
     def _partial(self, estimate: Callable[..., Estimate], estimator: str, facts: Facts, level: float) -> Any:
         """An estimate of these rows, which lacks the policies alone."""
@@ -240,9 +265,12 @@ class PolicyRows:
             return None
         facts = replace(self.facts, unsupported=self._gap(name), target_max=self.most(name))
         ask = self._partial(estimate_value, estimator, facts, level)
-        model = self.models.get(name) if needs else None
-        found: Estimate = ask(self.log.others[name], model=model, interval=self.interval, precision=self.precision)
-        return found
+        if needs:
+            model = self.models.get(name)
+        else:
+            model = None
+        estimate: Estimate = ask(self.log.others[name], model=model, interval=self.interval, precision=self.precision)
+        return estimate
 
     def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of a policy's difference from the baseline."""
@@ -254,20 +282,26 @@ class PolicyRows:
             target_max=self.most(name, self.baseline),
         )
         ask = self._partial(difference, estimator, facts, level)
-        found: Estimate = ask(self.log.others[name], self.log.others[self.baseline])
-        return found
+        estimate: Estimate = ask(self.log.others[name], self.log.others[self.baseline])
+        return estimate
 
     def part(self, rows: Ints) -> PolicyRows:
         """Some of the rows."""
         log, facts, numbers = self.log, self.facts, np.asarray(self.log.numbers)[rows]
-        others = {name: values[rows] for name, values in log.others.items()}
-        columns = LogColumns(log.reward[rows], log.propensity[rows], users_of(log.cluster, rows), others, numbers)
+        targets = {name: values[rows] for name, values in log.others.items()}
+        columns = LogColumns(log.reward[rows], log.propensity[rows], users_of(log.cluster, rows), targets, numbers)
         models = {name: (_at(logged, rows), _at(mean, rows)) for name, (logged, mean) in self.models.items()}
         if facts.reward_limit is not None:
             facts = replace(facts, reward_limit=_at(facts.reward_limit, rows))
         elif np.isin(log.reward, (0.0, 1.0)).all():  # what is known of the whole log, a segment without a click knows
-            least = _CLICKS[0] if facts.reward_min is None else facts.reward_min
-            most = _CLICKS[1] if facts.reward_max is None else facts.reward_max
+            if facts.reward_min is None:
+                least = _CLICKS[0]
+            else:
+                least = facts.reward_min
+            if facts.reward_max is None:
+                most = _CLICKS[1]
+            else:
+                most = facts.reward_max
             facts = replace(facts, reward_min=least, reward_max=most)
         missing = {name: values[rows] for name, values in self.missing.items()}
         weights = _at(self.weights, rows)
@@ -279,41 +313,48 @@ class PolicyRows:
         self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
     ) -> list[Record]:
         """The leading estimates of each segment, whose intervals hold all at once at the level that is asked for."""
-        log, leaders = self.log, [record for record in records if record["leads"]]
+        log = self.log
+        leaders = [record for record in records if record["leads"]]
         targets = {name: log.others[name] for name in asked.policies if name not in self.logged}
         if self.weights is None:
             Weights(log.reward, log.propensity, log.cluster, targets, self.missing, action, self.facts).refuse(segments)
         number = len(segments.names) * len(leaders)
-        level, estimated = level_of_best(asked.level, number), []
+        level = level_of_best(asked.level, number)
+        estimated = []
         for value, rows in segments:
             part = self.part(rows)
             more = {"leads": False, "by": segments.column, "segment": value}
             more |= {"intervals": number, "level_of_all": asked.level}
-            for whole in leaders:
-                name = target_of(whole)
-                estimate = (part.apart if "baseline" in whole else part.value)(name, whole["estimator"], level=level)
+            for total in leaders:
+                name = target_of(total)
+                estimate = (part.apart if "baseline" in total else part.value)(name, total["estimator"], level=level)
                 assert estimate is not None
-                estimate = with_adaptive_findings(estimate, asked.made, *subject(whole))
-                estimate = estimate.with_findings(_off_everywhere(whole))
-                own = {key: whole[key] for key in _OF_POLICIES if key in whole}
-                estimated.append(_record(whole["policy"], part._wide_enough(estimate)) | own | more)
+                estimate = with_adaptive_findings(estimate, asked.made, *subject(total))
+                estimate = estimate.with_findings(_off_everywhere(total))
+                shared_fields = {key: total[key] for key in _OF_POLICIES if key in total}
+                estimated.append(_record(total["policy"], part._wide_enough(estimate)) | shared_fields | more)
         return estimated
 
     def _wide_enough(self, estimate: Estimate) -> Estimate:
         """The estimate; that of few users has what rewards allow for an interval: at such levels any other misses."""
         if estimate.diagnostics.users >= THIN:
             return estimate
-        found, differs = estimate.diagnostics, estimate.diagnostics.value_baseline is not None
+        diagnostics = estimate.diagnostics
+        differs = estimate.diagnostics.value_baseline is not None
         limited = self.facts.reward_max is not None or self.facts.reward_limit is not None
-        least, most = found.reward_min, found.reward_max if limited else np.inf
+        least = diagnostics.reward_min
+        most = diagnostics.reward_max if limited else np.inf
         low, high = (least - most, most - least) if differs else (least, most)
-        low, high = min(low, estimate.value), max(high, estimate.value)
+        low = min(low, estimate.value)
+        high = max(high, estimate.value)
         return replace(estimate, low=low, high=high, method="no interval: few users")
 
 
 def _at(values: Any, rows: Ints) -> Any:
     """Some rows of a column; None for none."""
-    return None if values is None else values[rows]
+    if values is None:
+        return None
+    return values[rows]
 
 
 @dataclass(frozen=True)
@@ -359,19 +400,32 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
     again: dict[tuple[str, str | None], Any] = {}
     for name, other, ask in rows:
         for estimator in asked.estimators:
-            estimate = ask(name, estimator, level=asked.level) if _answers(estimator, other, asked.differing) else None
+            if _answers(estimator, other, asked.differing):
+                estimate = ask(name, estimator, level=asked.level)
+            else:
+                estimate = None
             if estimate is None:
                 continue
-            of_it = {} if other is None else {"baseline": other, "baseline_kind": "policy"}
-            called = name if other is None else f"{name} - {other}"
+            if other is None:
+                of_it = {}
+            else:
+                of_it = {"baseline": other, "baseline_kind": "policy"}
+            if other is None:
+                called = name
+            else:
+                called = f"{name} - {other}"
             estimate = with_adaptive_findings(estimate, asked.made, name, other)
             today = (other or name) in asked.today
             of_it |= {"baseline_kind": kind_of_log(estimate.numbers())} if today else {}
-            role = "difference" if other else "today" if today else "baseline" if name == asked.baseline else "target"
+            if other:
+                role = "difference"
+            else:
+                role = "today" if today else "baseline" if name == asked.baseline else "target"
             records.append(_record(called, estimate) | {"target": name, "today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)
     records = [with_tolerance(record, asked.off_by) for record in leading(records)]
-    best, number = best_record(records), len(candidates(records))
+    best = best_record(records)
+    number = len(candidates(records))
     if best is not None and number > 1:
         at = level_of_best(asked.level, number)
         estimate = again[best["policy"], best.get("baseline")](best["estimator"], level=at)
@@ -383,19 +437,21 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
 
 
 def _off_everywhere(whole: Record) -> list[Finding]:
-    """What proves the propensities of the whole log wrong, and so those of each segment."""
+    """Get the findings that prove the propensities of the whole log wrong, and so those of each segment."""
     findings = [Finding.from_dict(finding) for finding in whole["findings"]]
     return [finding for finding in findings if finding.code == "propensities" and finding.level != "trust"]
 
 
 def _answers(estimator: str, baseline: str | None, differing: Collection[str]) -> bool:
-    """Whether an estimator knows differences, where one is asked for."""
+    """Return whether an estimator knows differences, where one is asked for."""
     return baseline is None or (estimator in differing if differing else check_name(estimator).in_blocks)
 
 
 def todays(baseline: str, columns: Sequence[str], propensity: str) -> str:
     """The baseline's column: that of propensities for ``today``, unless a column has that name."""
-    return propensity if baseline == "today" and "today" not in columns else baseline
+    if baseline == "today" and "today" not in columns:
+        return propensity
+    return baseline
 
 
 def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: str | None) -> None:
@@ -479,12 +535,12 @@ def reasons(records: Sequence[Record]) -> list[Reason]:
     """
     by_policy: dict[tuple[str, str], tuple[Record, Record]] = {}
     for record in records:
-        for each in record["findings"]:
-            if each["level"] != "trust" and not (lacks(record) and each["code"] in (*GAPS, "wide_interval")):
-                by_policy.setdefault((target_of(record), each["code"]), (record, each))
+        for finding in record["findings"]:
+            if finding["level"] != "trust" and not (lacks(record) and finding["code"] in (*GAPS, "wide_interval")):
+                by_policy.setdefault((target_of(record), finding["code"]), (record, finding))
     labels: dict[tuple[str, ...], list[str]] = {}
-    for record, each in by_policy.values():
-        labels.setdefault((each["level"], each["message"], each["action"]), []).append(label(record))
+    for record, finding in by_policy.values():
+        labels.setdefault((finding["level"], finding["message"], finding["action"]), []).append(label(record))
     listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in labels.items()]
     return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
 
@@ -534,10 +590,14 @@ def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | No
     made = provenance.get(FITTED_ON)
     if not isinstance(made, dict) or not set(made.get("policies", ())) & set(policies):
         return []
-    shared, users = int(made.get("shared", 0)), max(int(made.get("users", 0)), 1)
+    shared = int(made.get("shared", 0))
+    users = max(int(made.get("users", 0)), 1)
     if shared == 0:
         return []
-    severity = GRAVE if shared >= MOST_SHARED * users else CAUTION
+    if shared >= MOST_SHARED * users:
+        severity = GRAVE
+    else:
+        severity = CAUTION
     return [Finding("trained_on_log", severity, shared / users, shared=shared, users=users)]
 
 
@@ -557,8 +617,10 @@ def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propen
     least = provenance.get(PROPENSITY_MIN)
     if propensity != "propensity" or "policy" not in provenance or not isinstance(least, float):
         return None
-    given = [stated.get(name) for name in ("propensity_min", "weight_max")]
-    return least if given == [None, None] and 0.0 < least <= 1.0 else None
+    stated_bounds = [stated.get(name) for name in ("propensity_min", "weight_max")]
+    if stated_bounds == [None, None] and 0.0 < least <= 1.0:
+        return least
+    return None
 
 
 def taken(records: Sequence[Record], least: float | None) -> list[Record]:
@@ -569,8 +631,11 @@ def taken(records: Sequence[Record], least: float | None) -> list[Record]:
 
 
 def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What is said of a bound that was taken from the provenance."""
-    least = records[0]["diagnostics"].get("propensity_min_taken") if records else None
+    """Describe a bound that was taken from the provenance."""
+    if records:
+        least = records[0]["diagnostics"].get("propensity_min_taken")
+    else:
+        least = None
     if least is None:
         return []
     return [f"--propensity-min {least:.3g}: from the log's provenance"]

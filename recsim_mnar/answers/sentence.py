@@ -37,7 +37,7 @@ class Amounts:
 
     @staticmethod
     def of(records: Sequence[Record]) -> Amounts:
-        """As the rewards behind some estimates ask for."""
+        """Choose the notation for the rewards behind some estimates."""
         for facts in (record["diagnostics"] for record in records):
             if {"clicks", "mean_reward", "n", "reward_min", "reward_max"} <= facts.keys():
                 off = abs(facts["mean_reward"] * facts["n"] - facts["clicks"])
@@ -46,7 +46,9 @@ class Amounts:
 
     def one(self, value: float) -> str:
         """A value: ``1.88 %``, or ``2.431`` in the rewards' unit."""
-        return f"{self._number(value)} %" if self.shares else self._number(value)
+        if self.shares:
+            return f"{self._number(value)} %"
+        return self._number(value)
 
     def size(self, value: float) -> str:
         """A difference of values without a plus: ``0.35 points`` (of per cent), or ``0.35``."""
@@ -54,17 +56,24 @@ class Amounts:
 
     def change(self, value: float) -> str:
         """A difference of values: ``+0.35 points`` (of per cent), or ``+0.35``."""
-        return f"+{self.size(value)}" if value > 0.0 else self.size(value)
+        if value > 0.0:
+            return f"+{self.size(value)}"
+        return self.size(value)
 
     def span(self, low: float, high: float, unit: str = " %") -> str:
         """An interval: ``1.81 to 1.95 %``; ``at least 1.81 %`` without an upper end."""
-        unit = unit if self.shares else ""
+        if not self.shares:
+            unit = ""
         if math.isfinite(high):
             return f"{self._number(low)} to {self._number(high)}{unit}"
-        return f"at least {self._number(low)}{unit}" if math.isfinite(low) else "no limits"
+        if math.isfinite(low):
+            return f"at least {self._number(low)}{unit}"
+        return "no limits"
 
     def _number(self, value: float) -> str:
-        return per_cent(value) if self.shares else f"{value:.4g}"
+        if self.shares:
+            return per_cent(value)
+        return f"{value:.4g}"
 
 
 def per_cent(share: float) -> str:
@@ -75,7 +84,9 @@ def per_cent(share: float) -> str:
 def label(record: Record) -> str:
     """Reader's name of a record's policy or difference."""
     if "baseline" not in record:
-        return logged_by(record.get("baseline_kind")) if record.get("today") else str(record["policy"])
+        if record.get("today"):
+            return logged_by(record.get("baseline_kind"))
+        return str(record["policy"])
     return f"{target_of(record)} - {baseline_of(record)}"
 
 
@@ -91,18 +102,27 @@ def subject(record: Record) -> tuple[str, str | None]:
 
 def baseline_of(record: Record) -> str:
     """Reader's name of the policy that a difference starts from."""
-    return logged_by(record.get("baseline_kind")) if record["today"] else str(record["baseline"])
+    if record["today"]:
+        return logged_by(record.get("baseline_kind"))
+    return str(record["baseline"])
 
 
 def kind_of_log(facts: Mapping[str, Any]) -> str:
-    """Whether a system logged the rows ("today"), or chance ("random"): then all have one propensity, below 1."""
+    """Return whether a system logged the rows ("today"), or chance ("random").
+
+    Then all have one propensity, below 1.
+    """
     alike = facts.get("least_propensity_rows") == facts["n"] and facts["propensity_min"] < 1.0
-    return "random" if alike else "today"
+    if alike:
+        return "random"
+    return "today"
 
 
 def logged_by(kind: str | None) -> str:
     """Reader's name of the policy that logged the rows, by a record's ``baseline_kind``."""
-    return RANDOM if kind == "random" else TODAY
+    if kind == "random":
+        return RANDOM
+    return TODAY
 
 
 def covered_share(record: Record) -> float:
@@ -113,11 +133,13 @@ def covered_share(record: Record) -> float:
     gaps = [finding for finding in record["findings"] if finding["code"] in GAPS]
     if not gaps:
         return 1.0
-    return 0.0 if any(each["code"] == "no_support" for each in gaps) else 1.0 - float(gaps[0]["number"])
+    if any(gap["code"] == "no_support" for gap in gaps):
+        return 0.0
+    return 1.0 - float(gaps[0]["number"])
 
 
 def lacks(record: Record) -> bool:
-    """Whether the log misses so much of the policy that its estimate is not a value of it."""
+    """Return whether the log misses so much of the policy that its estimate is not a value of it."""
     return covered_share(record) < 1.0 - OFF_BY
 
 
@@ -125,7 +147,10 @@ def cells(record: Record, amounts: Amounts) -> tuple[str, str]:
     """Value and interval of a record, as a table has room for them."""
     value, low, high = (record[key] for key in ("value", "low", "high"))
     differs = "baseline" in record
-    write = amounts.change if differs else amounts.one
+    if differs:
+        write = amounts.change
+    else:
+        write = amounts.one
     interval = amounts.span(low, high, " points" if differs else " %")
     if lacks(record):
         # Limits as wide as rewards are say nothing in a table: `identified` has them in words.
@@ -140,7 +165,9 @@ def verdict_in_words(record: Record) -> str:
     """The verdict as it stands beside an interval: a difference that may be 0 is sound, and decides nothing."""
     undecided = "baseline" in record and SAME not in record["method"] and record["low"] <= 0.0 <= record["high"]
     level = str(record["verdict_level"])
-    return "sound, undecided" if undecided and level == "trust" else LEVEL_WORDS[level]
+    if undecided and level == "trust":
+        return "sound, undecided"
+    return LEVEL_WORDS[level]
 
 
 def relative_change(record: Record) -> str:
@@ -154,7 +181,8 @@ def relative_change(record: Record) -> str:
 
 def identified(record: Record, amounts: Amounts) -> str:
     """Known facts of a policy that the log covers in part, and the range left open."""
-    facts, share = record["diagnostics"], covered_share(record)
+    facts = record["diagnostics"]
+    share = covered_share(record)
     name = label(record)
     if share <= 0.0:
         return f"The log covers nothing of what {name} shows, so it says nothing of it."
@@ -163,7 +191,8 @@ def identified(record: Record, amounts: Amounts) -> str:
     if value is not None:
         limits = amounts.span(facts["identified_low"], facts["identified_high"])
         words += f"; there it earns {amounts.one(value)} ({100 * record['level']:g} % interval {limits})"
-    least, most = facts.get("reward_min", math.nan), facts.get("reward_max", math.inf)
+    least = facts.get("reward_min", math.nan)
+    most = facts.get("reward_max", math.inf)
     if not (math.isfinite(least) and math.isfinite(most)):
         return f"{words}. What the rest earns no log of this kind says."
     bound = amounts.span(record["low"], record["high"])
@@ -192,10 +221,12 @@ def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[
         record: a difference.
         by_rows: for rewards other than 0 and 1; without it nothing is said of them.
     """
-    low, high = float(record["low"]), float(record["high"])
+    low = float(record["low"])
+    high = float(record["high"])
     if "baseline" not in record or not record["today"] or low <= 0.0 <= high:
         return {}
-    today, worse = record["diagnostics"]["value_baseline"], high < 0.0
+    today = record["diagnostics"]["value_baseline"]
+    worse = high < 0.0
     near = high if worse else low
     if Amounts.of([dict(record)]).shares:
         factor = propensity_tolerance(min(max(today + near, 0.0), 1.0), min(max(today, 0.0), 1.0))
@@ -203,7 +234,9 @@ def tolerated(record: Mapping[str, Any], by_rows: ByRows | None = None) -> dict[
         factor = by_rows(target_of(dict(record)), today=today, half_width=abs(record["value"] - near), worse=worse)
     else:
         return {}
-    return {TOLERANCE: factor} if math.isfinite(factor) else {}
+    if math.isfinite(factor):
+        return {TOLERANCE: factor}
+    return {}
 
 
 def with_tolerance(record: Record, by_rows: ByRows | None = None) -> Record:
@@ -296,9 +329,9 @@ def leading(records: Sequence[Record]) -> list[Record]:
     rows: dict[tuple[str, str | None], list[str]] = {}
     for record in records:
         rows.setdefault(subject(record), []).append(record["estimator"])
-    shared = [name for name in next(iter(rows.values()), []) if all(name in each for each in rows.values())]
-    wanted = [LEADING, "ips", *shared]
-    leader = next((name for name in wanted if name in shared), "")
+    shared = [name for name in next(iter(rows.values()), []) if all(name in entry for entry in rows.values())]
+    estimators = [LEADING, "ips", *shared]
+    leader = next((name for name in estimators if name in shared), "")
     return [r | {"leads": r["estimator"] == (leader or rows[subject(r)][0])} for r in records]
 
 
@@ -329,9 +362,12 @@ def sentence_of(records: Sequence[Record]) -> Sentence:
     best = best_record(records)
     if best is not None:
         judged = _Judged(best, records)
-        return judged.difference() if "baseline" in best else judged.value()
+        if "baseline" in best:
+            return judged.difference()
+        return judged.value()
     first = candidates(records)[0]
-    judged, lacking = _Judged(first, records), _uncovered(first, records)[0]
+    judged = _Judged(first, records)
+    lacking = _uncovered(first, records)[0]
     by_code = {finding["code"]: finding for finding in reversed(lacking["findings"])}
     if "target_knows" in by_code:  # and so its mass is off
         knows = by_code["target_knows"]
@@ -348,14 +384,16 @@ def _uncovered(record: Record, records: Sequence[Record]) -> list[Record]:
 
 
 def is_of_slates(record: Record) -> bool:
-    """Whether its estimator is one of slates, whose answers have a line on what it assumes of users."""
+    """Return whether its estimator is one of slates, whose answers have a line on what it assumes of users."""
     return "assumption" in record["diagnostics"]
 
 
 def within_limits(record: Record) -> Record:
     """A record of slates with its value in its limits, which are what is known of a proved bias; others as they are."""
     value = min(max(record["value"], record["low"]), record["high"])
-    return {**record, "value": value} if is_of_slates(record) else record
+    if is_of_slates(record):
+        return {**record, "value": value}
+    return record
 
 
 @dataclass(frozen=True)
@@ -377,7 +415,7 @@ class _Judged:
 
     @cached_property
     def ends(self) -> tuple[float, float]:
-        """Of the interval."""
+        """Get the ends of the interval."""
         return self.limits["low"], self.limits["high"]
 
     @property
@@ -399,36 +437,43 @@ class _Judged:
 
     @cached_property
     def amounts(self) -> Amounts:
-        """How amounts are written."""
+        """Get the notation of amounts."""
         return Amounts.of(self.records)
 
     @property
     def who(self) -> str:
         """The policy, and the number of policies it was chosen from."""
-        name = target_of(self.record) if "baseline" in self.record else label(self.record)
+        if "baseline" in self.record:
+            name = target_of(self.record)
+        else:
+            name = label(self.record)
         chosen = self.record.get("best_of")
-        return name if chosen is None else f"{name}, the largest usable estimate of {chosen['policies']} policies,"
+        if chosen is None:
+            return name
+        return f"{name}, the largest usable estimate of {chosen['policies']} policies,"
 
     @property
     def because(self) -> str:
         """The doubts; where the record's own verdict is better than that of the best of k, why."""
-        own, doubts = self.record["verdict_level"], "; ".join(finding["message"] for finding in self.doubts)
+        level = self.record["verdict_level"]
+        doubts = "; ".join(finding["message"] for finding in self.doubts)
         if is_of_slates(self.record):  # what is assumed of users has a line of its own
-            first, more = self.doubts[0], len(self.doubts) - 1
+            first = self.doubts[0]
+            more = len(self.doubts) - 1
             doubts = str(_OF_USERS.get(first["code"], first["message"]))
             doubts += f" (and {more} more doubt{'s' * (more > 1)})" if more else ""
-        if own == self.sure:
+        if level == self.sure:
             return doubts
-        chosen, alone = (
-            self.record["best_of"],
-            f"at {100.0 * self.record['level']:.4g} %, as in its row, the verdict is",
-        )
+        chosen = self.record["best_of"]
+        alone = f"at {100.0 * self.record['level']:.4g} %, as in its row, the verdict is"
         judged = f"the best of {chosen['policies']} is judged at {100.0 * chosen['level']:.4g} %"
-        return f"{doubts} ({judged}; {alone} {LEVEL_WORDS[own]})"
+        return f"{doubts} ({judged}; {alone} {LEVEL_WORDS[level]})"
 
     def next(self, trusted: str) -> str:
-        """What to do next: against the first doubt, or what a trusted estimate suggests."""
-        return trusted if self.sure == "trust" or not self.doubts else str(self.doubts[0]["action"])
+        """Name the next step: against the first doubt, or what a trusted estimate suggests."""
+        if self.sure == "trust" or not self.doubts:
+            return trusted
+        return str(self.doubts[0]["action"])
 
     def sentence(
         self, answer: str, text: str, action: str, sure: str = "", shares: tuple[float, ...] | None = None
@@ -436,14 +481,18 @@ class _Judged:
         """The sentence of the record; ``shares`` are the change and its interval over the baseline."""
         record, segments = self.record, self.record.get("segments")
         assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
-        tolerance = unless(record) if answer != "cannot_tell" else ""
+        if answer != "cannot_tell":
+            tolerance = unless(record)
+        else:
+            tolerance = ""
         if shares is not None and is_of_slates(record):  # of a proved bias the limits are what is known
             shares = (min(max(shares[0], shares[1]), shares[2]), *shares[1:])
         change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
         if segments is not None and segments["worse"]:
             than = f" than {baseline_of(record)}"
             text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
-        baseline, kind = record.get("baseline"), record.get("baseline_kind")
+        baseline = record.get("baseline")
+        kind = record.get("baseline_kind")
         text += f" {_NO_SYSTEM}" if kind == "random" and assumed else ""
         return Sentence(
             answer,
@@ -463,7 +512,8 @@ class _Judged:
 
     def unusable(self, against: str = "") -> Sentence:
         """Sentence for an estimate that must not be used."""
-        action, target = self.next("log more rows"), target_of(self.record)
+        action = self.next("log more rows")
+        target = target_of(self.record)
         if any(finding["code"] == "no_reward" for finding in self.doubts):
             text = f"No reward is in the log, so it says nothing of what {target} earns{against}."
             return self.sentence("no_reward", text, action)
@@ -471,15 +521,23 @@ class _Judged:
 
     def value(self) -> Sentence:
         """Sentence for a policy without a comparison."""
-        record, amounts, trusted = self.record, self.amounts, self.sure == "trust"
+        record = self.record
+        amounts = self.amounts
+        trusted = self.sure == "trust"
         if self.sure == "do_not_use":
             return self.unusable()
-        unit = f"per {record['diagnostics']['unit']}" if "unit" in record["diagnostics"] else "a decision"
+        if "unit" in record["diagnostics"]:
+            unit = f"per {record['diagnostics']['unit']}"
+        else:
+            unit = "a decision"
         amount = amounts.one(record["value"])
         if is_of_slates(record):
             low, high = self.ends
             amount = cells({**record, "low": low, "high": high}, amounts)[0]
-        earns = "earns" if trusted else "is estimated to earn"
+        if trusted:
+            earns = "earns"
+        else:
+            earns = "is estimated to earn"
         text = f"{self.who} {earns} {amount} {unit} ({self.interval} {amounts.span(*self.ends)})"
         text += "." if trusted else f", but: {self.because}."
         action = f"compare it with {TODAY} (--baseline today)"
@@ -520,10 +578,12 @@ class _Judged:
         return self.sentence("cannot_tell", text, self.next(self._more()), shares=self.shares)
 
     def _launch(self, *, better: bool) -> str:
-        """What a trusted difference suggests."""
+        """Name the step that a trusted difference suggests."""
         random = self.record.get("baseline_kind") == "random"
         if not better:
-            return "do not take it" if random else f"keep {baseline_of(self.record)}"
+            if random:
+                return "do not take it"
+            return f"keep {baseline_of(self.record)}"
         if random:
             return _AGAINST_A_SYSTEM
         if self.record.get("segments", {}).get("worse"):
@@ -531,12 +591,22 @@ class _Judged:
         return "try it in an A/B test"
 
     def _more(self) -> str:
-        """How much larger a log has to be for an interval of a difference of this size to exclude 0."""
-        unit = "users" if self.record["diagnostics"].get("clustered") else "rows"
+        """Compute how many times larger a log has to be for an interval of a difference of this size to exclude 0."""
+        if self.record["diagnostics"].get("clustered"):
+            unit = "users"
+        else:
+            unit = "rows"
         low, high = self.ends
-        half, size = (high - low) / 2.0, abs(self.record["value"])
-        times = (half / size) ** 2 if size > 0.0 else math.inf
-        more = f"about {max(math.ceil(times), 2):,} times as many" if times < 1000.0 else "far more"
+        half = (high - low) / 2.0
+        size = abs(self.record["value"])
+        if size > 0.0:
+            times = (half / size) ** 2
+        else:
+            times = math.inf
+        if times < 1000.0:
+            more = f"about {max(math.ceil(times), 2):,} times as many"
+        else:
+            more = "far more"
         return f"log {more} {unit} to tell a difference of this size"
 
     @cached_property
@@ -552,21 +622,29 @@ class _Judged:
         least = most = base = record["diagnostics"].get("value_baseline", 0.0)
         if not record["today"]:
             of_it = next(r for r in self.records if r["leads"] and r["policy"] == record["baseline"])
-            least, most = of_it["low"], of_it["high"]
+            least = of_it["low"]
+            most = of_it["high"]
         if not (0.0 < least <= base <= most < math.inf and math.isfinite(low) and math.isfinite(high)):
             return None
         return record["value"] / base, low / (most if low > 0.0 else least), high / (least if high > 0.0 else most)
 
     def _sizes(self, sign: float) -> tuple[str, str]:
         """The change and its interval, without their sign."""
-        relative, amounts = self.shares is not None, self.amounts
+        relative = self.shares is not None
+        amounts = self.amounts
 
         def write(share: float) -> str:
-            return f"{per_cent(share)} %" if relative else amounts.size(share)
+            if relative:
+                return f"{per_cent(share)} %"
+            return amounts.size(share)
 
         change, *ends = (sign * end for end in self.shares or (self.record["value"], *self.ends))
-        low, high = min(ends), max(ends)
-        span = f"{per_cent(low)} to {per_cent(high)} %" if relative else amounts.span(low, high, " points")
+        low = min(ends)
+        high = max(ends)
+        if relative:
+            span = f"{per_cent(low)} to {per_cent(high)} %"
+        else:
+            span = amounts.span(low, high, " points")
         if not is_of_slates(self.record) or low <= change <= high:
             return write(change), span
         return (f"at least {write(low)}" if change < low else f"at most {write(high)}"), span

@@ -41,7 +41,8 @@ class RatioBins:
         if not self.counts:
             return (), ()
         wide = -(-(max(self.counts) - min(self.counts) + 1) // (MOST_BINS - 1))
-        first, last = min(self.counts) // wide, max(self.counts) // wide
+        first = min(self.counts) // wide
+        last = max(self.counts) // wide
         counts = [0] * (last - first + 1)
         for place, count in self.counts.items():
             counts[place // wide - first] += count
@@ -95,7 +96,10 @@ class WeightTally:
     """
 
     def __init__(self, clip: float | None = None) -> None:
-        self.clip = np.inf if clip is None else clip
+        if clip is None:
+            self.clip = np.inf
+        else:
+            self.clip = clip
         self.rows = self.zeros = self.above = 0
         self.total = self.squares = self.off = self.largest = 0.0
         self.bins = RatioBins()
@@ -116,7 +120,7 @@ class WeightTally:
         self.bins.extend(positive)
 
     def distribution(self, policy: str) -> WeightDistribution:
-        """Of all weights so far, under a policy's name."""
+        """Get the distribution of all weights so far, under a policy's name."""
         edges, counts = self.bins.joined()
         return WeightDistribution(
             policy,
@@ -167,15 +171,18 @@ def propensity_tolerance(end: float, today: float) -> float:
             raise UserError(f"{name} must be in [0, 1], the mean of 0/1 rewards, got {value!r}")
     if end == today:
         return 1.0
-    high, low = max(end, today), min(end, today)
+    high = max(end, today)
+    low = min(end, today)
     below = low * (1.0 - high)
-    return math.sqrt(high * (1.0 - low) / below) if below > 0.0 else math.inf
+    if below > 0.0:
+        return math.sqrt(high * (1.0 - low) / below)
+    return math.inf
 
 
 def weight_tolerance(
     reward: Floats, propensity: Floats, target: Floats, *, today: float, half_width: float, worse: bool = False
 ) -> float:
-    """As :func:`propensity_tolerance`, of any rewards: by the extremes of sum(g w r) / sum(g w), g in [1/G, G].
+    """Compute :func:`propensity_tolerance` for any rewards: by the extremes of sum(g w r) / sum(g w), g in [1/G, G].
 
     The least of these ratios is the v at which sum(g w (r - v)) has the least value 0: g is G where r < v and 1/G where
     r > v (Zhao, Small & Bhattacharya 2019, who sort the rewards to find v for a given G). The G for a given v needs no
@@ -208,7 +215,9 @@ def tolerance_of(gain: float, loss: float) -> float:
     """The tolerance by the sums of :func:`weight_excess`."""
     if gain <= loss:
         return 1.0
-    return math.sqrt(gain / loss) if loss > 0.0 else math.inf
+    if loss > 0.0:
+        return math.sqrt(gain / loss)
+    return math.inf
 
 
 MOST = 100
@@ -274,7 +283,8 @@ class Segments:
         used, sizes = np.unique(codes, return_counts=True)
         if used.size > MOST:
             raise RefusedColumnError.of(column, TOO_MANY, number=used.size, most=MOST)
-        order, ends = np.argsort(codes, kind="stable"), np.cumsum(sizes)
+        order = np.argsort(codes, kind="stable")
+        ends = np.cumsum(sizes)
         rows_of = {int(code): order[end - size : end] for code, size, end in zip(used, sizes, ends, strict=True)}
         listed = sorted(rows_of, key=lambda code: (code < 0, -rows_of[code].size, code))
         names = tuple(None if code < 0 else str(values[code]) for code in listed)
@@ -282,7 +292,9 @@ class Segments:
 
     def where(self, value: str | None) -> str:
         """A segment, in a sentence."""
-        return f"where {self.column} is {value}" if value is not None else f"where {self.column} has no value"
+        if value is not None:
+            return f"where {self.column} is {value}"
+        return f"where {self.column} has no value"
 
     def __iter__(self) -> Iterator[tuple[str | None, Ints]]:
         return iter(zip(self.names, self.rows, strict=True))
@@ -290,12 +302,14 @@ class Segments:
 
 def users_of(clusters: Clusters | None, rows: Ints) -> Clusters | None:
     """The users of some rows."""
-    return None if clusters is None else clusters.at(rows)
+    if clusters is None:
+        return None
+    return clusters.at(rows)
 
 
 @dataclass(frozen=True)
 class Weights:
-    """What says whether a column was fixed before the recommendation: E[w | segment] = 1 then, of any policy.
+    """Evidence on whether a column was fixed before the recommendation: then E[w | segment] = 1 for any policy.
 
     Where the log lacks support it is less, so that below 1 is a proof only where support and a bound of the weights are
     stated.
@@ -336,14 +350,14 @@ class Weights:
         items = self.action is not None and not self._by_items(everything, level)
         for value, rows in segments:
             named = [f"the mean weight of {name} is" for name in sound]
-            found = [self._by_policy(name, rows, level) for name in sound]
+            findings = [self._by_policy(name, rows, level) for name in sound]
             if items:
                 named.append("the items shown there have a mean weight of")
-                found.append(self._by_items(rows, level))
-            for words, mean in zip(named, found, strict=True):
+                findings.append(self._by_items(rows, level))
+            for words, mean in zip(named, findings, strict=True):
                 if mean is not None:
-                    said, wanted = told_apart(mean, 1.0)
-                    params = {"where": segments.where(value), "what": words, "said": said, "wanted": wanted}
+                    mean_text, expected_text = told_apart(mean, 1.0)
+                    params = {"where": segments.where(value), "what": words, "said": mean_text, "wanted": expected_text}
                     raise RefusedColumnError.of(segments.column, says="weights", **params)
 
     def _refuse_outcomes(self, segments: Segments) -> None:
@@ -351,26 +365,38 @@ class Weights:
         rewarded = self.reward > self.reward.min()
         usual = bool(rewarded.mean() > 0.5)
         for value, rows in segments:
-            users = rows if self.users is None else np.unique(self.users.codes[rows])
+            if self.users is None:
+                users = rows
+            else:
+                users = np.unique(self.users.codes[rows])
             if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
-                what = f"none of the {rows.size:,} rows is" if usual else f"all {rows.size:,} rows are"
+                if usual:
+                    what = f"none of the {rows.size:,} rows is"
+                else:
+                    what = f"all {rows.size:,} rows are"
                 raise RefusedColumnError.of(segments.column, says="rewards", where=segments.where(value), what=what)
 
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
-        lost = 0.0 if missing is None else float(np.mean(missing[rows]))
+        if missing is None:
+            lost = 0.0
+        else:
+            lost = float(np.mean(missing[rows]))
         return self._off(self.targets[name][rows], rows, level, lost, self.facts)
 
     def _by_items(self, rows: Ints, level: float) -> float | None:
         """The mean weight, proved to be above 1, of a policy made of half of the users, on the other half."""
         assert self.action is not None
-        half = np.arange(rows.size) if self.users is None else self.users.dense()[0][rows]
+        if self.users is None:
+            half = np.arange(rows.size)
+        else:
+            half = self.users.dense()[0][rows]
         for first in (0, 1):
             law = _too_many(self.action[rows[half % 2 == first]], self.propensity[rows[half % 2 == first]])
-            others = rows[half % 2 != first]
-            if law.any() and others.size:
-                target = np.append(law, np.zeros(self.action.max() + 1 - law.size))[self.action[others]]
-                mean = self._off(target, others, level, 0.0, Facts())
+            rest = rows[half % 2 != first]
+            if law.any() and rest.size:
+                target = np.append(law, np.zeros(self.action.max() + 1 - law.size))[self.action[rest]]
+                mean = self._off(target, rest, level, 0.0, Facts())
                 if mean is not None:
                     return mean
         return None
@@ -380,12 +406,17 @@ class Weights:
         sums = PolicySums.of(self.propensity[rows], target, users_of(self.users, rows))
         low, high = mean_weight_limits(sums, level)
         below = facts.supports and high + lost < 1.0
-        return sums.mean_weight if low + lost > 1.0 or below else None
+        if low + lost > 1.0 or below:
+            return sums.mean_weight
+        return None
 
 
 def _too_many(action: Ints, propensity: Floats) -> Floats:
     """A law on the items whose mean of 1 / propensity is above 1, each by its excess over its variance; 0 if none."""
     weight = 1.0 / propensity
-    mean, square = np.bincount(action, weight), np.bincount(action, weight**2)
+    mean = np.bincount(action, weight)
+    square = np.bincount(action, weight**2)
     law = np.maximum(mean - action.size, 0.0) / np.maximum(square, 1e-300)
-    return law / law.sum() if law.any() else law
+    if law.any():
+        return law / law.sum()
+    return law

@@ -19,7 +19,7 @@ _TRIES = 256
 
 @inlined
 def _owns(user, item, last, before, items):
-    """Whether a user holds an item, or has accepted it and will add it later."""
+    """Return whether a user holds an item, or has accepted it and will add it later."""
     e = last[user]
     while e >= 0:
         if items[e] == item:
@@ -111,7 +111,10 @@ def grow(streams, until, first_user, n_additions, additions, people, law, tables
             if events[u] >= n_starting:
                 a, b, _c, _d = block(seed, stream_time, np.uint64(u), np.uint64(events[u]))
                 clock[u, 1] -= log64(1.0 - unit53(a, b))
-                left = 1.0 - clock[u, 1] / appetite[u] if appetite[u] > 0.0 else 0.0
+                if appetite[u] > 0.0:
+                    left = 1.0 - clock[u, 1] / appetite[u]
+                else:
+                    left = 0.0
                 clock[u, 0] = max(arrival[u] - fading * log64(left), arrival[u]) if left > 1e-300 else np.inf
     return n_additions, arrival.size
 

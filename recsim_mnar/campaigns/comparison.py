@@ -79,16 +79,19 @@ class CampaignsExperiment(Experiment):
     log_holds: ClassVar = frozenset()
 
     def targets(self, settings: CampaignsSettings) -> tuple[Target, ...]:
-        """See :meth:`Experiment.targets`."""
+        """Implement :meth:`Experiment.targets`."""
         return (Target("accepted", "accepted share"),)
 
     def further_agents(self, settings: CampaignsSettings) -> list[str]:
-        """See :meth:`Experiment.further_agents`."""
-        return [] if settings.recommender in DEPLOYED_NAMES else [settings.recommender]
+        """Implement :meth:`Experiment.further_agents`."""
+        if settings.recommender in DEPLOYED_NAMES:
+            return []
+        return [settings.recommender]
 
     def prepare(self, trial: Trial) -> None:
-        """See :meth:`Experiment.prepare`."""
-        world, sizes = trial.world, trial.settings
+        """Implement :meth:`Experiment.prepare`."""
+        world = trial.world
+        sizes = trial.settings
         assert isinstance(world, PlatformWorld)
         params = world.params
         lacking = [name for name in _PARAMS if not hasattr(params, name)]
@@ -100,7 +103,10 @@ class CampaignsExperiment(Experiment):
         k = sizes.length or params.list_length
         if k > world.n_items:
             raise UserError(f"lists of {k} items cannot be made of {world.n_items} items")
-        by = None if sizes.recommender in DEPLOYED_NAMES else registry.learner(sizes.recommender)
+        if sizes.recommender in DEPLOYED_NAMES:
+            by = None
+        else:
+            by = registry.learner(sizes.recommender)
         trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
         trial.test_seed = trial.seed_of("users")
         opened(world, trial.test_seed, ("acceptance",))
@@ -115,7 +121,7 @@ class CampaignsExperiment(Experiment):
     def truth(self, trial: Trial) -> list[Record]:
         """Expected share of a recommender's items that present users accept on the last day."""
         trial.report("truth on the platform")
-        own: AfterCampaigns = trial.data
+        data: AfterCampaigns = trial.data
         began = time.perf_counter()
-        shares = {name: accepted_shares(own.platform, one, own.hits.k) for name, one in trial.learners.items()}
+        shares = {name: accepted_shares(data.platform, one, data.hits.k) for name, one in trial.learners.items()}
         return truth_of_users(trial.world.name, "accepted", shares, trial.level, began=began)

@@ -72,7 +72,9 @@ def of_platforms(world: World, lanes: int | None, asked: Mapping[str, Any]) -> A
             raise UserError(f"{word}: an environment of platforms has one observation and info")
     if not isinstance(world, CampaignsWorld):
         raise UserError(f"this environment runs campaigns on a platform, which the {world.name} world does not have")
-    return CampaignsEnv(world, **asked) if lanes is None else CampaignsVectorEnv(world, lanes, **asked)
+    if lanes is None:
+        return CampaignsEnv(world, **asked)
+    return CampaignsVectorEnv(world, lanes, **asked)
 
 
 class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
@@ -127,7 +129,10 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
             self.seat(int(self.np_random.integers(2**63)) if seed is None else seed, [0])
         episode = self._next[0]
         self._next[0] += 1
-        current = self._seed if episode == 0 else derive_seed(self._seed, f"platform/{episode}")
+        if episode == 0:
+            current = self._seed
+        else:
+            current = derive_seed(self._seed, f"platform/{episode}")
         self._platform = self.world.open_platform(current)
         self._platform.advance(self.world.params.first_campaign)
         self._waiting = True
@@ -135,7 +140,8 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
 
     def seat(self, seed: int, next_episode: list[int]) -> None:
         """Open platforms of this seed from now on; environments with the same next number share them out."""
-        self._seed, self._next = seed, next_episode
+        self._seed = seed
+        self._next = next_episode
 
     def step(self, action: NDArray[np.float32]) -> Step:
         """A campaign whose lists are drawn by these weights; then the platform lives on until the next one."""
@@ -154,7 +160,10 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         items = as_numbers(lists, "lists")
         if items.size and not np.issubdtype(items.dtype, np.integer):
             raise UserError(f"lists must hold integers, got {items.dtype}")
-        probabilities = None if propensities is None else as_numbers(propensities, "propensities")
+        if propensities is None:
+            probabilities = None
+        else:
+            probabilities = as_numbers(propensities, "propensities")
         return self._campaign(items.astype(np.int32), probabilities)
 
     def _campaign(self, lists: NDArray[np.int32], propensities: NDArray[np.float64] | None) -> Step:
@@ -167,7 +176,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         return self._observe(), float(accepted), not self._waiting, False, info
 
     def render(self) -> str | None:
-        """What the last campaign did, in one line, empty before the first reset; None without a render mode."""
+        """Describe the last campaign in one line, empty before the first reset; None without a render mode."""
         if self.render_mode is None:
             return None
         return ", ".join(f"{name} {number:g}" for name, number in self._last.items())
@@ -219,7 +228,8 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         num_envs = whole_number(num_envs, "num_envs", 1)
         if max_episode_steps is not None:
             max_episode_steps = whole_number(max_episode_steps, "max_episode_steps", 1)
-        self.world, self.max_episode_steps = world, max_episode_steps
+        self.world = world
+        self.max_episode_steps = max_episode_steps
         lane = functools.partial(_lane, world, max_episode_steps, render_mode)
         super().__init__([lane] * num_envs, copy=copy, autoreset_mode=checked_mode(autoreset_mode))
         self._lanes = cast("list[CampaignsEnv]", [env.unwrapped for env in self.envs])
@@ -235,16 +245,21 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         options = checked_options(options, ("reset_mask",))
         mask = reset_mask(options.get("reset_mask"), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask).tolist()
-        own = listed_seeds(seed, which, self.num_envs, seeded=self._seeded)
-        if own is not None:
-            for lane, of_lane in own.items():
+        seeds_by_lane = listed_seeds(seed, which, self.num_envs, seeded=self._seeded)
+        if seeds_by_lane is not None:
+            for lane, of_lane in seeds_by_lane.items():
                 self._lanes[lane].seat(of_lane, [0])
         elif reset_seed(seed) is not None or not self._seeded:
-            single, shared = reset_seed(seed), [0]
-            drawn = int(self._lanes[0].np_random.integers(2**63)) if single is None else single
+            single = reset_seed(seed)
+            shared = [0]
+            if single is None:
+                drawn = int(self._lanes[0].np_random.integers(2**63))
+            else:
+                drawn = single
             for lane in which:
                 self._lanes[lane].seat(drawn, shared)
-        self._seeded, self.closed = True, False
+        self._seeded = True
+        self.closed = False
         return super().reset(options={"reset_mask": mask})
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
@@ -261,4 +276,6 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
 
 def _lane(world: CampaignsWorld, max_episode_steps: int | None, render_mode: str | None) -> gym.Env[Any, Any]:
     env = CampaignsEnv(world, render_mode=render_mode)
-    return env if max_episode_steps is None else gym.wrappers.TimeLimit(env, max_episode_steps)
+    if max_episode_steps is None:
+        return env
+    return gym.wrappers.TimeLimit(env, max_episode_steps)

@@ -218,7 +218,7 @@ GROUP = 0
 
 
 class Item(enum.IntEnum):
-    """Of an item in ``Stream.OFFSETS``."""
+    """Offsets of an item's draws in ``Stream.OFFSETS``."""
 
     RANK = 0
     APPEAL = 2
@@ -228,14 +228,14 @@ class Item(enum.IntEnum):
 
 
 class Birth(enum.IntEnum):
-    """Of an item in :data:`BIRTH`."""
+    """Offsets of an item's draws in :data:`BIRTH`."""
 
     LATE = 0
     DAY = 1
 
 
 class User(enum.IntEnum):
-    """Of a user in ``Stream.USER``."""
+    """Offsets of a user's draws in ``Stream.USER``."""
 
     GROUP = 0
     ACTIVITY = 1
@@ -268,7 +268,8 @@ class CampaignsModel(PlatformWorld):
 
     def __init__(self, params: CampaignsParams | None = None) -> None:
         self.params = params or CampaignsParams()
-        self.n_items, self.most_decisions = self.params.n_items, self.params.n_campaigns
+        self.n_items = self.params.n_items
+        self.most_decisions = self.params.n_campaigns
 
     @functools.cached_property
     def _ranks(self) -> NDArray[np.int64]:
@@ -299,15 +300,15 @@ class CampaignsModel(PlatformWorld):
         """(I,) the part of affinity that all users share; with their own groups, its mean over items and users is 0."""
         p = self.params
         followed = self.log_popularity - self.log_popularity.mean()
-        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.APPEAL)
-        shared = p.appeal_sd * own + p.appeal_popularity * followed
+        own_appeal = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.APPEAL)
+        shared = p.appeal_sd * own_appeal + p.appeal_popularity * followed
         centre = math.fsum(shared.tolist()) / len(shared)  # rounds once, whatever the machine's vectors
         # Users' groups are drawn uniformly: each item is of a user's own in a share 1 / n_clusters of them.
         return shared - centre - self.same_bonus / p.n_clusters
 
     @functools.cached_property
     def same_bonus(self) -> float:
-        """What an item of the user's own group gains in affinity: log(1 + taste)."""
+        """Compute the gain in affinity of an item of the user's own group: log(1 + taste)."""
         return float(elementary.log(np.array([1.0 + self.params.taste]))[0])
 
     @functools.cached_property
@@ -330,8 +331,8 @@ class CampaignsModel(PlatformWorld):
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
         focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
-        own = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.DEPLOYED_WEIGHT)
-        spread = elementary.exp(p.weight_sd * own)
+        normals = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.DEPLOYED_WEIGHT)
+        spread = elementary.exp(p.weight_sd * normals)
         weights *= np.where(focus, p.focus_boost, spread)
         order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.NEVER_SHOWN)
         tail = np.flatnonzero(self._ranks >= p.never_from)

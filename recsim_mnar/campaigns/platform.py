@@ -59,7 +59,7 @@ def platform_observation(platform: Platform) -> NDArray[np.float32]:
 
 
 def additions_log(platform: Platform) -> Log:
-    """What users hold today, as organic rows: what a recommender of campaigns learns from."""
+    """List the items that users hold today as organic rows, the training data of recommenders of campaigns."""
     return Profiles.of(platform_log(platform), platform.day, platform.world.n_items).to_log()
 
 
@@ -87,7 +87,8 @@ def _by_scores(
     platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, NDArray[np.int64]], Any]
 ) -> tuple[NDArray[np.int32], Floats, NDArray[np.int64]]:
     """``lists(scores, users)`` of all present users, in parts, with the scores of a recommender fitted today."""
-    log, users = additions_log(platform), platform.present()
+    log = additions_log(platform)
+    users = platform.present()
     policy = fitted(learner, log, n_items=platform.world.n_items, seed=seed)
     parts = [lists(score_users(policy, log, part), part) for part in _chunks(users, platform.world.n_items)]
     return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]), users
@@ -123,7 +124,10 @@ def run_campaign(
     Raises:
         UserError: no user is present, or the scores cannot be used as weights.
     """
-    weights = platform.world.deployed_weights if weights is None else np.asarray(weights, np.float64)
+    if weights is None:
+        weights = platform.world.deployed_weights
+    else:
+        weights = np.asarray(weights, np.float64)
     if recommender is None:
         return platform.recommend(*platform.draw_lists(weights))
 
@@ -186,7 +190,10 @@ def simulated(world: PlatformWorld, request: Request) -> Written:
 
     It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
     """
-    recommender = None if request.policy in DEPLOYED_NAMES else registry.learner(request.policy)
+    if request.policy in DEPLOYED_NAMES:
+        recommender = None
+    else:
+        recommender = registry.learner(request.policy)
     sized: Any = world.with_users(request.n_users)
     return Written(
         request.n_users, platform_to(request.out, sized, request.seed, recommender, keep_truth=request.keep_truth)
@@ -224,14 +231,18 @@ def platform_to(
 def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
     import pyarrow as pa
 
-    shown = np.flatnonzero(log.is_bandit)
-    probability = np.empty(len(shown))
+    decision_rows = np.flatnonzero(log.is_bandit)
+    probability = np.empty(len(decision_rows))
     for campaign in platform.campaigns:
-        rows = shown[log["campaign"][shown] == campaign.number]
+        rows = decision_rows[log["campaign"][decision_rows] == campaign.number]
         for part in _chunks(rows, platform.world.n_items):
             table = platform.acceptance(log["user"][part], campaign.number)
-            probability[np.searchsorted(shown, part)] = table[np.arange(len(part)), log["action"][part]]
-    columns = {"user": log["user"][shown], "step": log["step"][shown], "acceptance_probability": probability}
+            probability[np.searchsorted(decision_rows, part)] = table[np.arange(len(part)), log["action"][part]]
+    columns = {
+        "user": log["user"][decision_rows],
+        "step": log["step"][decision_rows],
+        "acceptance_probability": probability,
+    }
     with into.recording("truth.parquet", rows=rows_in) as path:
         write_table(pa.table(columns), path)
     if truth := platform.world.platform_truth(platform):
@@ -263,30 +274,32 @@ class Platforms(Runner):
     }
 
     def log(self) -> Log:
-        """See :meth:`Runner.log`: of one platform, by its own weights."""
+        """Implement :meth:`Runner.log`: of one platform, by its own weights."""
         return platform_log(run_campaigns(self.world, derive_seed(self.task.seed, "task/log")))
 
     def random(self) -> Any:
-        """See :meth:`Runner.random`."""
+        """Implement :meth:`Runner.random`."""
         return Lists("random", functools.partial(_by_weights, np.ones(self.world.n_items)))
 
     def taken(self, agent: Any) -> Any:
-        """See :meth:`Runner.taken`: a function of the environment's observation, or what ranks items."""
+        """Implement :meth:`Runner.taken`: a function of the environment's observation, or what ranks items."""
         if isinstance(agent, Lists):
             return agent
         if callable(agent) and not isinstance(agent, type) and role_of(agent) is None:
             return Lists(str(getattr(agent, "__name__", name_of(agent))), functools.partial(_by_observation, agent))
-        found = learner_of(agent)
-        if is_softened(found):
-            raise UserError(f"agent {found.name!r}: lists are made by rank, softening would change nothing; omit it")
-        return Lists(found.name, functools.partial(_by_learner, found))
+        learner = learner_of(agent)
+        if is_softened(learner):
+            raise UserError(f"agent {learner.name!r}: lists are made by rank, softening would change nothing; omit it")
+        return Lists(learner.name, functools.partial(_by_learner, learner))
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """See :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
+        """Implement :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
         job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
         seeds = (derive_seed(seed, f"platform/{number}") if number else seed for number in range(n))
-        found = list(run_in_order((functools.partial(job, each) for each in seeds), executor))
-        rewards, decisions, done = zip(*found, strict=True)
+        earnings = list(
+            run_in_order((functools.partial(job, seed_of_platform) for seed_of_platform in seeds), executor)
+        )
+        rewards, decisions, done = zip(*earnings, strict=True)
         return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(done)).hexdigest())
 
 
@@ -305,8 +318,10 @@ class Lists:
 
 def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[float, float, bytes]:
     """Expected acceptances and recommendations per user of a platform, and a digest of its lists."""
-    platform, done = opened(world, seed, ("acceptance",)), hashlib.sha256()
-    accepted, shown = 0.0, 0
+    platform = opened(world, seed, ("acceptance",))
+    done = hashlib.sha256()
+    accepted = 0.0
+    n_shown = 0
     for number, day in enumerate(world.campaign_days()[:horizon]):
         platform.advance(day)
         lists, propensities = policy.make(platform)
@@ -314,10 +329,11 @@ def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -
         chance = platform.acceptance(campaign.users, number)
         expected = np.take_along_axis(chance, np.maximum(campaign.lists, 0).astype(np.int64), axis=1)
         there = campaign.lists >= 0
-        accepted, shown = accepted + float(expected[there].sum()), shown + int(there.sum())
+        accepted = accepted + float(expected[there].sum())
+        n_shown = n_shown + int(there.sum())
         done.update(campaign.lists.astype("<i4").tobytes())
         done.update(campaign.propensities.astype("<f8").tobytes())
-    return accepted / world.params.n_users, shown / world.params.n_users, done.digest()
+    return accepted / world.params.n_users, n_shown / world.params.n_users, done.digest()
 
 
 def _by_weights(weights: Floats, platform: Any) -> ListsOf:

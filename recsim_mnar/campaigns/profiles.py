@@ -53,23 +53,38 @@ class Profiles:
         if not np.isfinite(time):
             raise UserError(f"a reference time must be a finite number, got {time}")
         bandit = log.is_bandit
-        when = log["added"] if "added" in log.columns else log["time"]
+        if "added" in log.columns:
+            when = log["added"]
+        else:
+            when = log["time"]
         holds = (~bandit | (log["reward"] > 0)) & (when <= time)  # NaN, not added, is never <= time
         rows = np.flatnonzero(holds)
         if len(rows) == 0:
             first = when[(~bandit | (log["reward"] > 0)) & np.isfinite(when)]
-            hint = f"the first addition is at {first.min():g}" if len(first) else "the log has no addition at all"
+            if len(first):
+                hint = f"the first addition is at {first.min():g}"
+            else:
+                hint = "the log has no addition at all"
             raise UserError(f"reference time {time:g} is without users: {hint}")
         item = np.where(bandit[rows], log["action"][rows], log["item"][rows]).astype(np.int32)
         if item.min() < 0 or item.max() >= n_items:
             raise UserError(f"items must be in 0..{n_items - 1}, the log has {int(item.max())}")
-        cause = log["campaign"][rows] if "campaign" in log.columns else np.where(bandit[rows], 0, -1)
-        user, at = log["user"][rows], when[rows]
+        if "campaign" in log.columns:
+            cause = log["campaign"][rows]
+        else:
+            cause = np.where(bandit[rows], 0, -1)
+        user = log["user"][rows]
+        at = when[rows]
         order = np.lexsort((np.arange(len(rows)), at, user))
-        user, item, at, cause = user[order], item[order], at[order], cause[order]
+        user = user[order]
+        item = item[order]
+        at = at[order]
+        cause = cause[order]
         _, first_row = np.unique(user * n_items + item, return_index=True)
         kept = np.sort(first_row)
-        user, cause, at = user[kept], cause[kept].astype(np.int16), at[kept].astype(np.float64)
+        user = user[kept]
+        cause = cause[kept].astype(np.int16)
+        at = at[kept].astype(np.float64)
         new = user_starts(user)
         starts = np.append(new, len(user)).astype(np.int64)
         return cls(float(time), n_items, user[new], starts, item[kept], cause, at)
@@ -110,7 +125,7 @@ class Profiles:
         return starts, self.items[place].astype(np.uint32)
 
     def to_log(self) -> Log:
-        """As organic rows only, for learners, which know nothing of campaigns."""
+        """Write organic rows only, for learners, which know nothing of campaigns."""
         n = self.n_pairs
         step = np.arange(n) - np.repeat(self.starts[:-1], self.lengths())
         event = np.full(n, schema.ORGANIC, np.int8)

@@ -38,7 +38,7 @@ SCHEMES = {"unweighted": f"{__name__}:Unweighted", "weights": f"{__name__}:Weigh
 
 @dataclass(frozen=True)
 class Weighing:
-    """What a scheme decides.
+    """Decision of a weighting scheme.
 
     Attributes:
         profiles: those judged: of now, or of the reference time.
@@ -52,7 +52,7 @@ class Weighing:
 
 
 class Hits:
-    """Which pairs recommenders of k items find, found once for all schemes.
+    """Pairs that recommenders of k items find, computed once for all schemes.
 
     Args:
         learners: by name.
@@ -60,11 +60,12 @@ class Hits:
     """
 
     def __init__(self, learners: Mapping[str, Learner], k: int) -> None:
-        self.learners, self.k = learners, k
+        self.learners = learners
+        self.k = k
         self._found: dict[tuple[bytes, str], tuple[Floats, float]] = {}
 
     def of(self, profiles: Profiles, name: str) -> tuple[Floats, float]:
-        """See :func:`hit_probabilities`, and the seconds that it took."""
+        """Compute :func:`hit_probabilities` and the seconds that it took."""
         key = (profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
         if key not in self._found:
             began = clock.perf_counter()
@@ -75,7 +76,7 @@ class Hits:
 
 @dataclass(frozen=True)
 class AfterCampaigns:
-    """What the protocols of the campaigns world read.
+    """Data read by the protocols of the campaigns world.
 
     Attributes:
         platform: on the day of the comparison; its log is the test log.
@@ -110,20 +111,20 @@ class Scheme(Protocol):
         """
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         study.report(f"leave-one-out, {self.words}")
-        own: AfterCampaigns = study.data
-        now = Profiles.of(study.log(), own.platform.day, own.platform.world.n_items)
-        weighing = self.weigh(now, own.reference)
-        where = {"scheme": self.name, "time": own.platform.day, "reference_time": own.reference.time}
-        return scored(weighing, own.hits, where, world=study.world.name, protocol=self.name, level=study.level)
+        data: AfterCampaigns = study.data
+        now = Profiles.of(study.log(), data.platform.day, data.platform.world.n_items)
+        weighing = self.weigh(now, data.reference)
+        where = {"scheme": self.name, "time": data.platform.day, "reference_time": data.reference.time}
+        return scored(weighing, data.hits, where, world=study.world.name, protocol=self.name, level=study.level)
 
     def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return self._words()
 
     def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         return f"{metric.upper()}, {self._words()}"
 
     def _words(self) -> str:
@@ -139,7 +140,7 @@ class Unweighted(Scheme):
     words = "unweighted"
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
-        """See :meth:`Scheme.weigh`."""
+        """Implement :meth:`Scheme.weigh`."""
         return by_user(now, np.ones(now.n_items))
 
 
@@ -158,7 +159,7 @@ class Weights(Scheme):
         self.p = whole_number(p, "weights: p")
 
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
-        """See :meth:`Scheme.weigh`."""
+        """Implement :meth:`Scheme.weigh`."""
         fit = fit_item_weights(now, reference.item_probabilities(), self.p or None)
         details = {"p": len(fit.active), "kl": fit.divergence, "kl_unweighted": fit.divergence_before, **fit.details}
         return by_user(now, fit.weights, details)
@@ -166,9 +167,9 @@ class Weights(Scheme):
 
 def by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
     """P(u) uniform, P(i|u) proportional to the item's weight."""
-    own = weights[profiles.items]
-    totals = np.bincount(profiles.owners(), own)
-    probabilities = own / np.repeat(totals, profiles.lengths()) / profiles.n_users
+    profile_weights = weights[profiles.items]
+    totals = np.bincount(profiles.owners(), profile_weights)
+    probabilities = profile_weights / np.repeat(totals, profiles.lengths()) / profiles.n_users
     return Weighing(profiles, probabilities, details or {})
 
 
@@ -231,7 +232,8 @@ def weighted_leave_one_out(
     made = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
     chosen = {scheme.name: scheme for scheme in made}
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
-    hits, records = Hits(learners, k), []
+    hits = Hits(learners, k)
+    records = []
     for t in times:
         now = Profiles.of(log, float(t), n_items)
         for t0, reference in at_reference.items():
@@ -257,9 +259,10 @@ def scored(
     records = []
     for name in hits.learners:
         probabilities, seconds = hits.of(weighing.profiles, name)
-        key, found = (world, protocol, name, f"hr@{hits.k}"), score(weighing, probabilities, level=level)
+        key = (world, protocol, name, f"hr@{hits.k}")
+        scored_sums = score(weighing, probabilities, level=level)
         n = weighing.profiles.n_users
-        records.append(Record.of(*key, found, level=level, n=n, seconds=seconds, details=details))
+        records.append(Record.of(*key, scored_sums, level=level, n=n, seconds=seconds, details=details))
     return records
 
 
@@ -272,9 +275,9 @@ def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> 
         level: of the interval.
     """
     # In units of one user's mean probability: the interval reckons with one more row, and that is a user.
-    each = weighing.probabilities * weighing.profiles.n_users
+    weighted = weighing.probabilities * weighing.profiles.n_users
     starts = weighing.profiles.starts[:-1]
-    return ratio_interval(np.add.reduceat(each * probabilities, starts), np.add.reduceat(each, starts), level)
+    return ratio_interval(np.add.reduceat(weighted * probabilities, starts), np.add.reduceat(weighted, starts), level)
 
 
 def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
@@ -363,8 +366,8 @@ class Divergence:
     def marginals(self, weights: Floats) -> Floats:
         """P_t1(i|w) = (1/U) sum over users of w_i / (sum of w over the user's items), (n_items,)."""
         inverse = 1.0 / (self._held @ weights)
-        found: Floats = (self._holders @ inverse) * (weights / len(inverse))
-        return found
+        result: Floats = (self._holders @ inverse) * (weights / len(inverse))
+        return result
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
         """D(w) and its gradient in log w, (n_items,).
@@ -378,7 +381,8 @@ class Divergence:
         inverse = 1.0 / (self._held @ weights)
         by_user = (self._held @ scaled) * (inverse * inverse)
         slope = -self.reference - (self._holders @ by_user) * weights / len(inverse)
-        p0, p1 = self.reference[present], target[present]
+        p0 = self.reference[present]
+        p1 = target[present]
         # The logarithm of a ratio near 1 by log1p: D is near 0 at the end, and its digits are differences.
         return float(-(p0 * np.log1p((p1 - p0) / p0)).sum()), slope
 
@@ -436,7 +440,7 @@ def fit_item_weights(
         return value, gradient[active] * unit
 
     # Search stops when neither value nor gradient can be improved in double precision, not by a tolerance of taste.
-    found = minimize(
+    minimum = minimize(
         objective,
         np.zeros(len(active)),
         jac=True,
@@ -444,13 +448,13 @@ def fit_item_weights(
         bounds=np.stack([-BOUND / unit, BOUND / unit], axis=1),
         options={"maxiter": max_iterations, "maxfun": 4 * max_iterations, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 20},
     )
-    theta, slope = np.clip(found.x * unit, -BOUND, BOUND), found.jac / unit
+    theta, slope = np.clip(minimum.x * unit, -BOUND, BOUND), minimum.jac / unit
     edge = BOUND - 1e-9
     free = ~(((theta <= -edge) & (slope > 0)) | ((theta >= edge) & (slope < 0)))
     largest = float(np.abs(slope[free]).max(initial=0.0))
-    if not (np.isfinite(found.fun) and largest < _STALLED):
+    if not (np.isfinite(minimum.fun) and largest < _STALLED):
         raise UserError(
-            f"the weights do not converge: after {found.nit} iterations the gradient is still {largest:.1e}; allow "
+            f"the weights do not converge: after {minimum.nit} iterations the gradient is still {largest:.1e}; allow "
             "more with max_iterations, or lower p"
         )
     if p == n_items:
@@ -458,7 +462,7 @@ def fit_item_weights(
     weights = ones.copy()
     weights[active] = np.exp(theta)
     counted["weights_at_a_bound"] = int((~free).sum())
-    return ItemWeights(weights, active, float(found.fun), before, counted)
+    return ItemWeights(weights, active, float(minimum.fun), before, counted)
 
 
 def _counts(now: Profiles, reference: Floats) -> dict[str, int | float]:

@@ -28,7 +28,7 @@ Lists = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Campaign:
-    """What a campaign showed and what came of it.
+    """Items shown in a campaign, and their results.
 
     Attributes:
         number: from 0.
@@ -104,9 +104,11 @@ class Platform:
 
         if not day >= self.day:
             raise UserError(f"day {day:g} is past: the platform is at day {self.day:g}")
-        p, world = self.world.params, self.world
+        p = self.world.params
+        world = self.world
         days = (p.promotion_start, p.promotion_end) if p.n_promoted else (np.inf, np.inf)
-        promotion, law = (float(days[0]), float(days[1])), (p.fading, p.starting_items)
+        promotion = (float(days[0]), float(days[1]))
+        law = (p.fading, p.starting_items)
         streams = np.uint64(self.seed), np.uint64(Stream.ORGANIC), np.uint64(Stream.VIEW)
         people = (
             self._last, self.arrival, self._appetite, self._clock, self._events, self._proposals, self.cluster
@@ -207,29 +209,34 @@ class Platform:
         from recsim_mnar.campaigns import _campaigns_kernel
 
         users = self._recipients(users)
-        shown = np.ascontiguousarray(lists, np.int32)
-        if shown.ndim != 2 or len(shown) != len(users):
-            raise UserError(f"lists must have one row for each of {len(users)} users, got shape {shown.shape}")
-        self._check_lists(users, shown)
-        probabilities = (
-            np.where(shown >= 0, 1.0, np.nan) if propensities is None else np.asarray(propensities, np.float64)
-        )
-        if self._n + shown.size > len(self._additions["users"]):
-            self._room(2 * len(self._additions["users"]) + shown.size)
+        shown_items = np.ascontiguousarray(lists, np.int32)
+        if shown_items.ndim != 2 or len(shown_items) != len(users):
+            raise UserError(f"lists must have one row for each of {len(users)} users, got shape {shown_items.shape}")
+        self._check_lists(users, shown_items)
+        if propensities is None:
+            probabilities = np.where(shown_items >= 0, 1.0, np.nan)
+        else:
+            probabilities = np.asarray(propensities, np.float64)
+        if self._n + shown_items.size > len(self._additions["users"]):
+            self._room(2 * len(self._additions["users"]) + shown_items.size)
         world, p, number = self.world, self.world.params, len(self.campaigns)
-        accepted, added = np.empty(shown.shape, np.int8), np.empty(shown.shape)
+        accepted = np.empty(shown_items.shape, np.int8)
+        added = np.empty(shown_items.shape)
         with np.errstate(over="ignore"):
             self._n = _campaigns_kernel.respond(
-                np.uint64(self.seed), np.uint64(Stream.RESPONSE), number, self.day, self._n, users, shown,
+                np.uint64(self.seed), np.uint64(Stream.RESPONSE), number, self.day, self._n, users, shown_items,
                 (world.logit_acceptance(number), world.same_bonus, p.acceptance_strength),
                 (_log_stay(p.delay), p.delay < 1.0), (self._last, self.cluster), (world.item_cluster, world.appeal),
                 tuple(self._additions.values()), (accepted, added),
             )  # fmt: skip
-        self.campaigns.append(Campaign(number, self.day, users, shown, probabilities, accepted, added))
+        self.campaigns.append(Campaign(number, self.day, users, shown_items, probabilities, accepted, added))
         return self.campaigns[-1]
 
     def _recipients(self, users: Ints | None) -> Ints:
-        chosen = self.present() if users is None else np.ascontiguousarray(users, np.int64)
+        if users is None:
+            chosen = self.present()
+        else:
+            chosen = np.ascontiguousarray(users, np.int64)
         if len(chosen) == 0:
             raise UserError(f"a campaign on day {self.day:g} has no eligible user: no user has arrived yet")
         if chosen.min() < 0 or chosen.max() >= len(self.arrival) or (self.arrival[chosen] > self.day).any():
@@ -239,7 +246,10 @@ class Platform:
         return chosen
 
     def _empty_lists(self, n: int, k: int | None) -> tuple[Lists, Floats]:
-        length = self.world.params.list_length if k is None else int(k)
+        if k is None:
+            length = self.world.params.list_length
+        else:
+            length = int(k)
         if length < 1:
             raise UserError(f"a list must hold at least one item, got {length}")
         return np.full((n, length), -1, np.int32), np.full((n, length), np.nan)
@@ -270,16 +280,17 @@ class Platform:
         """
         a = {name: values[: self._n] for name, values in self._additions.items()}
         alone = np.flatnonzero((a["causes"] < 0) & (a["times"] <= self.day))
-        users, days = a["users"][alone], a["times"][alone]
+        users = a["users"][alone]
+        days = a["times"][alone]
         parts = [_rows(users, days, schema.ORGANIC, item=a["items"][alone], added=days)]
-        for shown in self.campaigns:
-            row, place = np.nonzero(shown.lists >= 0)
-            added = shown.added[row, place]
+        for campaign in self.campaigns:
+            row, place = np.nonzero(campaign.lists >= 0)
+            added = campaign.added[row, place]
             came = added <= self.day
             parts.append(
                 _rows(
-                    shown.users[row], shown.day, schema.BANDIT, action=shown.lists[row, place],
-                    propensity=shown.propensities[row, place], reward=came, campaign=shown.number, place=place,
+                    campaign.users[row], campaign.day, schema.BANDIT, action=campaign.lists[row, place],
+                    propensity=campaign.propensities[row, place], reward=came, campaign=campaign.number, place=place,
                     added=np.where(came, added, np.nan),
                 )
             )  # fmt: skip
@@ -333,14 +344,19 @@ def _rows(user: Ints, time: Any, event: int, **given: Any) -> dict[str, NDArray[
     values = {"user": user, "time": time, "event": event, **given}
     columns = {}
     for name, kind in _TYPES.items():
-        null = np.nan if kind is np.float64 else -1
+        if kind is np.float64:
+            null = np.nan
+        else:
+            null = -1
         columns[name] = np.full(len(user), values.get(name, null), kind)
     return columns
 
 
 def _log_stay(delay: float) -> float:
     """Log of the probability that an accepted item is still not added after a day; unused where delay is 1."""
-    return float(elementary.log(np.array([1.0 - delay]))[0]) if delay < 1.0 else -1.0
+    if delay < 1.0:
+        return float(elementary.log(np.array([1.0 - delay]))[0])
+    return -1.0
 
 
 def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:
@@ -361,11 +377,11 @@ class CampaignsWorld(CampaignsModel):
         return Platform(self, check_seed(seed))
 
     def with_users(self, n_users: int) -> CampaignsWorld:
-        """See :meth:`PlatformWorld.with_users`."""
+        """Implement :meth:`PlatformWorld.with_users`."""
         return type(self)(dataclasses.replace(self.params, n_users=n_users))
 
     def platform_truth(self, platform: Platform) -> dict[str, NDArray[Any]]:
-        """See :meth:`PlatformWorld.platform_truth`: what items and users are."""
+        """Implement :meth:`PlatformWorld.platform_truth`: what items and users are."""
         return {
             "item_cluster": self.item_cluster,
             "appeal": self.appeal,

@@ -104,34 +104,37 @@ for command in (
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line; what goes wrong is one line on standard error and exit status 2 or 4."""
-    given = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        words = sys.argv[1:]
+    else:
+        words = arguments
     with contextlib.suppress(OSError):  # the current folder was removed
         look_in(os.getcwd())  # where a user's own ``module:Class`` is
     _accept_any_character()
-    interrupts = _watch_interrupts(given)
+    interrupts = _watch_interrupts(words)
     written = sys.stdout
     try:
-        status = cli.main(args=given or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
+        status = cli.main(args=words or ["--help"], prog_name="recsim-mnar", standalone_mode=False)
     except (click.Abort, KeyboardInterrupt):
-        _leave_interrupted(interrupts, given)
+        _leave_interrupted(interrupts, words)
     except SystemExit as left:
         # Click takes the error of a closed pipe away, and leaves a stream in its place that complains of nothing.
         if sys.stdout is not written or isinstance(left.__context__, BrokenPipeError):
             _leave_closed_pipe()
-        own = of_own_code(left)
-        if own is not None:
-            _fail(own, MISTAKE)
+        own_code = of_own_code(left)
+        if own_code is not None:
+            _fail(own_code, MISTAKE)
         raise
     except Exception as error:
         if interrupts:
             # An extension module that is interrupted half-way may raise something else in the interrupt's place, and
             # workers that the same signal ended are missed.
-            _leave_interrupted(interrupts, given)
+            _leave_interrupted(interrupts, words)
         message = _in_one_line(error)
         if message is not None:
             lacking = isinstance(error, BrokenExecutor) or is_of_the_machine(error)
             code = code_of(error) or (MachineError.code if lacking else "")
-            _fail(message, OF_THE_MACHINE if lacking else MISTAKE, code if given[:1] == ["estimate"] else "")
+            _fail(message, OF_THE_MACHINE if lacking else MISTAKE, code if words[:1] == ["estimate"] else "")
         if isinstance(error, BrokenPipeError):
             _leave_closed_pipe()
         raise
@@ -190,14 +193,17 @@ def _leave_interrupted(seen: list[int], given: list[str]) -> None:
 
 
 def _goes_on(given: list[str]) -> bool:
-    """Whether an interrupted command has left something that its ``--resume`` takes up."""
-    command = cli.commands.get(given[0]) if given else None
-    if command is None or all(each.name != "resume" for each in command.params) or "--resume" in given:
+    """Return whether an interrupted command has left something that its ``--resume`` takes up."""
+    if given:
+        command = cli.commands.get(given[0])
+    else:
+        command = None
+    if command is None or all(parameter.name != "resume" for parameter in command.params) or "--resume" in given:
         return False
-    if given[0] == "compare" and not any(each.partition("=")[0] == "--catalogues" for each in given):
+    if given[0] == "compare" and not any(parameter.partition("=")[0] == "--catalogues" for parameter in given):
         return False
-    outs = [each.partition("=")[2] or "".join(given[i + 1 : i + 2]) for i, each in enumerate(given)
-            if each.partition("=")[0] == "--out"]  # fmt: skip
+    outs = [parameter.partition("=")[2] or "".join(given[i + 1 : i + 2]) for i, parameter in enumerate(given)
+            if parameter.partition("=")[0] == "--out"]  # fmt: skip
     return any(out and Path(out).exists() for out in outs)
 
 
@@ -213,9 +219,9 @@ def _in_one_line(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, click.ClickException):
         return _usage(error)
-    own = of_own_code(error)
-    if own is not None:
-        return own
+    own_code = of_own_code(error)
+    if own_code is not None:
+        return own_code
     if isinstance(error, BrokenExecutor):
         return "a worker process was ended from outside, for want of memory perhaps: name fewer --workers"
     if isinstance(error, MemoryError):
@@ -233,12 +239,17 @@ def _in_one_line(error: Exception) -> str | None:
 def _usage(error: click.ClickException) -> str:
     """Say what is wrong with a command line, and where to find its help."""
     context = getattr(error, "ctx", None)
-    where = f"`{context.command_path} --help` shows how" if context is not None else ""
+    if context is not None:
+        where = f"`{context.command_path} --help` shows how"
+    else:
+        where = ""
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and context is not None:
         return f"name one of {', '.join(context.command.list_commands(context))} ({where})"
     text = " ".join(error.format_message().split())
     bare = isinstance(error, click.MissingParameter) or "unexpected extra argument" in text
-    return f"{text.removesuffix('.')} ({where})" if bare and where else text
+    if bare and where:
+        return f"{text.removesuffix('.')} ({where})"
+    return text
 
 
 def _fail(message: str, status: int, code: str = "") -> None:

@@ -53,13 +53,13 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """
     json_output.check(file)
     if file is not None:
-        found, written, ill = _file(file, options)
+        lines, written, ill = _file(file, options)
     else:
-        given = [name for name, value in options.items() if value is not None]
-        if given:
-            raise UserError(f"--{given[0].replace('_', '-')} needs FILE: name it too")
-        found, written, ill = _installation()
-    json_output.answer(*found)
+        named_options = [name for name, value in options.items() if value is not None]
+        if named_options:
+            raise UserError(f"--{named_options[0].replace('_', '-')} needs FILE: name it too")
+        lines, written, ill = _installation()
+    json_output.answer(*lines)
     json_output.write(written)
     if ill:
         raise SystemExit(ILL)
@@ -69,14 +69,17 @@ def _installation() -> tuple[list[str], Mapping[str, object], bool]:
     from recsim_mnar.installation import PROBLEM, check_installation
 
     checks = check_installation()
-    lines = [_check_line(check, max(len(each.name) for each in checks)) for check in checks]
+    lines = [_check_line(check, max(len(entry.name) for entry in checks)) for check in checks]
     problems = [check.name for check in checks if check.level == PROBLEM]
     lines.append(f"{len(problems)} problems: {', '.join(problems)}" if problems else "no problem found")
     return lines, {"checks": [check.to_dict() for check in checks]}, bool(problems)
 
 
 def _check_line(check: Check, width: int) -> str:
-    advice = f": {check.advice}" if check.advice else ""
+    if check.advice:
+        advice = f": {check.advice}"
+    else:
+        advice = ""
     return f"{_MARKS[check.level]} {check.name:<{width}}  {check.found}{advice}"
 
 
@@ -90,37 +93,49 @@ def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[st
         raise UserError(f"--actions must be at least 1, got {options['actions']}")
     targets = () if options["target"] is None else names_of(options["target"], "--target")
     columns = columns_of(options)
-    asked = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"],
+    arguments = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"],
                   propensities_of=options["propensities_of"], decimal=options["decimal"])  # fmt: skip
     with opened(file, columns=columns, targets=targets) as tool:
-        found = examine_file(file, asked) if tool is None else examine_tool_log(tool, asked)
-    fits = commands_for(found) if tool is None else command_for_tool_log(found)
-    seen, shown = found, fits
-    if found.guesses and tool is None:
-        guessed = replace(asked, columns={**columns, **found.guesses}, guessed=tuple(found.guesses))
+        if tool is None:
+            examination = examine_file(file, arguments)
+        else:
+            examination = examine_tool_log(tool, arguments)
+    if tool is None:
+        fits = commands_for(examination)
+    else:
+        fits = command_for_tool_log(examination)
+    seen = examination
+    shown_values = fits
+    if examination.guesses and tool is None:
+        guessed = replace(arguments, columns={**columns, **examination.guesses}, guessed=tuple(examination.guesses))
         seen = examine_file(file, guessed)
-        shown = commands_for(seen)
-    first = first_of(shown)
-    commands, typed, to_type = [fit.to_dict() for fit in fits], None, [f"No line to type yet: {shown[0].says}."]
+        shown_values = commands_for(seen)
+    first = first_of(shown_values)
+    commands = [fit.to_dict() for fit in fits]
+    typed = None
+    to_type = [f"No line to type yet: {shown_values[0].says}."]
     if first is not None:
-        said = guessed_in_words(seen, first.line)
-        typed = {"line": first.line, "guessed": said, "columns": found.guesses}
-        to_type = ["Type this:", f"  {first.line}", *(f"      {line}" for line in (said, first.says) if line)]
+        guesses = guessed_in_words(seen, first.line)
+        typed = {"line": first.line, "guessed": guesses, "columns": examination.guesses}
+        to_type = ["Type this:", f"  {first.line}", *(f"      {line}" for line in (guesses, first.says) if line)]
         for fit, command in zip(fits, commands, strict=True):
-            if seen is not found and fit.command == first.command and not fit.fits:
+            if seen is not examination and fit.command == first.command and not fit.fits:
                 command["line"] = first.line
     head, *facts = _fact_lines(seen)
-    problems = [*(each for each in found.problems if each.code == "unclear"),
-                *(each for each in seen.problems if each.code != "unclear")]  # fmt: skip
-    others = [fit for fit in shown if fit is not first]
-    lines = [] if tool is None else [*tool.lines, ""]
+    problems = [*(entry for entry in examination.problems if entry.code == "unclear"),
+                *(entry for entry in seen.problems if entry.code != "unclear")]  # fmt: skip
+    other_fits = [fit for fit in shown_values if fit is not first]
+    if tool is None:
+        lines = []
+    else:
+        lines = [*tool.lines, ""]
     lines += [head, "", *to_type, "", *facts, ""]
     lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
-    lines += ["", "more to type:" if any(fit.fits for fit in others) else "no other command fits yet"]
-    for fit in others:
+    lines += ["", "more to type:" if any(fit.fits for fit in other_fits) else "no other command fits yet"]
+    for fit in other_fits:
         lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [f"  not {fit.command}: {fit.says}"]
-    ill = any(problem.level == PROBLEM for problem in found.problems)
-    return lines, {**found.to_dict(), "type_this": typed, "commands": commands}, ill
+    ill = any(problem.level == PROBLEM for problem in examination.problems)
+    return lines, {**examination.to_dict(), "type_this": typed, "commands": commands}, ill
 
 
 def _fact_lines(found: Examination) -> Iterator[str]:
@@ -152,7 +167,7 @@ def _fact_lines(found: Examination) -> Iterator[str]:
             "repeats",
             "" if facts["repeats"] is None else f"{in_rows(facts['repeats'])} whose user has met the same before",
         ),
-        *(("mean", each["line"]) for each in facts["mean_weight"]),
+        *(("mean", mean_weight["line"]) for mean_weight in facts["mean_weight"]),
     ):
         if text:
             yield f"{name:<13} {text}"
@@ -164,7 +179,9 @@ def _names(names: list[str]) -> str:
 
 
 def _number(value: int | None) -> str:
-    return "" if value is None else f"{value:,}"
+    if value is None:
+        return ""
+    return f"{value:,}"
 
 
 def _rows(facts: Mapping[str, Any]) -> str:
@@ -173,8 +190,11 @@ def _rows(facts: Mapping[str, Any]) -> str:
         return f"{slates['slates']:,}, one per slate: {facts['rows']:,} items"
     if not facts["organic_rows"]:
         return f"{facts['rows']:,}"
-    others = f", {facts['other_rows']:,} neither" if facts["other_rows"] else ""
-    return f"{facts['rows']:,}: {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic{others}"
+    if facts["other_rows"]:
+        neither = f", {facts['other_rows']:,} neither"
+    else:
+        neither = ""
+    return f"{facts['rows']:,}: {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic{neither}"
 
 
 def _users(facts: Mapping[str, Any]) -> str:
@@ -221,10 +241,17 @@ def check(name: str, json_output: JsonOutput) -> None:
     for breach in checked.breaches:
         json_output.answer(f"{breach.rule}: {breach.why}", *([f"    {breach.fix}"] if breach.fix else []))
     json_output.say(*checked.remarks)
-    article = "an" if checked.kind[0] in "aeiou" else "a"
+    if checked.kind[0] in "aeiou":
+        article = "an"
+    else:
+        article = "a"
     if checked.breaches:
-        n, last = len(checked.breaches), checked.breaches[-1]
-        unseen = f"; without {last.rule} those after it make no sense and were not looked at" if last.ends else ""
+        n = len(checked.breaches)
+        last = checked.breaches[-1]
+        if last.ends:
+            unseen = f"; without {last.rule} those after it make no sense and were not looked at"
+        else:
+            unseen = ""
         json_output.say(f"{name} is {article} {checked.kind} that breaks {n} of {checked.n_rules} rules{unseen}")
     else:
         json_output.say(f"{name} keeps the {checked.n_rules} rules of {article} {checked.kind}")
@@ -233,7 +260,7 @@ def check(name: str, json_output: JsonOutput) -> None:
             "name": name,
             "kind": checked.kind,
             "rules": checked.n_rules,
-            "findings": [{"rule": each.rule, "why": each.why, "fix": each.fix} for each in checked.breaches],
+            "findings": [{"rule": entry.rule, "why": entry.why, "fix": entry.fix} for entry in checked.breaches],
             "remarks": list(checked.remarks),
         }
     )
@@ -253,21 +280,21 @@ def verify(log: Path, json_output: JsonOutput) -> None:
     from recsim_mnar.tables.parts import verify as hold
 
     json_output.check(log)
-    found = hold(log)
+    verified = hold(log)
     json_output.write(
         {
             "log": str(log),
-            "files": found.n_files,
-            "files_without_receipts": found.n_read,
-            "rows": found.n_rows,
-            "faults": found.faults,
+            "files": verified.n_files,
+            "files_without_receipts": verified.n_read,
+            "rows": verified.n_rows,
+            "faults": verified.faults,
         }
     )
-    for fault in found.faults[:-1]:
+    for fault in verified.faults[:-1]:
         click.echo(printable(fault), err=True)
-    if found.faults:
-        raise UserError(found.faults[-1])
-    json_output.say(f"{log}: {found.sentence()}")
+    if verified.faults:
+        raise UserError(verified.faults[-1])
+    json_output.say(f"{log}: {verified.sentence()}")
 
 
 @click.command(short_help="Compile everything now, not on first use.")
@@ -281,15 +308,24 @@ def warm(json_output: JsonOutput) -> None:
     from recsim_mnar.kernels.jit import cache_folders
 
     json_output.check()
-    total, seconds, done_parts = 0, 0.0, []
+    total = 0
+    seconds = 0.0
+    done_parts = []
     with progress() as report:
         report("compile")
         for done in compiled():
-            total, seconds = total + done.kernels, seconds + done.seconds
-            what = f"{done.kernels} kernels" if done.kernels != 1 else "1 kernel"
+            total = total + done.kernels
+            seconds = seconds + done.seconds
+            if done.kernels != 1:
+                what = f"{done.kernels} kernels"
+            else:
+                what = "1 kernel"
             json_output.say(f"{done.part}: {what if done.kernels else 'nothing to compile'}, {done.seconds:.1f} CPU s")
             done_parts.append({"part": done.part, "kernels": done.kernels, "cpu_seconds": round(done.seconds, 3)})
     folders = cache_folders()
-    where = f"kept in {', '.join(folders)}" if folders else "no folder can be written, so nothing is kept"
+    if folders:
+        where = f"kept in {', '.join(folders)}"
+    else:
+        where = "no folder can be written, so nothing is kept"
     json_output.say(f"{total} kernels compiled in {seconds:.0f} CPU s; {where}")
     json_output.write({"parts": done_parts, "kernels": total, "folders": [str(folder) for folder in folders]})

@@ -55,20 +55,20 @@ def evaluate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
 
     verified: Path | None = options["verify"]
     json_output.check(verified)
-    others = names_of(options["against"], "--against") if options["against"] else []
+    other_values = names_of(options["against"], "--against") if options["against"] else []
     chosen = task(options["task"])
-    given = None if verified is None else _read(verified, options["task"])
+    recorded = None if verified is None else _read(verified, options["task"])
     users = "quoted" if options["quoted"] else "public"
     n_users, seeds = options["users"], options["seeds"] or 1
-    if given is not None:
-        users, n_users, seeds = given["which"], given["users"], len(given.get("scores", [0]))
+    if recorded is not None:
+        users, n_users, seeds = recorded["which"], recorded["users"], len(recorded.get("scores", [0]))
     with (
-        crew.executor(RunRecord("evaluate"), named=[options["agent"]]) as found,
+        crew.executor(RunRecord("evaluate"), named=[options["agent"]]) as pool,
         progress(),
     ):
-        run = functools.partial(evaluated, on=chosen, n_users=n_users, executor=found)
+        run = functools.partial(evaluated, on=chosen, n_users=n_users, executor=pool)
         result = run(seeds * [options["agent"]], users=users)
-        rivals = [run(other, users=result) for other in others]
+        rivals = [run(other, users=result) for other in other_values]
     # Written first: whoever reads the answer may close the pipe before its end.
     content = result.to_dict()
     json_output.write(content)
@@ -80,8 +80,8 @@ def evaluate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
         json_output.sentence(f"{rival.agent}: score {rival.score:.3f}; {result.agent} is {lead}, {unit} by {unit}.")
     if users == "public":
         json_output.sentence("A paper quotes the score of --quoted: nobody can have tried on its users.", remark=True)
-    if given is not None:
-        other = sorted(name for name in content if given.get(name) != content[name])
+    if recorded is not None:
+        other = sorted(name for name in content if recorded.get(name) != content[name])
         if other:
             raise UserError(
                 f"{verified} does not hold: {', '.join(other)} differ: it is of another agent, task or version"
@@ -114,13 +114,21 @@ def dataset(json_output: JsonOutput, task: str, quality: str, form: str, out: Pa
     with RunFolder.fill(out, what="--out"), progress():
         made = task_dataset(task, quality)
         made.write(out, form)
-    recipe, n_units, runner = made.recipe, len(made.decisions.episodes()), task_of(task).runner()
-    shared = f" and a share of {recipe.epsilon:g} at random" if recipe.epsilon else ""
+    recipe = made.recipe
+    n_units = len(made.decisions.episodes())
+    runner = task_of(task).runner()
+    if recipe.epsilon:
+        shared = f" and a share of {recipe.epsilon:g} at random"
+    else:
+        shared = ""
     json_output.say(
         f"{recipe.decisions:,} {runner.step}s of {n_units:,} {runner.unit}s, by {recipe.policy}{shared}, whose score "
         f"is {recipe.score:.3f}; sha256 {recipe.sha256[:12]}, as frozen."
     )
-    where = f"MINARI_DATASETS_PATH={out}: {recipe.minari_id}" if form == "minari" else str(out / "log")
+    if form == "minari":
+        where = f"MINARI_DATASETS_PATH={out}: {recipe.minari_id}"
+    else:
+        where = str(out / "log")
     json_output.say(where)
     json_output.write({**dataclasses.asdict(recipe), "minari_id": recipe.minari_id, "format": form, "out": str(out)})
 
@@ -132,12 +140,12 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
         UserError: it is none, or of another task.
     """
     try:
-        found: Any = json.loads(path.read_text())
-        if found["task"] == name and {"which", "users", "score"} <= found.keys():
-            return dict(found)
+        stored: Any = json.loads(path.read_text())
+        if stored["task"] == name and {"which", "users", "score"} <= stored.keys():
+            return dict(stored)
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise UserError(f"{path} is no evaluation that --json wrote: {why_unreadable(error)}") from None
-    raise UserError(f"{path} is of the task {found['task']}: name it with --task")
+    raise UserError(f"{path} is of the task {stored['task']}: name it with --task")
 
 
 Report = Callable[[str], None]
@@ -154,7 +162,7 @@ _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
 @dataclass(frozen=True)
 class Asked:
-    """What ``compare`` is asked, by the names of its options."""
+    """Arguments of ``compare``, by the names of its options."""
 
     world: str | None
     preset: str | None
@@ -187,7 +195,10 @@ class Asked:
         for name in names:
             value = getattr(self, name)
             if not (value is None or value is False or value == ()):
-                flag = "set" if name == "params" else name.replace("_", "-")
+                if name == "params":
+                    flag = "set"
+                else:
+                    flag = name.replace("_", "-")
                 raise UserError(f"--{flag} {why}")
 
 
@@ -242,32 +253,36 @@ def compare(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     Campaigns: leave-one-out, unweighted and weighted. Purchases: precision, uplift metrics and an A/B test.
     --interactions: leave-one-out and a split by time; there is no truth.
     """
-    asked = Asked(**options)
-    json_output.check(asked.interactions)
-    if asked.interactions is not None:
-        asked.refuse(_OF_A_WORLD, "needs a world: with --interactions there is none")
-        job = functools.partial(_on_interactions, asked, asked.interactions)
-        _to_folder(asked.out, crew, job, json_output)
+    arguments = Asked(**options)
+    json_output.check(arguments.interactions)
+    if arguments.interactions is not None:
+        arguments.refuse(_OF_A_WORLD, "needs a world: with --interactions there is none")
+        job = functools.partial(_on_interactions, arguments, arguments.interactions)
+        _to_folder(arguments.out, crew, job, json_output)
         return
-    asked.refuse(_OF_INTERACTIONS, "needs --interactions FILE: give that too")
-    asked, factors = _without_factors(asked)
-    setup = setup_of(asked)
-    if asked.catalogues is None:
-        asked.refuse(("resume", "first_seed", "save_raw"), "needs a study: give --catalogues too")
+    arguments.refuse(_OF_INTERACTIONS, "needs --interactions FILE: give that too")
+    arguments, factors = _without_factors(arguments)
+    setup = setup_of(arguments)
+    if arguments.catalogues is None:
+        arguments.refuse(("resume", "first_seed", "save_raw"), "needs a study: give --catalogues too")
         if factors:
             raise UserError(f"{next(iter(factors))} has several levels, which needs a study: give --catalogues too")
-        _to_folder(asked.out, crew, functools.partial(_in_world, setup, asked), json_output)
+        _to_folder(arguments.out, crew, functools.partial(_in_world, setup, arguments), json_output)
         return
     from recsim_mnar.runs.folder import new_folder
     from recsim_mnar.studies import Design
 
-    if asked.resume and asked.out is None:
+    if arguments.resume and arguments.out is None:
         raise UserError("--resume: name the study's folder with --out")
     design = Design(
-        worlds=[setup], factors=factors, catalogues=asked.catalogues, first_seed=asked.first_seed, seed=asked.seed
+        worlds=[setup],
+        factors=factors,
+        catalogues=arguments.catalogues,
+        first_seed=arguments.first_seed,
+        seed=arguments.seed,
     )
-    folder = new_folder(asked.out, "study")
-    _study("compare", design, crew, json_output, out=folder, resume=asked.resume, save_raw=asked.save_raw)
+    folder = new_folder(arguments.out, "study")
+    _study("compare", design, crew, json_output, out=folder, resume=arguments.resume, save_raw=arguments.save_raw)
 
 
 @click.command(short_help="Repeat comparisons over many catalogues (TOML file).")
@@ -315,7 +330,8 @@ def _divided(texts: Sequence[str]) -> tuple[list[str], dict[str, list[Any]]]:
     """Divide texts ``name=value``: those of one value, and by name the levels of the others."""
     from recsim_mnar.kernels.checks import value_of
 
-    kept, factors = [], {}
+    kept = []
+    factors = {}
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         if "," in value and name not in _LISTS:
@@ -329,11 +345,12 @@ def setup_of(asked: Asked) -> Setup:
     """Meaning of the flags, looked up once so that a mistake is found before any work."""
     from recsim_mnar.protocols.comparison import Setup
 
-    given = {name: value for name, value in asked.flags().items() if value is not None}
-    world, more = asked.world or "sessions", pairs_of(asked.options, "--option")
-    for twice in sorted(given.keys() & more.keys()):
+    flags = {name: value for name, value in asked.flags().items() if value is not None}
+    world = asked.world or "sessions"
+    more = pairs_of(asked.options, "--option")
+    for twice in sorted(flags.keys() & more.keys()):
         raise UserError(f"--{twice} and --option {twice} are one setting: give one of them")
-    _check_options(world, {**{name: f"--{name}" for name in given}, **dict.fromkeys(more, "--option")})
+    _check_options(world, {**{name: f"--{name}" for name in flags}, **dict.fromkeys(more, "--option")})
     setup = Setup(
         world=world,
         preset=asked.preset,
@@ -341,7 +358,7 @@ def setup_of(asked: Asked) -> Setup:
         agents=_named(asked.agents, "--agents"),
         references=_named(asked.references, "--references") or (),
         protocols=_named(asked.protocols, "--protocols"),
-        options={**given, **more},
+        options={**flags, **more},
         tie=asked.tie or 0.0,
     )
     setup.resolved()
@@ -362,7 +379,9 @@ def _check_options(world: str, flags: dict[str, str]) -> None:
 
 
 def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
-    return None if text is None else tuple(names_of(text, flag))
+    if text is None:
+        return None
+    return tuple(names_of(text, flag))
 
 
 class Job(Protocol):
@@ -377,7 +396,8 @@ def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) 
     from recsim_mnar.report.page import results_of, write_comparison
     from recsim_mnar.runs.folder import RunFolder, new_folder
 
-    folder, record = new_folder(out, "compare"), RunRecord("compare")
+    folder = new_folder(out, "compare")
+    record = RunRecord("compare")
     with RunFolder.fill(folder, what="--out"), progress() as report:
         comparison, run_config = job(functools.partial(crew.executor, record), folder, report)
         report("write the report")
@@ -394,8 +414,8 @@ def _in_world(
 
     resolved = setup.resolved()
     run_config = resolved.run_config(asked.seed)
-    with executor(named=[plain(run_config), asked.world or ""]) as found:
-        return resolved.run(asked.seed, executor=found, report=report), run_config
+    with executor(named=[plain(run_config), asked.world or ""]) as pool:
+        return resolved.run(asked.seed, executor=pool, report=report), run_config
 
 
 def _study(
@@ -410,8 +430,8 @@ def _study(
     # Each catalogue is compared by one worker, which meets agents by their names.
     named = [design.manifest()["cells"]]
     with RunFolder.fill(out, resume=resume, what="--out"), progress() as report:
-        with crew.executor(record, named=named, in_processes=True) as found:
-            result = run_study(design, folder=out, resume=resume, save_raw=save_raw, executor=found, report=report)
+        with crew.executor(record, named=named, in_processes=True) as pool:
+            result = run_study(design, folder=out, resume=resume, save_raw=save_raw, executor=pool, report=report)
         report("write the report")
         write_study(out, result, record.seconds())
         record.write(out / RUN)
@@ -437,28 +457,44 @@ def _on_interactions(
     chosen_protocols(protocols, timed=True)  # a mistake is found before the file is read
     settings = InteractionsSettings.from_dict(pairs_of(asked.options, "--option"))
     agents = names_of(_OWN_DATA_AGENTS if asked.agents is None else asked.agents, "--agents")
-    events = names_of(settings.events, "--option events") if settings.events else None
+    if settings.events:
+        events = names_of(settings.events, "--option events")
+    else:
+        events = None
     learners = {name: registry.learner(name) for name in agents}
     rating = _rating_column(path, asked, named_events=bool(events))
     read = open_interactions(path, asked.user_column, asked.item_column, asked.time_column)
     report(f"read {path}")
     data = read(events, asked.drop_missing)
     check_comparable(len(learners), data.n_items)
-    given = settings.to_dict()
-    raw = RawResults() if asked.save_raw else None
-    with executor(named=[agents, list(protocols or ())]) as found:
+    settings_given = settings.to_dict()
+    if asked.save_raw:
+        raw = RawResults()
+    else:
+        raw = None
+    with executor(named=[agents, list(protocols or ())]) as pool:
         comparison = compare_interactions(
-            data, learners, protocols=protocols, seed=asked.seed, executor=found, report=report, raw=raw, **given
+            data,
+            learners,
+            protocols=protocols,
+            seed=asked.seed,
+            executor=pool,
+            report=report,
+            raw=raw,
+            **settings_given,
         )
     if raw is not None:
         with RunFolder.fill(folder, keep_others=True) as into, into.recording("raw.parquet") as raw_path:
             write_parquet(raw.table(), raw_path)
     comparison.setting = Setting(path.name, data.n_items, data.n_users, asked.seed)
-    hints = [f"Column {rating} is not used: every row counts as one interaction."] if rating is not None else []
+    if rating is not None:
+        hints = [f"Column {rating} is not used: every row counts as one interaction."]
+    else:
+        hints = []
     if data.left_out:
         hints.append(f"{in_rows(data.left_out)} of the file left out: values are missing.")
     comparison.hints = [*reversed(hints), *comparison.hints]
-    return comparison, {"interactions": str(path), "items": data.n_items, "seed": asked.seed, **given}
+    return comparison, {"interactions": str(path), "items": data.n_items, "seed": asked.seed, **settings_given}
 
 
 def _rating_column(path: Path, asked: Asked, *, named_events: bool) -> str | None:
@@ -471,16 +507,17 @@ def _rating_column(path: Path, asked: Asked, *, named_events: bool) -> str | Non
     from recsim_mnar.tables.parts import TableFile
     from recsim_mnar.tables.roles import find_columns
 
-    file, named = TableFile.open(path), {"user": asked.user_column, "item": asked.item_column}
-    known = find_columns(str(path), file.names, named=named, optional=("user", "item", "reward"))
-    rating = known.get("reward")
+    file = TableFile.open(path)
+    named = {"user": asked.user_column, "item": asked.item_column}
+    recognised = find_columns(str(path), file.names, named=named, optional=("user", "item", "reward"))
+    rating = recognised.get("reward")
     if named_events:
         return rating
-    found = find_slates(file, {"user": known.get("user"), "action": known.get("item")})
-    if found is not None:
+    slate_file = find_slates(file, {"user": recognised.get("user"), "action": recognised.get("item")})
+    if slate_file is not None:
         raise UserError(
-            f"{path} holds slates, {found.form}: what was shown is no interaction. Give a file of what users viewed or "
-            f"bought; recsim-mnar doctor {path} says what this one is for"
+            f"{path} holds slates, {slate_file.form}: what was shown is no interaction. Give a file of what users "
+            f"viewed or bought; recsim-mnar doctor {path} says what this one is for"
         )
     return rating
 

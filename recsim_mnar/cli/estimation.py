@@ -200,45 +200,46 @@ def estimate(
         with contextlib.nullcontext() if out is None else _claimed_outside(out, log, overwrite=overwrite):
             try:
                 with _gathering(crew) as gather:
-                    found = _answer(source, options, gather, require, keep_rows=out is not None)
-                    found = found if file == log else found.called({str(file): STANDARD_INPUT})
+                    answer = _answer(source, options, gather, require, keep_rows=out is not None)
+                    answer = answer if file == log else answer.called({str(file): STANDARD_INPUT})
             except UserError as error:
                 if not str(error).startswith("column "):
                     raise
                 raise UserError(f"{name}: {error}", code=error.code) from error
             if out is not None:
-                plans = [] if found.of_slates else _plans(source, options, found.sentence)
-                _write_page(out, source if file == log else name, options, clip, found, plans)
+                plans = [] if answer.of_slates else _plans(source, options, answer.sentence)
+                _write_page(out, source if file == log else name, options, clip, answer, plans)
         # A reader of what is printed may go at any moment: what was asked for is on disk before.
-        line = _ab_line(log, options, found)
-        ahead = _ahead(source, options, found.sentence)
-        content = None if json_output.path is None else found.to_json()
+        line = _ab_line(log, options, answer)
+        ahead = _ahead(source, options, answer.sentence)
+        content = None if json_output.path is None else answer.to_json()
     if not json_output.printed:
         json_output.write(content)
-    _show(found, line, ahead, json_output, every=all_estimators or options["estimators"] is not None)
+    _show(answer, line, ahead, json_output, every=all_estimators or options["estimators"] is not None)
     if out is not None:
         json_output.say(f"Report: {out / 'report.html'}")
-    if found.met and require != "better" and any("baseline" in record for record in found.records):
+    if answer.met and require != "better" and any("baseline" in record for record in answer.records):
         json_output.sentence(f"--require {require} is met. Trusted does not mean better: --require better", remark=True)
     if json_output.printed:
         json_output.write(content)
-    for line in found.warnings:
+    for line in answer.warnings:
         warn(line)
-    if found.reasons:
-        click.echo("\n".join(printable(line) for line in found.reasons), err=True)
+    if answer.reasons:
+        click.echo("\n".join(printable(line) for line in answer.reasons), err=True)
         raise SystemExit(UNMET)
 
 
 def _show(found: FileAnswer, line: str, ahead: str, json_output: JsonOutput, *, every: bool) -> None:
     """Print an answer: its sentence, the line that plans a test, tables, doubts, what was read, and who is ahead."""
-    answer, sentence = found.found, found.sentence
+    answer = found.found
+    sentence = found.sentence
     json_output.sentence(sentence.text)
     if line:
         json_output.sentence(f"  {line}")
     _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output, answer.records)
     _show_segments(answer.segments, json_output)
-    for each in answer.refused:
-        json_output.sentence(f"No segments. {each}.")
+    for refusal in answer.refused:
+        json_output.sentence(f"No segments. {refusal}.")
     if sentence.rests:
         json_output.sentence(sentence.rests)
     json_output.say(*answer.lines)
@@ -248,7 +249,8 @@ def _show(found: FileAnswer, line: str, ahead: str, json_output: JsonOutput, *, 
 
 def _ab_line(log: Path, asked: Mapping[str, Any], found: FileAnswer) -> str:
     """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none can."""
-    sentence, with_users = found.sentence, found.records[0]["diagnostics"].get("clustered") and not found.found.weighed
+    sentence = found.sentence
+    with_users = found.records[0]["diagnostics"].get("clustered") and not found.found.weighed
     if found.of_slates or asked["agents"] or not with_users or not _lifts(sentence) or sentence.baseline is None:
         return ""
     words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
@@ -272,7 +274,7 @@ def _lifts(sentence: Sentence) -> list[str]:
         return []
     low = sentence.low_percent or 0.0
     # A test for hardly any lift is none that somebody runs.
-    return [f"{each:.3g}%" for each in (sentence.change_percent, *([low] if low > _LEAST_LIFT else []))]
+    return [f"{change:.3g}%" for change in (sentence.change_percent, *([low] if low > _LEAST_LIFT else []))]
 
 
 def _plans(source: Path, asked: Mapping[str, Any], sentence: Sentence) -> list[ABPlan]:
@@ -283,8 +285,8 @@ def _plans(source: Path, asked: Mapping[str, Any], sentence: Sentence) -> list[A
     if not _lifts(sentence):
         return []
     try:
-        own = {**asked, "user_column": asked["user_column"] or asked["cluster"]}
-        pilot = Pilot.of(source, propensity=False, columns=reading_of(own))
+        plan_options = {**asked, "user_column": asked["user_column"] or asked["cluster"]}
+        pilot = Pilot.of(source, propensity=False, columns=reading_of(plan_options))
         return [plan_ab(pilot, lift) for lift in _lifts(sentence)]
     except UserError:
         return []
@@ -300,18 +302,24 @@ def records_table(records: Sequence[Record]) -> Table:
     from recsim_mnar.estimators.scores import known_to_differ
     from recsim_mnar.tables.values import in_rows
 
-    first, by = records[0], records[0].get("by")
+    first = records[0]
+    by = records[0].get("by")
     several = len({record["estimator"] for record in records}) > 1
     title = in_rows(first["n"])
     if not several and first["estimator"] != "ips":
         title += f", estimated by {first['estimator']}"
-    names, amounts = {"policy": [label(record) for record in records]}, Amounts.of(records)
+    names = {"policy": [label(record) for record in records]}
+    amounts = Amounts.of(records)
     if by:
-        title, names = segment_title(records), {by: [segment_label(record) for record in records], **names}
+        title = segment_title(records)
+        names = {by: [segment_label(record) for record in records], **names}
     if several:
         names["estimator"] = [record["estimator"] for record in records]
     values, spans = zip(*(cells(record, amounts) for record in records), strict=True)
-    changes = [relative_change(record) for record in records] if by else []
+    if by:
+        changes = [relative_change(record) for record in records]
+    else:
+        changes = []
     numbers: dict[str, Sequence[str]] = {"value": values}
     if any(changes):
         numbers["change"] = changes
@@ -370,10 +378,11 @@ def _write_page(
 
     answer = found.found
     assert answer.log is not None
-    lines, weighed = [*answer.lines, *map(str, answer.refused)], WeighedLog.of(answer.log)
-    shown = Estimates(str(log), answer.records, lines, weighed, clip, answer.segments, found.stamp, plans)
+    lines = [*answer.lines, *map(str, answer.refused)]
+    weighed = WeighedLog.of(answer.log)
+    page = Estimates(str(log), answer.records, lines, weighed, clip, answer.segments, found.stamp, plans)
     made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
-    write_estimates(out, shown, {"command": "estimate", "log": str(log), **made_by})
+    write_estimates(out, page, {"command": "estimate", "log": str(log), **made_by})
 
 
 def _show_records(records: Sequence[Record], said: str, json_output: JsonOutput, every: Sequence[Record]) -> None:
@@ -387,8 +396,8 @@ def _show_records(records: Sequence[Record], said: str, json_output: JsonOutput,
     for line in partly_covered(records, said):
         json_output.sentence(line)
     if slates:  # what is assumed of users has a line of its own
-        own = [[f for f in record["findings"] if not about_users(f["code"])] for record in records]
-        records = [{**record, "findings": findings} for record, findings in zip(records, own, strict=True)]
+        own_findings = [[f for f in record["findings"] if not about_users(f["code"])] for record in records]
+        records = [{**record, "findings": findings} for record, findings in zip(records, own_findings, strict=True)]
     for reason in reasons(records):
         if reason.message not in said:
             json_output.sentence(reason.line)
@@ -417,8 +426,8 @@ def _gathering(crew: Crew) -> Iterator[Any]:
     from recsim_mnar.own_log.blocks import gather_parts
     from recsim_mnar.simulation.executor import run_in_order
 
-    with progress(), crew.executor(RunRecord("estimate")) as found:
-        yield None if found is None else functools.partial(gather_parts, executor=found, run_in_order=run_in_order)
+    with progress(), crew.executor(RunRecord("estimate")) as pool:
+        yield None if pool is None else functools.partial(gather_parts, executor=pool, run_in_order=run_in_order)
 
 
 _STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
@@ -438,7 +447,8 @@ def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | N
         return _answer_of_agents(log, options, gather, require, keep_rows=keep_rows)
     if (options["train_share"], options["seed"]) != (None, None):
         raise UserError("--train-share and --seed have no effect without --agents: name them, or leave both away")
-    target, unsupported = options["target"], options["unsupported"]
+    target = options["target"]
+    unsupported = options["unsupported"]
     question = Question(
         [] if target is None else names_of(target, "--target"),
         estimators=_estimators_of(options["estimators"], options["clip"], options["fit_reward_model"]),
@@ -483,19 +493,23 @@ def _answer_of_agents(
             raise UserError(f"--{name.replace('_', '-')} and --agents: type recsim-mnar replay first, then estimate")
     if options["baseline"] not in (None, TODAY):
         raise UserError(f"--baseline {options['baseline']}: agents are compared with today's policy. Leave it away")
-    names, reading = names_of(options["agents"], "--agents"), reading_of(options)
-    share = SHARE if options["train_share"] is None else options["train_share"]
+    names = names_of(options["agents"], "--agents")
+    reading = reading_of(options)
+    if options["train_share"] is None:
+        share = SHARE
+    else:
+        share = options["train_share"]
     number_in(share, "--train-share", 0.0, 1.0, ends="()")
     of_agents = {"target": ",".join(names), "baseline": TODAY, "drop_missing": False, "propensities_of": None}
     of_agents |= {name: None for name in options if name.endswith("_column")}
     of_agents |= dict.fromkeys(("agents", "train_share", "seed"))
     with progress() as report, replayed(log, names, reading, share, options["seed"] or 0, report) as (file, lines):
-        found = _answer(file, {**options, **of_agents}, gather, require, keep_rows=keep_rows)
-        return of_log(found, file, log, lines)
+        answer = _answer(file, {**options, **of_agents}, gather, require, keep_rows=keep_rows)
+        return of_log(answer, file, log, lines)
 
 
 def _ahead(log: Path, asked: Mapping[str, Any], sentence: Sentence) -> str:
-    """Of agents: who is ahead of today's policy, or how many users an A/B test needs; "" of columns."""
+    """Say which agent is ahead of today's policy, or how many users an A/B test needs; "" for columns."""
     if asked["agents"] is None:
         return ""
     from recsim_mnar.own_log.replaying import ab_test_of, ahead_of_today

@@ -74,14 +74,16 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
     json_output.check(log, out)
     check_there(log)
     _check_out(out, log)
-    done, page = options["resume"] and out.is_file(), out.with_suffix(".html")
+    done = options["resume"] and out.is_file()
+    page = out.with_suffix(".html")
     if not done:
         new_file(out, "--out")
         # Written before the world: a killed run may have left it.
         (checked_file if options["resume"] else new_file)(out.with_suffix(".npz"), f"--out {out}: its")
     if options["items"] is not None:
         whole_number(options["items"], "--items", 2)
-    seed, assume = options["seed"], pairs_of(options["assume"], "--assume")
+    seed = options["seed"]
+    assume = pairs_of(options["assume"], "--assume")
     check_asked(options["world"], seed, options["ensemble"], assume)
     columns = columns_of(options)
     with progress() as report:
@@ -95,10 +97,10 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
             if not done:
                 fitted.save(out)
                 fitted = FittedWorld.load(out)
-            asked = {"command": "calibrate", "log": str(log)}
-            asked |= {name: options[name] for name in _ASKED if options[name]}
+            arguments = {"command": "calibrate", "log": str(log)}
+            arguments |= {name: options[name] for name in _ASKED if options[name]}
             if not (done and page.exists()):
-                write_fit(page, fitted, asked)
+                write_fit(page, fitted, arguments)
     json_output.answer(*lines_of(fitted))
     json_output.say(f"Page: {page}")
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
@@ -121,14 +123,20 @@ def _check_out(out: Path, log: Path) -> None:
 def lines_of(fitted: FittedWorld) -> list[str]:
     """Summary of the fit."""
     lines = ["", f"The {fitted.world} world, fitted. What the log says (90 % intervals):"]
-    for name, known in fitted.identified.items():
-        between = f"{known['value']:.4g} ({known['low']:.4g} to {known['high']:.4g})"
-        lines.append(f"  {name:<24} {between:<36} {known['why']}")
+    for name, evidence in fitted.identified.items():
+        between = f"{evidence['value']:.4g} ({evidence['low']:.4g} to {evidence['high']:.4g})"
+        lines.append(f"  {name:<24} {between:<36} {evidence['why']}")
     lines.append("What it does not say:")
-    for name, known in fitted.not_identified.items():
-        between = f"{known['low']:.4g} to {known['high']:.4g}; used " if "low" in known else ""
-        used = f"{known['used']:.4g}" if isinstance(known.get("used"), (int, float)) else str(known.get("used", ""))
-        lines.append(f"  {name:<24} {between + used:<36} {known['why']}")
+    for name, evidence in fitted.not_identified.items():
+        if "low" in evidence:
+            between = f"{evidence['low']:.4g} to {evidence['high']:.4g}; used "
+        else:
+            between = ""
+        if isinstance(evidence.get("used"), (int, float)):
+            used = f"{evidence['used']:.4g}"
+        else:
+            used = str(evidence.get("used", ""))
+        lines.append(f"  {name:<24} {between + used:<36} {evidence['why']}")
     lines += ["How:", *(f"  {line}" for line in fitted.method)]
     members = len(fitted.ensemble)
     lines.append(f"World: {fitted.path}, with an ensemble of {members} (as a world: {fitted.path}#1 and so on)")
@@ -166,8 +174,8 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
         if out.suffix.lower() not in (".html", ".htm"):
             raise UserError(f"--out {out}: the page's name ends in .html")
         new_file(out, "--out")
-    asked = {"world": world, "log": str(log)}
-    asked |= {name: options[name] for name in ("preset", "settings", "logging", "items", "seed", "users")}
+    arguments = {"world": world, "log": str(log)}
+    arguments |= {name: options[name] for name in ("preset", "settings", "logging", "items", "seed", "users")}
     whole_number(options["users"], "--users", LEAST_USERS)
     check_logging(options["logging"])
     made = _world(world, options["preset"], options["settings"])
@@ -176,7 +184,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
         best = made.make() if hasattr(made, "ensemble") else made
         read = read_to_fit(log, "ratings" if getattr(best, "rates", False) else "sessions",
                            dict(reading_of(options).columns))  # fmt: skip
-        found = validate_world(
+        validation = validate_world(
             made,
             log_of_ratings(read.log) if isinstance(read.log, Ratings) else read.log,
             options["seed"],
@@ -189,13 +197,13 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
         )
         if out is not None:
             with writing(out, "--out"):
-                write_validation(out, found, {"command": "validate", **asked})
-    json_output.answer(*table_lines(found))
+                write_validation(out, validation, {"command": "validate", **arguments})
+    json_output.answer(*table_lines(validation))
     json_output.say(*legend_lines())
-    json_output.answer(*("", *sentence_lines(found)))
+    json_output.answer(*("", *sentence_lines(validation)))
     if out is not None:
         json_output.say(f"page: {out}")
-    json_output.write(found.to_dict())
+    json_output.write(validation.to_dict())
 
 
 def _world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any:
@@ -227,19 +235,20 @@ def plan() -> None:
 @own_log_options("reward", "propensity", "action", "user", "time", "slate", "position", "weight")
 @json_option("the plan")
 def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
-    """How many users, and days, an A/B test needs to find a lift over LOG's policy."""
+    """Plan how many users, and days, an A/B test needs to find a lift over LOG's policy."""
     from recsim_mnar.own_log.ab_plan import plan_ab
 
     json_output.check(log)
-    lifts, asked = _lifts_of(options["lift"]), {name: options[name] for name in _OF_A_PLAN}
-    found = [plan_ab(log, lift, columns=reading_of(options), **asked) for lift in lifts]
-    if len(found) == 1:
-        _show_plan(json_output, found[0].to_dict(), found[0].reading, _ab_lines(found[0]))
+    lifts = _lifts_of(options["lift"])
+    plan_options = {name: options[name] for name in _OF_A_PLAN}
+    plans = [plan_ab(log, lift, columns=reading_of(options), **plan_options) for lift in lifts]
+    if len(plans) == 1:
+        _show_plan(json_output, plans[0].to_dict(), plans[0].reading, _ab_lines(plans[0]))
         return
-    notes = dict.fromkeys(f"note: {note}" for each in found for note in each.notes)
-    lines = [f"lift {lift}: {_ab_answer(each)}" for lift, each in zip(lifts, found, strict=True)]
-    lines += [f"at power {found[0].power:g}, level {found[0].level:g}", _ab_basis(found[0]), *notes]
-    _show_plan(json_output, [each.to_dict() for each in found], found[0].reading, lines)
+    notes = dict.fromkeys(f"note: {note}" for entry in plans for note in entry.notes)
+    lines = [f"lift {lift}: {_ab_answer(entry)}" for lift, entry in zip(lifts, plans, strict=True)]
+    lines += [f"at power {plans[0].power:g}, level {plans[0].level:g}", _ab_basis(plans[0]), *notes]
+    _show_plan(json_output, [entry.to_dict() for entry in plans], plans[0].reading, lines)
 
 
 _OF_A_PLAN = ("users", "power", "level", "users_per_day", "target", "baseline")
@@ -274,20 +283,23 @@ def _percent(share: float) -> str:
 
 
 def _ab_lines(found: ABPlan) -> list[str]:
-    """What to do first, in one sentence; then what it rests on."""
-    asked = f"{found.lift:+.3g} ({'+' if found.lift_share > 0 else ''}{_percent(found.lift_share)})"
+    """Say the first step in one sentence, then its grounds."""
+    lift_text = f"{found.lift:+.3g} ({'+' if found.lift_share > 0 else ''}{_percent(found.lift_share)})"
     rests = f"power {found.power:g}, level {found.level:g}"
-    lines = [_ab_answer(found), f"to find a lift of {asked}, at {rests}", *_days_lines(found), _ab_basis(found)]
+    lines = [_ab_answer(found), f"to find a lift of {lift_text}, at {rests}", *_days_lines(found), _ab_basis(found)]
     if found.least_lift is not None:
-        lines[1] = f"at {rests}; a lift of {asked} needs {found.users:,} users per arm"
+        lines[1] = f"at {rests}; a lift of {lift_text} needs {found.users:,} users per arm"
     if found.off_policy is not None:
         lines.append(f"a log like this one gives the same precision from {found.off_policy:,} rows")
     return [*lines, *(f"note: {note}" for note in found.notes)]
 
 
 def _ab_basis(found: ABPlan) -> str:
-    """What a plan of an A/B test was made of."""
-    of_slates = "" if found.slates_a_user is None else f" in {found.slates_a_user:.3g} slates"
+    """Describe the data behind a plan of an A/B test."""
+    if found.slates_a_user is None:
+        of_slates = ""
+    else:
+        of_slates = f" in {found.slates_a_user:.3g} slates"
     return (
         f"the log: {found.log_users:,} users, {found.decisions_a_user:.3g} {_unit(found)}{of_slates} each, mean reward "
         f"{found.value:.4g}; {_unit(found)} of a user depend: {found.design_effect:.3g} times the variance of "
@@ -296,37 +308,46 @@ def _ab_basis(found: ABPlan) -> str:
 
 
 def _unit(found: ABPlan) -> str:
-    """What the rows of a plan are."""
-    return "decisions" if found.slates_a_user is None else "items shown"
+    """Name the unit of the rows of a plan."""
+    if found.slates_a_user is None:
+        return "decisions"
+    return "items shown"
 
 
 def _ab_answer(found: ABPlan) -> str:
     """The first line: how long, with how many users and decisions."""
-    each = f"{found.rows:,} {_unit(found)} per arm"
+    size_text = f"{found.rows:,} {_unit(found)} per arm"
     if found.least_lift is not None:
-        share = "" if found.least_share is None else f" ({_percent(found.least_share)})"
+        if found.least_share is None:
+            share = ""
+        else:
+            share = f" ({_percent(found.least_share)})"
         arm = round(found.rows / found.decisions_a_user)
-        so_long = "" if found.days is None else f"; they have come after {_days(found.days)}"
+        if found.days is None:
+            so_long = ""
+        else:
+            so_long = f"; they have come after {_days(found.days)}"
         return (
-            f"{arm:,} users per arm ({each}) find a lift of {found.least_lift:.3g}{share} or more, the interval being "
-            f"+-{found.half_width:.3g}{so_long}."
+            f"{arm:,} users per arm ({size_text}) find a lift of {found.least_lift:.3g}{share} or more, the interval "
+            f"being +-{found.half_width:.3g}{so_long}."
         )
     if found.users_per_day is None:
         return (
-            f"Take {found.users:,} users per arm ({each}; the log leaves open {found.low:,} to {found.high:,} users), "
-            "each for as long as the log's."
+            f"Take {found.users:,} users per arm ({size_text}; the log leaves open {found.low:,} to {found.high:,} "
+            "users), each for as long as the log's."
         )
     if found.days is None:
         return "No number of days finds this lift: the same users come back. Plan for a larger --lift."
     assert found.users_by_then is not None
     if not found.by_days and found.log_days is not None:
-        whole = math.ceil((math.ceil(found.days) + found.log_days) / 7.0)
+        weeks = math.ceil((math.ceil(found.days) + found.log_days) / 7.0)
         return (
             f"Let users enter for {_days(found.days)} ({found.users:,} per arm), and watch each for "
-            f"{_days(found.log_days)} ({each}); in whole weeks, to the last one's end: {_days(7.0 * whole)}."
+            f"{_days(found.log_days)} ({size_text}); in whole weeks, to the last one's end: {_days(7.0 * weeks)}."
         )
     if not found.by_days:
-        return f"Let users enter for {_days(found.days)} ({found.users:,} per arm, each as long as the log's; {each})."
+        users = f"{found.users:,} per arm, each as long as the log's; {size_text}"
+        return f"Let users enter for {_days(found.days)} ({users})."
     users = f"{found.users_by_then / 2.0:,.0f} users and {found.rows_by_then:,} {_unit(found)} per arm"
     return f"Run {_days(found.days)} ({users}); in whole weeks: {_days(7.0 * math.ceil(found.days / 7.0))}."
 
@@ -338,7 +359,7 @@ def _days(number: float) -> str:
 
 
 def _days_lines(found: ABPlan) -> list[str]:
-    """What the days of an A/B test rest on, and what more of them would find."""
+    """Describe the grounds of the days of an A/B test, and what more days would find."""
     if found.users_per_day is None:
         return []
     lines = []
@@ -353,9 +374,9 @@ def _days_lines(found: ABPlan) -> list[str]:
         if found.days > _LONG:
             lines.append("that is more than a year: plan for a larger --lift")
     lines += [
-        f"after {each['days']} days: {each['users']:,.0f} users, interval +-{each['half_width']:.3g}, least lift "
-        f"{each['least_lift']:.3g} ({_percent(each['least_lift'] / found.value) if found.value else '-'})"
-        for each in found.by_days
+        f"after {by_day['days']} days: {by_day['users']:,.0f} users, interval +-{by_day['half_width']:.3g}, least lift "
+        f"{by_day['least_lift']:.3g} ({_percent(by_day['least_lift'] / found.value) if found.value else '-'})"
+        for by_day in found.by_days
     ]
     if found.levels_off is not None:
         lines.append(

@@ -39,7 +39,9 @@ class Parameter:
         """Name and default, as a line begins with them."""
         if self.name.startswith("--"):
             return f"  {self.name}"
-        return f"  {self.name} (needed)" if self.needed else f"  {self.name}={_value(self.default)}"
+        if self.needed:
+            return f"  {self.name} (needed)"
+        return f"  {self.name}={_value(self.default)}"
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ class Found:
     parameters: Mapping[str, list[Parameter]] = field(default_factory=dict)
 
     def to_dict(self) -> Mapping[str, object]:
-        """What there is; JSON types."""
+        """List the fields that are set; JSON types."""
         return {
             "kind": self.kind,
             "name": self.name,
@@ -96,7 +98,8 @@ def _agents() -> tuple[Rows, Any]:
     from recsim_mnar.protocols.comparison import worlds_for
     from recsim_mnar.worlds.registry import worlds
 
-    rows, content = [], []
+    rows = []
+    content = []
     for name, text in registry.agents():
         where = worlds_for(needs_of(registry.agent_class(name)))
         rows.append((name, f"{text.removesuffix('.')} ({', '.join(where or [_EVERY])})."))
@@ -115,14 +118,14 @@ def _estimators() -> tuple[Rows, Any]:
 def _protocols() -> tuple[Rows, Any]:
     from recsim_mnar.protocols.base import known_protocols, summary_of
 
-    found = [{"name": name, "world": None, "summary": summary_of(name)} for name in known_protocols()]
+    result = [{"name": name, "world": None, "summary": summary_of(name)} for name in known_protocols()]
     options = {}
     for world, experiment in experiments().items():
-        own = experiment.own_protocols
-        found += [{"name": name, "world": world, "summary": summary_of(name, own)} for name in own]
+        own_protocols = experiment.own_protocols
+        result += [{"name": name, "world": world, "summary": summary_of(name, own_protocols)} for name in own_protocols]
         options[world] = experiment.settings(experiment.preset).to_dict()
-    rows = [(": ".join(filter(None, (one["world"], one["name"]))), f"{one['summary']}") for one in found]
-    return rows, {"protocols": found, "options": options}
+    rows = [(": ".join(filter(None, (one["world"], one["name"]))), f"{one['summary']}") for one in result]
+    return rows, {"protocols": result, "options": options}
 
 
 def _presets() -> tuple[Rows, Any]:
@@ -164,20 +167,20 @@ def list_command(kind: str | None, json_output: JsonOutput) -> None:
 
 def _show(kind: str | None, json_output: JsonOutput) -> None:
     json_output.check()
-    found = {each: _LISTS[each][0]() for each in ([*_LISTS] if kind is None else [kind])}
-    for name, (rows, content) in {} if json_output.alone else found.items():
+    lists = {kind_of_list: _LISTS[kind_of_list][0]() for kind_of_list in ([*_LISTS] if kind is None else [kind])}
+    for name, (rows, content) in {} if json_output.alone else lists.items():
         if kind is None:
             answer(f"{name}:")
         if is_quiet():
-            for each, _ in rows:
-                answer(each)
+            for kind_of_list, _ in rows:
+                answer(kind_of_list)
         else:
             show_pairs(rows)
         if name == "protocols":
             say("")
             for world, values in content["options"].items():
                 say(f"--option of --world {world}: {', '.join(f'{key}={value}' for key, value in values.items())}")
-    written = {name: content for name, (_, content) in found.items()}
+    written = {name: content for name, (_, content) in lists.items()}
     json_output.write(written if kind is None else written[kind])
 
 
@@ -205,10 +208,13 @@ def describe(kind: str, name: str | None, json_output: JsonOutput) -> None:
     json_output.check()
     if name is not None and kind not in _DESCRIBED:
         raise UserError(f"describe {kind}: unknown kind. Give one of {', '.join(_DESCRIBED)}")
-    found = _DESCRIBED[kind](name) if name is not None else _of_any_kind(kind)
+    if name is not None:
+        description = _DESCRIBED[kind](name)
+    else:
+        description = _of_any_kind(kind)
     if not json_output.alone:
-        found.show()
-    json_output.write(found.to_dict())
+        description.show()
+    json_output.write(description.to_dict())
 
 
 def _of_any_kind(name: str) -> Found:
@@ -219,26 +225,29 @@ def _of_any_kind(name: str) -> Found:
     """
     if name in _DESCRIBED:
         raise UserError(f"describe {name}: which? Give its name; `recsim-mnar list {name}s` shows them")
-    found, reasons = {}, []
+    kind_name = {}
+    reasons = []
     for kind, described_by in _DESCRIBED.items():
         try:
-            found[kind] = described_by(name)
+            kind_name[kind] = described_by(name)
         except UserError as error:
             reasons.append(str(error))
-    if not found:
+    if not kind_name:
         meant = next((reason for reason in reasons if "did you mean" in reason), "`recsim-mnar list` shows every name")
         raise UserError(meant if meant.startswith("unknown") else f"describe {name}: unknown name; {meant}")
-    if len(found) > 1:
+    if len(kind_name) > 1:
         raise UserError(
-            f"{name} is the name of several. Say which: describe {f' {name}, or describe '.join(found)} {name}"
+            f"{name} is the name of several. Say which: describe {f' {name}, or describe '.join(kind_name)} {name}"
         )
-    return next(iter(found.values()))
+    return next(iter(kind_name.values()))
 
 
 def _value(value: Any) -> str:
     if value is None:
         return "none"
-    return value if isinstance(value, str) and value else repr(value)
+    if isinstance(value, str) and value:
+        return value
+    return repr(value)
 
 
 def _place(kind: Any) -> str:
@@ -263,12 +272,12 @@ def _parameters(kind: Any, *, without: tuple[str, ...] = ()) -> list[Parameter]:
     meanings: dict[str, str] = {}
     accepted: dict[str, inspect.Parameter] = {}
     goes_on = True
-    for each in inspect.getmro(kind):
-        own = [each, *([vars(each)["__init__"]] if "__init__" in vars(each) else [])]
-        text = "\n".join(inspect.getdoc(one) or "" for one in own)
+    for base in inspect.getmro(kind):
+        described = [base, *([vars(base)["__init__"]] if "__init__" in vars(base) else [])]
+        text = "\n".join(inspect.getdoc(one) or "" for one in described)
         meanings = dict(_MEANING.findall(text)) | meanings
-        if goes_on and len(own) > 1:
-            parameters = inspect.signature(each).parameters
+        if goes_on and len(described) > 1:
+            parameters = inspect.signature(base).parameters
             named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
             accepted = accepted | {name: p for name, p in named.items() if name not in accepted}
             goes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
@@ -303,13 +312,18 @@ def _agent(name: str) -> Found:
         Parameter("epsilon", meaning="share of decisions that are uniform"),
         Parameter("temperature", meaning="temperature of a softmax of its scores"),
     ]
-    own = _parameters(kind, without=("n_items", "name")) if inspect.isclass(kind) else []
-    return Found("agent", name, _paragraphs(kind), facts, {"parameters": own, "softened by": softened})
+    if inspect.isclass(kind):
+        parameters = _parameters(kind, without=("n_items", "name"))
+    else:
+        parameters = []
+    return Found("agent", name, _paragraphs(kind), facts, {"parameters": parameters, "softened by": softened})
 
 
 def _learns(kind: Any) -> str:
     learns = getattr(kind, "learns", None)
-    return f"it learns from {learns}" if isinstance(learns, str) and learns != "nothing" else ""
+    if isinstance(learns, str) and learns != "nothing":
+        return f"it learns from {learns}"
+    return ""
 
 
 def _world(name: str) -> Found:
@@ -351,14 +365,19 @@ def _preset(name: str) -> Found:
             continue
     if world and world not in there:
         raise UserError(f"preset {name!r}: unknown world {world!r}; {nearest(world, there)}")
-    found = {each: presets[preset] for each, presets in there.items() if preset in presets and world in ("", each)}
-    if not found:
-        known = {each for of, presets in there.items() for each in presets if world in ("", of)}
-        of = f" of the {world} world" if world else ""
-        raise UserError(f"unknown preset {preset!r}{of}; {nearest(preset, known)}")
-    tables = {f"parameters in the {each} world": _frozen(params) for each, (params, _) in found.items()}
-    facts: Facts = {f"{each} world": text for each, (_, text) in found.items()}
-    facts["used as"] = f"--world {next(iter(found))} --preset {preset}"
+    presets_found = {
+        each: presets[preset] for each, presets in there.items() if preset in presets and world in ("", each)
+    }
+    if not presets_found:
+        known_presets = {each for of, presets in there.items() for each in presets if world in ("", of)}
+        if world:
+            of = f" of the {world} world"
+        else:
+            of = ""
+        raise UserError(f"unknown preset {preset!r}{of}; {nearest(preset, known_presets)}")
+    tables = {f"parameters in the {each} world": _frozen(params) for each, (params, _) in presets_found.items()}
+    facts: Facts = {f"{each} world": text for each, (_, text) in presets_found.items()}
+    facts["used as"] = f"--world {next(iter(presets_found))} --preset {preset}"
     return Found("preset", preset, [], facts, tables)
 
 
@@ -380,7 +399,7 @@ def _of_slates(name: str) -> Found:
         "where that is wrong it estimates": info.fails,
         "columns of the log": ["reward", "position", *(LOGGED[kind] for kind in kinds)],
         "columns of the target NAME": ["NAME" + SUFFIXES[kind] for kind in kinds],
-        "must be given": [f"{each} ({MEANING[each]})" for each in info.requires],
+        "must be given": [f"{requirement} ({MEANING[requirement]})" for requirement in info.requires],
         "may be given": list(info.takes),
         "weights": "clipped where a clip is given" if info.clipped else "not clipped",
         "compared with": list(info.less),
@@ -399,7 +418,7 @@ def _estimator(name: str) -> Found:
     says = {"q_logged": "--q-logged", "q_target": "--q-target"}
     facts: Facts = {
         "after": info.source,
-        "needs besides reward, propensity and target": [says.get(each, each) for each in info.needs],
+        "needs besides reward, propensity and target": [says.get(need, need) for need in info.needs],
         "must be given": list(info.requires),
         "may be given": list(info.takes),
         "weights": "clipped at --clip" if info.clips else "not clipped",
@@ -408,22 +427,29 @@ def _estimator(name: str) -> Found:
         "where few weights decide": "" if info.lighter == name else f"use {info.lighter}",
         "source": _place(info.scores),
     }
-    said = _paragraphs(info.scores)
-    already = bool(said) and info.title.lower() in said[0].lower()
-    return Found("estimator", name, said if already else [info.title, *said], facts)
+    paragraphs = _paragraphs(info.scores)
+    already = bool(paragraphs) and info.title.lower() in paragraphs[0].lower()
+    return Found("estimator", name, paragraphs if already else [info.title, *paragraphs], facts)
 
 
 def _protocol(name: str) -> Found:
     from recsim_mnar.protocols.base import known_protocols, protocol
 
-    known = experiments()
+    all_experiments = experiments()
     world, _, plain = name.rpartition(": ")
-    owners = [each for each, own in known.items() if plain in own.own_protocols and world in ("", each)]
+    owners = [
+        entry
+        for entry, experiment in all_experiments.items()
+        if plain in experiment.own_protocols and world in ("", entry)
+    ]
     if not owners and ":" not in plain and plain not in known_protocols():
-        every = {*known_protocols(), *(each for own in known.values() for each in own.own_protocols)}
+        every = {
+            *known_protocols(),
+            *(entry for experiment in all_experiments.values() for entry in experiment.own_protocols),
+        }
         raise UserError(f"unknown protocol {name!r}; {nearest(plain, every)} (one of your own: package.module:Class)")
-    made = protocol(plain, known[owners[0]].own_protocols if owners else None)
-    worlds = owners or [each for each, own in known.items() if made.needs <= own.provides]
+    made = protocol(plain, all_experiments[owners[0]].own_protocols if owners else None)
+    worlds = owners or [entry for entry, experiment in all_experiments.items() if made.needs <= experiment.provides]
     facts: Facts = {
         "ranks by": list(made.metrics),
         "needs": sorted(made.needs),
@@ -435,33 +461,39 @@ def _protocol(name: str) -> Found:
     return Found("protocol", plain, [made.summary, *_paragraphs(type(made))], facts, tables)
 
 
+def _earned(known: Any) -> str:
+    """Format the rewards per user of a task's reference."""
+    return f"{known.value:g} per user (standard error {known.error:g})"
+
+
 def _task(name: str) -> Found:
     from recsim_mnar.tasks import task
 
-    found = task(name)
-    runner = found.runner()
+    described_task = task(name)
+    runner = described_task.runner()
     facts: Facts = {
-        "world": found.world,
-        "horizon": f"{found.horizon:,} {runner.step}s per {runner.unit}",
-        f"{runner.unit}s": f"{found.users:,}, seed {found.seed}",
+        "world": described_task.world,
+        "horizon": f"{described_task.horizon:,} {runner.step}s per {runner.unit}",
+        f"{runner.unit}s": f"{described_task.users:,}, seed {described_task.seed}",
         "a learner's log": runner.learns_from,
-        "score 0": f"random: {found.random.value:g} per user (standard error {found.random.error:g})",
-        "score 1": f"{found.reference}: {found.best.value:g} per user (standard error {found.best.error:g})",
-        "environment": _environment(found),
-        "sha256": found.digest,
+        "score 0": f"random: {_earned(described_task.random)}",
+        "score 1": f"{described_task.reference}: {_earned(described_task.best)}",
+        "environment": _environment(described_task),
+        "sha256": described_task.digest,
         "used as": f"recsim-mnar evaluate AGENT --task {name}",
     }
-    tables = {"parameters": _frozen(found.make_world().params)}
-    return Found("task", name, [f"{found.summary[0].upper()}{found.summary[1:]}."], facts, tables)
+    tables = {"parameters": _frozen(described_task.make_world().params)}
+    return Found("task", name, [f"{described_task.summary[0].upper()}{described_task.summary[1:]}."], facts, tables)
 
 
 def _environment(found: Any) -> str:
-    """How to make a task's environment, with the observation that it takes where what was shown lately matters."""
+    """Describe how to make a task's environment, with the observation of recent showings where it matters."""
     if not found.environment:
         return "none: learn from the task's log"
     words = found.name.split("-")
-    known = "".join(word.capitalize() for word in words[:-1])
-    make, params = f"gym.make('recsim_mnar/{known}-{words[-1]}'", found.params
+    camel_case = "".join(word.capitalize() for word in words[:-1])
+    make = f"gym.make('recsim_mnar/{camel_case}-{words[-1]}'"
+    params = found.params
     if not (params.get("fatigue") and "fatigue_memory" in params):
         return f"{make})"
     return f"{make}, observation='shown={params['fatigue_memory']:g}'); without it, what was shown is not observed"
@@ -470,10 +502,10 @@ def _environment(found: Any) -> str:
 def _reference(name: str) -> Found:
     from recsim_mnar.tasks.running import Items
 
-    known = Items.references
-    if name not in known:
-        raise UserError(f"unknown reference {name!r}; {nearest(name, known)}")
-    kind = getattr(known[name], "func", known[name])
+    references = Items.references
+    if name not in references:
+        raise UserError(f"unknown reference {name!r}; {nearest(name, references)}")
+    kind = getattr(references[name], "func", references[name])
     facts: Facts = {
         "knows": f"the world{' and' if 'oracle' in name else ', not'} its users' states",
         "source": _place(kind),
@@ -486,14 +518,17 @@ def _reference(name: str) -> Found:
 def _command(name: str) -> Found:
     """Every option of a command, those that its help leaves out included."""
     group = click.get_current_context().find_root().command
-    commands = group.commands if isinstance(group, click.Group) else {}
+    if isinstance(group, click.Group):
+        commands = group.commands
+    else:
+        commands = {}
     command = commands.get(name)
     if command is None:
         raise UserError(f"unknown command {name!r}; {nearest(name, commands)}")
-    options = [each for each in command.params if isinstance(each, click.Option)]
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     tables = {
-        "options in its help": [_option_row(each) for each in options if not each.hidden],
-        "further options": [_option_row(each) for each in options if each.hidden],
+        "options in its help": [_option_row(parameter) for parameter in options if not parameter.hidden],
+        "further options": [_option_row(parameter) for parameter in options if parameter.hidden],
     }
     if name == "compare":
         from recsim_mnar.protocols.interactions import InteractionsSettings
@@ -505,7 +540,10 @@ def _command(name: str) -> Found:
 
 
 def _option_row(parameter: click.Option) -> Parameter:
-    default = parameter.default if isinstance(parameter.default, (str, int, float)) else None
+    if isinstance(parameter.default, (str, int, float)):
+        default = parameter.default
+    else:
+        default = None
     return Parameter(parameter.opts[0], default, meaning=parameter.help or "")
 
 

@@ -45,8 +45,8 @@ class GroupedCommand(click.Command):
 
     def rows(self, ctx: click.Context) -> dict[str, list[Row]]:
         """Name and help of each option that is not hidden, by heading."""
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        records = {_long_name(each): each.get_help_record(ctx) for each in options}
+        options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
+        records = {_long_name(parameter): parameter.get_help_record(ctx) for parameter in options}
         helps = {name: row for name, row in records.items() if row is not None}
         grouped = {name for names in self.groups.values() for name in names}
         rows = {heading: [helps[name] for name in names if name in helps] for heading, names in self.groups.items()}
@@ -121,11 +121,16 @@ def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
 
 def n_workers(given: int | None) -> int:
     """Number of threads; by default the number of processors."""
-    processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        processors = len(os.sched_getaffinity(0))
+    else:
+        processors = os.cpu_count() or 1
     most = MOST_A_PROCESSOR * processors
     if given is not None and not 1 <= given <= most:
         raise UserError(f"--workers must be in 1 .. {most}, {MOST_A_PROCESSOR} for each processor, got {given}")
-    return processors if given is None else given
+    if given is None:
+        return processors
+    return given
 
 
 def checked_file(path: Path, flag: str) -> None:
@@ -146,7 +151,10 @@ def checked_file(path: Path, flag: str) -> None:
 
 
 def new_file(path: Path, flag: str) -> None:
-    """As :func:`checked_file`, and raise UserError if the path exists: results are not overwritten unasked."""
+    """Check a file as :func:`checked_file` does, and raise UserError if the path exists.
+
+    Results are not overwritten unasked.
+    """
     checked_file(path, flag)
     if path.exists():
         raise UserError(f"{flag} {path} exists: name another file, or remove it first")
@@ -158,8 +166,8 @@ def writing(path: Path, flag: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        said = f"{flag} {path} cannot be written: {error.strerror or error}; name another file"
-        raise not_written(error, said) from error
+        message = f"{flag} {path} cannot be written: {error.strerror or error}; name another file"
+        raise not_written(error, message) from error
 
 
 class WholeNumber(click.ParamType):
@@ -168,7 +176,7 @@ class WholeNumber(click.ParamType):
     name = "integer"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """See :meth:`click.ParamType.convert`."""
+        """Implement :meth:`click.ParamType.convert`."""
         with contextlib.suppress(ValueError):
             return int(value)
         number = math.nan
@@ -223,13 +231,16 @@ class Number(click.ParamType):
     name = "number"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See :meth:`click.ParamType.convert`."""
+        """Implement :meth:`click.ParamType.convert`."""
         number = math.nan
         with contextlib.suppress(ValueError, TypeError):
             number = float(value)
         if math.isfinite(number):
             return number
-        hint = ": write a decimal point" if "," in str(value) else ""
+        if "," in str(value):
+            hint = ": write a decimal point"
+        else:
+            hint = ""
         return self.fail(f"{value!r} is not a number, such as 0.95{hint}", param, ctx)
 
 
@@ -240,10 +251,12 @@ class Share(Number):
     """A number that may be written in per cent, as in a file: ``2%`` is 0.02."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See :meth:`click.ParamType.convert`."""
+        """Implement :meth:`click.ParamType.convert`."""
         text = str(value).strip()
         number = super().convert(text.removesuffix("%").strip() if text.endswith("%") else value, param, ctx)
-        return number / 100.0 if text.endswith("%") else number
+        if text.endswith("%"):
+            return number / 100.0
+        return number
 
 
 SHARE = Share()
@@ -253,8 +266,9 @@ class LeastPropensity(Share):
     """A probability above 0, in (0, 1]."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """See :meth:`click.ParamType.convert`."""
-        share, flag = super().convert(value, param, ctx), _flag_of(param)
+        """Implement :meth:`click.ParamType.convert`."""
+        share = super().convert(value, param, ctx)
+        flag = _flag_of(param)
         if share == 0.0:
             raise UserError(f"{flag} {value}: no exploration bounds nothing: leave it out")
         if not 0.0 < share <= 1.0:
@@ -277,15 +291,20 @@ class NewPath(click.Path):
         self.as_text = as_text
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """See :meth:`click.ParamType.convert`."""
+        """Implement :meth:`click.ParamType.convert`."""
         flag = _flag_of(param)
         path = Path(os.fsdecode(super().convert(_named(value, flag), param, ctx)))
         longest = max((len(os.fsencode(part)) for part in path.parts), default=0)
         if longest > _LONGEST_NAME or len(os.fsencode(path)) > _LONGEST_PATH:
             most = f"a name has at most {_LONGEST_NAME} bytes, a path {_LONGEST_PATH}"
             raise UserError(f"{flag} {path}: the path is too long: {most}")
-        slash = os.sep if str(value).endswith(os.sep) else ""
-        return f"{path}{slash}" if self.as_text else path
+        if str(value).endswith(os.sep):
+            slash = os.sep
+        else:
+            slash = ""
+        if self.as_text:
+            return f"{path}{slash}"
+        return path
 
 
 _LONGEST_NAME, _LONGEST_PATH = 240, 4000  # temporary names have some bytes more
@@ -300,7 +319,7 @@ class ReadPath(click.Path):
         super().__init__(path_type=Path, readable=False)  # click would call it a mistake
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
-        """See :meth:`click.ParamType.convert`."""
+        """Implement :meth:`click.ParamType.convert`."""
         flag = _flag_of(param)
         path = Path(os.fsdecode(super().convert(_named(value, flag), param, ctx)))
         if path.exists() and not os.access(path, os.R_OK):
@@ -342,12 +361,17 @@ def check_there(path: Path) -> None:
 
 
 def _flag_of(param: click.Parameter | None) -> str:
-    name = "path" if param is None else param.opts[0]
-    return name if name.startswith("-") or param is None else name.upper()
+    if param is None:
+        name = "path"
+    else:
+        name = param.opts[0]
+    if name.startswith("-") or param is None:
+        return name
+    return name.upper()
 
 
 def _named(path: Any, flag: str) -> Path:
-    """What was typed as a path, with the home folder in place of ``~``; UserError where nothing was."""
+    """Resolve a typed path, with the home folder in place of ``~``; UserError for an empty one."""
     from recsim_mnar.runs.files import path_of
 
     if not str(path).strip():

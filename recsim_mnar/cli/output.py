@@ -46,8 +46,8 @@ _PADDING = 3
 def quiet_option(command: click.Command) -> click.Command:
     """Give a command, or all commands of a group, the flag ``--quiet``."""
     if isinstance(command, click.Group):
-        for each in command.commands.values():
-            quiet_option(each)
+        for subcommand in command.commands.values():
+            quiet_option(subcommand)
         return command
 
     def keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
@@ -79,7 +79,8 @@ def say(*lines: str) -> None:
 
 def sentence(line: str) -> None:
     """Print a sentence of the answer; on a terminal it is wrapped between words."""
-    width, line = screen_width(), printable(line)
+    width = screen_width()
+    line = printable(line)
     click.echo(line if width is None else textwrap.fill(line, width, break_on_hyphens=False), file=sys.stdout)
 
 
@@ -120,7 +121,7 @@ def _natural_width(table: Table) -> int:
 
 
 def _least_width(table: Table) -> int:
-    """As :func:`_natural_width`, with text cells and foldable headers folded."""
+    """Compute :func:`_natural_width` with text cells and foldable headers folded."""
     widths = [
         min(_widest(column), _LEAST_TEXT) if column.overflow == "fold" else _widest(column, folded=not column.no_wrap)
         for column in table.columns
@@ -129,7 +130,10 @@ def _least_width(table: Table) -> int:
 
 
 def _widest(column: Column, *, folded: bool = False) -> int:
-    head = max((len(word) for word in str(column.header).split()), default=0) if folded else _cells(column.header)
+    if folded:
+        head = max((len(word) for word in str(column.header).split()), default=0)
+    else:
+        head = _cells(column.header)
     return max([head, *(_cells(cell) for cell in column.cells)])
 
 
@@ -137,7 +141,9 @@ def _text(cell: Any) -> Any:
     """A cell as rich Text: markup is parsed, Text is returned unchanged."""
     from rich.text import Text
 
-    return cell if isinstance(cell, Text) else Text.from_markup(str(cell))
+    if isinstance(cell, Text):
+        return cell
+    return Text.from_markup(str(cell))
 
 
 def _cells(cell: Any) -> int:
@@ -171,8 +177,14 @@ def _hanging(name: str, text: str, head: int, width: int, *, margin: int = 0) ->
     left = textwrap.wrap(name, max(head, 1), break_on_hyphens=False) or [""]
     lines = []
     for place in range(max(len(wrapped), len(left))):
-        label = left[place] if place < len(left) else ""
-        value = wrapped[place] if place < len(wrapped) else ""
+        if place < len(left):
+            label = left[place]
+        else:
+            label = ""
+        if place < len(wrapped):
+            value = wrapped[place]
+        else:
+            value = ""
         lines.append(f"{' ' * margin}{label:<{head}}  {value}".rstrip())
     return lines
 
@@ -203,15 +215,21 @@ class Reporter:
     """
 
     def __init__(self, bar: Any = None, task: Any = None, *, quiet: bool = False) -> None:
-        self._bar, self._task, self._quiet = bar, task, quiet
+        self._bar = bar
+        self._task = task
+        self._quiet = quiet
         self._stage = ""
-        self._total, self._unit, self._done, self._kept = 0, "", 0, 0
+        self._total = 0
+        self._unit = ""
+        self._done = 0
+        self._kept = 0
         self._began = self._said = time.monotonic()
 
     def __call__(self, stage: str) -> None:
         """Begin a stage."""
         stage = printable(stage)
-        self._stage, self._total = stage, 0
+        self._stage = stage
+        self._total = 0
         if self._bar is not None:
             self._bar.update(self._task, description=_escaped(stage), total=None, completed=0)
         elif not self._quiet:
@@ -219,7 +237,8 @@ class Reporter:
 
     def begins(self, total: int, unit: str) -> None:
         """Begin work of this many units."""
-        self._total, self._unit = total, unit
+        self._total = total
+        self._unit = unit
         self.goes_on(0)
         if self._bar is not None:
             self._bar.update(self._task, total=total, completed=0)
@@ -241,8 +260,14 @@ class Reporter:
     def _so_far(self) -> str:
         """The stage, the share done, the rate, and the remaining time at that rate."""
         rate = (self._done - self._kept) / max(time.monotonic() - self._began, 1e-6)
-        left = time_in_words((self._total - self._done) / rate) if rate else "?"
-        stage = f"{self._stage}: " if self._stage else ""
+        if rate:
+            left = time_in_words((self._total - self._done) / rate)
+        else:
+            left = "?"
+        if self._stage:
+            stage = f"{self._stage}: "
+        else:
+            stage = ""
         return f"{stage}{self._done:,} of {self._total:,} {self._unit}, {rate:,.3g} a second, {left} left"
 
 
@@ -256,7 +281,9 @@ def time_in_words(seconds: float) -> str:
     """A duration in words: ``40 s``, ``7 min``, ``2.5 h``."""
     if seconds < 100:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+    if seconds < 6000:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
 
 
 @contextlib.contextmanager
@@ -420,7 +447,8 @@ class RunRecord:
     def __init__(self, command: str) -> None:
         self.command = command
         self.workers: Mapping[str, object] = {"kind": "this process", "number": 1}
-        self._began, self._clock = time.strftime("%Y-%m-%dT%H:%M:%S%z"), time.perf_counter()
+        self._began = time.strftime("%Y-%m-%dT%H:%M:%S%z")
+        self._clock = time.perf_counter()
 
     def seconds(self) -> float:
         """Seconds since the start."""
@@ -499,12 +527,12 @@ class Crew:
         from recsim_mnar.simulation.pools import pool, processes
 
         n = n_workers(self.workers)
-        with processes(n) if in_processes else pool(n) as found:
-            if found is not None:
+        with processes(n) if in_processes else pool(n) as result:
+            if result is not None:
                 record.workers = {"kind": "processes", "number": n}
-            yield found
-            if found is not None and not in_processes:
-                record.workers = {"kind": found.kind, "number": n}
+            yield result
+            if result is not None and not in_processes:
+                record.workers = {"kind": result.kind, "number": n}
 
 
 def _warn(line: str) -> None:

@@ -84,33 +84,33 @@ def replay(
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
-    given = given_logs(log, train, reading_of(options))
-    json_output.say(*given.lines)
-    rows = given.survey.n_rows
+    logs = given_logs(log, train, reading_of(options))
+    json_output.say(*logs.lines)
+    rows = logs.survey.n_rows
     if rows == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
     digest = _digest_to_fit_on(log, train, split_users=split_users)
-    _warn_of_seeds((log, given), (train, given.training))
-    parts = halves_of(given, options["seed"]) if split_users else [given]
-    check_training(given, log if split_users else train, parts[0].training, learners)
-    if given.survey.shared_users:
+    _warn_of_seeds((log, logs), (train, logs.training))
+    parts = halves_of(logs, options["seed"]) if split_users else [logs]
+    check_training(logs, log if split_users else train, parts[0].training, learners)
+    if logs.survey.shared_users:
         warn(
-            f"--train: {given.survey.shared_users:,} of its users are in LOG too, so agents know the future of those "
+            f"--train: {logs.survey.shared_users:,} of its users are in LOG too, so agents know the future of those "
             "they are replayed on; name a log of other users"
         )
-    fit = Fitting(learners, items_of(given, options["items"]), options["seed"], digest)
-    with crew.executor(record, named=names) as found, progress() as report:
-        logging = logging_policy(given.provenance, executor=found)
+    fit = Fitting(learners, items_of(logs, options["items"]), options["seed"], digest)
+    with crew.executor(record, named=names) as pool, progress() as report:
+        logging = logging_policy(logs.provenance, executor=pool)
         for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1):
             fitted, story = fit.policies(part, half if split_users else None, report)
             with writing(target.path, "--out"):
-                kept = fit.write(part, fitted, story, logging, target, found)
+                kept = fit.write(part, fitted, story, logging, target, pool)
     files = [str(target.path) if split_users else out for target in targets]
     for target in targets:
         record.write(target.path / RUN if target.form is None else Path(f"{target.path}.{RUN}"))
     there = f" ({kept} parts already existed)" if kept else ""
-    said = f"{rows:,} rows with {', '.join(names)} over {fit.n_items:,} items in {' and '.join(files)}{there}"
-    json_output.say(said + (": " + TWO_POLICIES if split_users else ""))
+    summary = f"{rows:,} rows with {', '.join(names)} over {fit.n_items:,} items in {' and '.join(files)}{there}"
+    json_output.say(summary + (": " + TWO_POLICIES if split_users else ""))
     content = {"file": files[0], "rows": rows, "policies": names, "items": fit.n_items, "parts_kept": kept}
     json_output.write(content | ({"files": files} if split_users else {}))
 
@@ -232,14 +232,14 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
         world = make_world(options["world"], options["preset"], options["settings"])
         named = [options["world"], options["policy"]]
         with (
-            crew.executor(record, named=named) as found,
+            crew.executor(record, named=named) as pool,
             progress(total=options["n_users"], unit="users") as report,
         ):
             first = iter([report.goes_on])  # the first number is of the users of parts that are there
-            asked = ("out", "policy", "n_users", "seed", "train_users", "keep_truth", "form", "resume")
+            recorded_options = ("out", "policy", "n_users", "seed", "train_users", "keep_truth", "form", "resume")
             request = Request(
-                **{name: options[name] for name in asked},
-                executor=found,
+                **{name: options[name] for name in recorded_options},
+                executor=pool,
                 progress=lambda users: next(first, report.advance)(users),
             )
             written = entry.simulator()(world, request)
@@ -261,9 +261,9 @@ def _write_report(world: World, options: Mapping[str, Any]) -> Mapping[str, obje
     from recsim_mnar.own_log.in_numbers import log_in_numbers
     from recsim_mnar.report.world_pages import summary_of, write_log_page
 
-    found = log_in_numbers(options["out"] / "log")
-    write_log_page(options["out"] / REPORT, found, _further(world, options))
-    return summary_of(found)
+    numbers = log_in_numbers(options["out"] / "log")
+    write_log_page(options["out"] / REPORT, numbers, _further(world, options))
+    return summary_of(numbers)
 
 
 def _further(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -275,13 +275,14 @@ def _further(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
     same += ["--preset", options["preset"]] if options["preset"] else []
     for setting in options["settings"]:
         same += ["--set", setting]
-    found: list[tuple[list[str], str]] = [(["verify", str(out)], "Is every file as it was written?")]
+    further_commands: list[tuple[list[str], str]] = [(["verify", str(out)], "Is every file as it was written?")]
     if isinstance(world, DecisionWorld):
-        training, replayed = out.with_name(f"{out.name}-training"), out.with_name(f"{out.name}-replayed.parquet")
+        training = out.with_name(f"{out.name}-training")
+        replayed = out.with_name(f"{out.name}-replayed.parquet")
         agents = ["popularity", "svd"]
         targets = ",".join(agents)
         seed = str(options["seed"] ^ 1)  # another one, and different seeds share no user
-        found += [
+        further_commands += [
             (["doctor", str(out / "log")], "What do other commands make of it?"),
             (["estimate", str(out / "log"), "--target", "propensity"], "What did the policy earn that logged it?"),
             (
@@ -297,5 +298,5 @@ def _further(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
                 "and what each would have earned, with an interval and whether to believe it:",
             ),
         ]
-    found.append((["compare", *same], "Which way of judging agents is right in this world?"))
-    return [(shlex.join(["recsim-mnar", *words]), what) for words, what in found]
+    further_commands.append((["compare", *same], "Which way of judging agents is right in this world?"))
+    return [(shlex.join(["recsim-mnar", *words]), what) for words, what in further_commands]

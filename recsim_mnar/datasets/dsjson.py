@@ -34,7 +34,7 @@ _MOST_COMMON = 20
 
 
 class Damage(NamedTuple):
-    """What is wrong with a log: a stable code, how much, what was found, and what to do."""
+    """A fault of a log: a stable code, its amount, the evidence, and what to do."""
 
     code: str
     size: float
@@ -74,15 +74,19 @@ class LoggedShares:
     @property
     def n(self) -> int:
         """Number of decisions."""
-        return int(self.row[-1]) + 1 if len(self.row) else 0
+        if len(self.row):
+            return int(self.row[-1]) + 1
+        return 0
 
     def least(self) -> float | None:
         """The least probability of any action, None where one has none."""
         least = float(self.p.min(initial=1.0))
-        return least if least > 0.0 else None
+        if least > 0.0:
+            return least
+        return None
 
     def damages(self) -> list[Damage]:
-        """What the log proves wrong of its own probabilities; empty where nothing is."""
+        """List the probabilities of a log that the log itself disproves; empty where there are none."""
         sums = np.bincount(self.row, self.p, self.n)
         off = ~(np.abs(sums - 1.0) <= TOLERANCE) | (np.bincount(self.row, self.p < 0.0, self.n) > 0)
         if off.any():
@@ -100,21 +104,24 @@ class LoggedShares:
         """
         tests = list(self._tests())
         limit = math.log(2.0 * max(len(tests), 1) / ALPHA)
-        found = None
+        worst = None
         for what, f in tests:
             mean = np.bincount(self.row, self.p * f, self.n)
             centred = f - mean[self.row]
             sum_ = float(centred[self.shown].sum())
             variance = float((self.p * centred**2).sum())
             bound = float(np.abs(centred[(self.p > 0.0) | self.shown]).max(initial=0.0))
-            score = sum_**2 / (2.0 * (variance + bound * abs(sum_) / 3.0)) if sum_ else 0.0
-            if score > limit and (found is None or score > found[0]):
-                found = score, what, float(f[self.shown].sum()), float((self.p * f).sum())
-        if found is None:
+            if sum_:
+                score = sum_**2 / (2.0 * (variance + bound * abs(sum_) / 3.0))
+            else:
+                score = 0.0
+            if score > limit and (worst is None or score > worst[0]):
+                worst = score, what, float(f[self.shown].sum()), float((self.p * f).sum())
+        if worst is None:
             return []
-        message = f"the logged probabilities are proved wrong: {found[1].format(*_in_words(found[2], found[3]))}"
+        message = f"the logged probabilities are proved wrong: {worst[1].format(*_in_words(worst[2], worst[3]))}"
         advice = "log the probabilities of the moment of the decision, one per action in the order of the actions"
-        return [Damage("shares_disproved", found[0] / limit, message, advice)]
+        return [Damage("shares_disproved", worst[0] / limit, message, advice)]
 
     def _tests(self) -> Iterator[tuple[str, Floats]]:
         """Yield functions f of decision and action, (m,), each after what its sum means."""
@@ -157,7 +164,10 @@ class LoggedShares:
             return
         for group in groups:
             in_group = (codes == group)[self.row]
-            where = f" in {name} ({group + 1})" if name else ""
+            if name:
+                where = f" in {name} ({group + 1})"
+            else:
+                where = ""
             for arm in common:
                 words = _plain(f"action {self.names[arm]}{where} was shown ") + "{} times, expected {}"
                 yield words, ((self.arm == arm) & in_group).astype(float)
@@ -183,7 +193,7 @@ ToolColumns = dict[str, Sequence[Any] | NDArray[Any]]
 
 
 class ToolRows(NamedTuple):
-    """What is read of a tool's log: decisions, probabilities of all actions, lines on what was taken, what is wrong."""
+    """Contents of a tool's log: decisions, probabilities of all actions, lines on the columns taken, faults."""
 
     columns: ToolColumns
     shares: LoggedShares | None
@@ -192,7 +202,7 @@ class ToolRows(NamedTuple):
 
 
 def is_dsjson(path: Path) -> bool:
-    """Whether a file's name ends as that of DSJSON does, compressed or not."""
+    """Return whether a file's name ends as that of DSJSON does, compressed or not."""
     return path.is_file() and any(suffix.lower() in ENDINGS for suffix in path.suffixes[-2:])
 
 
@@ -265,10 +275,10 @@ class _Reader:
         if key is None:
             return True
         joined = json.dumps([event.get(name) for name in ("_label_cost", "_label_Action", "p")])
-        known = self.seen.setdefault(key, joined)
+        earlier = self.seen.setdefault(key, joined)
         if self.numbers.setdefault(key, number) == number:
             return True
-        self.counts["repeated" if known == joined else "joined_twice"] += 1
+        self.counts["repeated" if earlier == joined else "joined_twice"] += 1
         return False
 
     def _decision(self, event: Mapping[str, Any]) -> None:
@@ -278,7 +288,7 @@ class _Reader:
         cost = _number(event["_label_cost"])
         self.counts["apprentice"] += abs(_number(event.get("_original_label_cost", cost)) - cost) > 1e-6
         actions = [int(action) for action in event.get("a") or []]
-        p = [float(each) for each in event.get("p") or event.get("_p") or []]
+        p = [float(pair) for pair in event.get("p") or event.get("_p") or []]
         pdrop = float(event.get("pdrop", 0.0))
         if not pdrop >= 0.0 or min(actions, default=0) < 0:
             raise ValueError("no probability of a drop, or no number of an action")
@@ -288,15 +298,18 @@ class _Reader:
         if actions and p:
             place = actions.index(chosen)
             self.counts["lengths"] += len(actions) != len(p)
-            known = p[place]
-            said = (known, known * (1.0 - pdrop))
-            if not math.isnan(probability) and min(abs(probability - each) for each in said) > _OFF:
+            known_values = p[place]
+            bounds = (known_values, known_values * (1.0 - pdrop))
+            if not math.isnan(probability) and min(abs(probability - pair) for pair in bounds) > _OFF:
                 self.counts["label"] += 1
             else:
-                probability = known
+                probability = known_values
         context = event.get("c") or {}
         multi = context.get("_multi") or []
-        name = _name_of(multi[chosen - 1]) if 0 < chosen <= len(multi) else None
+        if 0 < chosen <= len(multi):
+            name = _name_of(multi[chosen - 1])
+        else:
+            name = None
         version = (event.get("VWState") or {}).get("m")
         hash(version)  # a list is no version
         row = (
@@ -346,7 +359,7 @@ class _Reader:
         return ToolRows(columns, self._shares(keep, rows, index), self._lines(len(rows)), self._damages())
 
     def _thinned(self) -> list[bool]:
-        """Which decisions stay so that all were dropped with the largest of the log's probabilities of a drop.
+        """Choose decisions to keep, so that all are dropped with the largest of the log's probabilities of a drop.
 
         A line with ``pdrop`` survived with 1 - pdrop. Where that differs, decisions that survived more easily are
         drawn with (1 - largest pdrop) / (1 - pdrop), by a hash of their ids.
@@ -374,10 +387,13 @@ class _Reader:
         p = np.concatenate([np.asarray(p, float) for _, p in both])
         there, arm = np.unique(action, return_inverse=True)
         names = [str(number) for number in there]
-        versions = [each[8] for each in rows]
-        known = dict.fromkeys(versions)
-        numbered = {version: i for i, version in enumerate(known)}
-        groups = {} if None in known else {"version": np.array([numbered[v] for v in versions])}
+        versions = [entry[8] for entry in rows]
+        known_versions = dict.fromkeys(versions)
+        numbered = {version: i for i, version in enumerate(known_versions)}
+        if None in known_versions:
+            groups = {}
+        else:
+            groups = {"version": np.array([numbered[v] for v in versions])}
         return LoggedShares(row, arm, p, action == index[row], names, groups)
 
     def _lines(self, kept: int) -> list[str]:
@@ -390,13 +406,13 @@ class _Reader:
             "thinned": "decisions with a smaller pdrop are left out by chance, so that all had the largest",
         }
         lines = [f"{self.source}: DSJSON of Vowpal Wabbit, {kept:,} decisions; the reward is minus _label_cost"]
-        lines += [f"{self.counts[name]:,} {said}" for name, said in words.items() if self.counts[name]]
+        lines += [f"{self.counts[name]:,} {texts}" for name, texts in words.items() if self.counts[name]]
         if self.counts["pdrop"] and not self.counts["thinned"]:
             lines.append("pdrop is the same in every line: each decision counts alike")
         return lines
 
     def _damages(self) -> list[Damage]:
-        said = {
+        messages = {
             "label": ("_label_probability is not the p of the logged action", "log the p of the action that was shown"),
             "index": ("_labelIndex is not _label_Action - 1", "log the place of the action that was shown"),
             "lengths": ("p has not one probability per action of a", "log one probability per action"),
@@ -405,14 +421,16 @@ class _Reader:
         n = max(len(self.rows), 1)
         return [
             Damage(f"dsjson_{name}", self.counts[name] / n, f"in {self.counts[name]:,} lines {what}", advice)
-            for name, (what, advice) in said.items()
+            for name, (what, advice) in messages.items()
             if self.counts[name]
         ]
 
 
 def _number(value: Any) -> float:
     """A number, NaN where there is none; VW writes ``"NaN"``."""
-    return math.nan if value is None else float(value)
+    if value is None:
+        return math.nan
+    return float(value)
 
 
 def _name_of(action: Any) -> str | None:
@@ -421,13 +439,20 @@ def _name_of(action: Any) -> str | None:
         return None
     inner = action.get("i")
     name = action.get("_tag") or action.get("id") or (inner.get("id") if isinstance(inner, dict) else None)
-    return None if name is None else str(name)
+    if name is None:
+        return None
+    return str(name)
 
 
 def _field(context: Any, path: str) -> Any:
     """A value of the context by its names with dots; None where there is none."""
     for name in path.removeprefix("c.").split("."):
         if isinstance(context, list):
-            context = next((each for each in context if isinstance(each, dict) and name in each), None)
-        context = context.get(name) if isinstance(context, dict) else None
-    return context if isinstance(context, (str, int, float, bool)) else None
+            context = next((part for part in context if isinstance(part, dict) and name in part), None)
+        if isinstance(context, dict):
+            context = context.get(name)
+        else:
+            context = None
+    if isinstance(context, (str, int, float, bool)):
+        return context
+    return None

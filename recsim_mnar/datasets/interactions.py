@@ -59,7 +59,7 @@ class Interactions:
 
 
 def events_in_words(events: Mapping[str, int]) -> str:
-    """How many rows of each event there are."""
+    """Count the rows of each event, in words."""
     return ", ".join(f"{number:,} {word}" for word, number in events.items())
 
 
@@ -120,18 +120,30 @@ def _read(
     rows, pooled = _of_events(rows, columns.get("event"), events)
     users = rows.ids(columns["user"])
     items = rows.ids(columns["item"])
-    time = rows.times(columns["time"]) if "time" in columns else None
-    whole = np.ones(len(rows), np.bool_) if rows.missing is None or not drop_missing else ~rows.missing
+    if "time" in columns:
+        time = rows.times(columns["time"])
+    else:
+        time = None
+    if rows.missing is None or not drop_missing:
+        kept_rows = np.ones(len(rows), np.bool_)
+    else:
+        kept_rows = ~rows.missing
     rows.faults.forgive([MISSING] if drop_missing else [])
     rows.faults.refuse(DROP)
-    if not whole.any():
+    if not kept_rows.any():
         raise UserError(f"{rows.source}: no row is left")
-    if events is not None or not whole.all():
-        users, items = (Ids(each.codes[whole], each.ids).used() for each in (users, items))
-        time = None if time is None else time[whole]
+    if events is not None or not kept_rows.all():
+        users, items = (Ids(ids.codes[kept_rows], ids.ids).used() for ids in (users, items))
+        if time is None:
+            time = None
+        else:
+            time = time[kept_rows]
     user = users.codes
     item = items.codes
-    order = np.argsort(user, kind="stable") if time is None else np.lexsort((time, user))
+    if time is None:
+        order = np.argsort(user, kind="stable")
+    else:
+        order = np.lexsort((time, user))
     user = user[order]
     item = item[order]
     step = steps_within(user)
@@ -150,7 +162,7 @@ def _read(
             **({"events": pooled} if pooled else {}),
         },
     )
-    return Interactions(log, users.ids, items.ids, pooled, int(np.sum(~whole)))
+    return Interactions(log, users.ids, items.ids, pooled, int(np.sum(~kept_rows)))
 
 
 def _of_events(rows: Rows, name: str | None, wanted: Sequence[str] | None) -> tuple[Rows, dict[str, int]]:
@@ -163,12 +175,12 @@ def _of_events(rows: Rows, name: str | None, wanted: Sequence[str] | None) -> tu
         raise UserError(f"{rows.source}: events are named, and no column is recognised as the event. Call it 'event'")
     if name is None:
         return rows, {}
-    found = rows.quiet().ids(name)
-    words = [str(word) for word in found.ids]
+    events = rows.quiet().ids(name)
+    words = [str(word) for word in events.ids]
     for word in wanted or ():
         if word not in words:
             raise UserError(f"{rows.source}: no row of column {name!r} is {word!r}; {nearest(word, words)} (events)")
     chosen = np.array([wanted is None or word in wanted for word in words] + [wanted is None], np.bool_)
-    counts = np.bincount(found.codes[found.codes >= 0], minlength=len(words))
+    counts = np.bincount(events.codes[events.codes >= 0], minlength=len(words))
     kept = {word: int(counts[code]) for code, word in enumerate(words) if chosen[code]}
-    return (rows if chosen.all() else rows.kept(chosen[found.codes])), kept
+    return (rows if chosen.all() else rows.kept(chosen[events.codes])), kept

@@ -99,9 +99,9 @@ def load_open_bandit(
     """
     import pandas as pd
 
-    for name, value, known in (("policy", policy, POLICIES), ("campaign", campaign, CAMPAIGNS)):
-        if value not in known:
-            raise UserError(f"open_bandit: no {name} {value!r}; {nearest(str(value), known)}")
+    for name, value, known_names in (("policy", policy, POLICIES), ("campaign", campaign, CAMPAIGNS)):
+        if value not in known_names:
+            raise UserError(f"open_bandit: no {name} {value!r}; {nearest(str(value), known_names)}")
     path = _root(folder) / policy / campaign / f"{campaign}.csv"
     if not path.is_file():
         raise UserError(f"open_bandit: no file {str(path)!r}; give the folder that holds random/ and bts/")
@@ -113,7 +113,10 @@ def load_open_bandit(
     table = pd.read_csv(path, usecols=[*_COLUMNS, *features]).sort_values("timestamp", kind="stable")
     position = table["position"].to_numpy(np.int64)
     items = path.with_name("item_context.csv")
-    n_actions = len(pd.read_csv(items)) if items.is_file() else int(table["item_id"].max()) + 1
+    if items.is_file():
+        n_actions = len(pd.read_csv(items))
+    else:
+        n_actions = int(table["item_id"].max()) + 1
     stamps = pd.to_datetime(table["timestamp"], format="ISO8601", utc=True)
     return OpenBanditLog(
         policy=policy,
@@ -144,8 +147,13 @@ def _root(folder: str | Path | None) -> Path:
                 "open_bandit: obp is not installed; `pip download --no-deps obp==0.4.1`, unzip, give the folder"
             )
         folder = next(iter(spec.submodule_search_locations))
-    given = path_of(folder)
-    for root in (given, given / "obd", given / "dataset" / "obd", given / "obp" / "dataset" / "obd"):
+    folder_named = path_of(folder)
+    for root in (
+        folder_named,
+        folder_named / "obd",
+        folder_named / "dataset" / "obd",
+        folder_named / "obp" / "dataset" / "obd",
+    ):
         if (root / "bts").is_dir() or (root / "random").is_dir():
             return root
-    raise UserError(f"open_bandit: {str(given)!r} holds no folders random/ and bts/; give the one that does")
+    raise UserError(f"open_bandit: {str(folder_named)!r} holds no folders random/ and bts/; give the one that does")

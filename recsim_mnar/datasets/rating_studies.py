@@ -75,8 +75,11 @@ def load_ml100k(path: str | Path) -> Ratings:
     """
     path = path_of(path)
     if path.is_dir():
-        found = [path / name for name in ("u.data", "ml-100k.inter", "ml-100k/u.data") if (path / name).is_file()]
-        path = found[0] if found else path / "u.data"
+        candidates = [path / name for name in ("u.data", "ml-100k.inter", "ml-100k/u.data") if (path / name).is_file()]
+        if candidates:
+            path = candidates[0]
+        else:
+            path = path / "u.data"
     _need(path, ML100K_SOURCE)
     # RecBole names and types its columns in a first line, GroupLens does not.
     with open(path, encoding="latin-1") as file:
@@ -103,16 +106,19 @@ def read_ratings(path: str | Path) -> Ratings:
     _need(path, "A file of ratings has the columns user, item and rating, with commas or tabs.")
     with open(path, encoding="latin-1") as file:
         first = file.readline()
-    delimiter = "\t" if "\t" in first else ","
+    if "\t" in first:
+        delimiter = "\t"
+    else:
+        delimiter = ","
     names = [name.split(":")[0].strip(' "\r\n').lower() for name in first.split(delimiter)]
     named = any(name.startswith("rating") for name in names)
     columns = list(range(3))
     if named:
         for place, words in enumerate((("user",), ("item", "movie"), ("rating",))):
-            found = [k for k, name in enumerate(names) if name.startswith(words)]
-            if not found:
+            result = [k for k, name in enumerate(names) if name.startswith(words)]
+            if not result:
                 raise UserError(f"{path} has no column {words[0]!r}, only {', '.join(names)}")
-            columns[place] = found[0]
+            columns[place] = result[0]
     table = _table(
         path, dtype=str, delimiter=delimiter, usecols=columns, skiprows=int(named), comments=None, quotechar='"'
     )
@@ -146,7 +152,10 @@ def _stars(path: Path, texts: NDArray[Any]) -> Floats:
     outside = np.flatnonzero(~np.isin(values, STARS))
     if outside.size:
         row = int(outside[0])
-        more = f" ({outside.size:,} such rows)" if outside.size > 1 else ""
+        if outside.size > 1:
+            more = f" ({outside.size:,} such rows)"
+        else:
+            more = ""
         stars = ", ".join(f"{star:g}" for star in STARS)
         raise UserError(f"{path}: row {row + 1}: the rating {values[row]:g} is not one of {stars}{more}")
     return values
@@ -162,9 +171,9 @@ def _is_number(text: str) -> bool:
 def _no_table(path: Path, error: Exception) -> str:
     """Why and where numpy could not read a table, and the expected form."""
     why = str(error).splitlines()[0]
-    found = re.search(r"at row (\d+) with (\d+) columns", why)
-    if found:
-        why = f"row {found[1]} has {found[2]} column{'s' * (found[2] != '1')} where commas or tabs are the separators"
+    match = re.search(r"at row (\d+) with (\d+) columns", why)
+    if match:
+        why = f"row {match[1]} has {match[2]} column{'s' * (match[2] != '1')} where commas or tabs are the separators"
     return f"{path}: not a table of user, item, rating: {why}; write the three columns with commas or tabs between"
 
 
@@ -172,8 +181,8 @@ def _numbered(ids: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
     """Ids as 0, 1, ... in their order (of numbers, where all are), and how many there are."""
     with contextlib.suppress(ValueError):
         ids = ids.astype(np.int64)
-    known, numbers = np.unique(ids, return_inverse=True)
-    return numbers, len(known)
+    distinct, numbers = np.unique(ids, return_inverse=True)
+    return numbers, len(distinct)
 
 
 def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
@@ -192,9 +201,15 @@ def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     if not train.any():
         raise UserError(f"{folder / 'train.ascii'} has no ratings: every entry is 0")
     shape = (train.shape[0], train.shape[1])
-    test = _matrix(folder / "test.ascii", shape) if with_test else np.zeros(shape)
+    if with_test:
+        test = _matrix(folder / "test.ascii", shape)
+    else:
+        test = np.zeros(shape)
     published = folder / "propensities.ascii"
-    propensities = _matrix(published, shape) if published.is_file() else None
+    if published.is_file():
+        propensities = _matrix(published, shape)
+    else:
+        propensities = None
     if propensities is not None and not np.all((propensities > 0) & (propensities <= 1)):
         raise UserError(f"{published}: propensities must be above 0 and at most 1")
     features = folder / "user_item_features"
@@ -223,9 +238,9 @@ def load_yahoo_r3(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     """
     parts = []
     paths = [path_of(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt" for name in ("train", "test")]
-    for path, wanted in zip(paths, (True, with_test), strict=True):
+    for path, with_propensities in zip(paths, (True, with_test), strict=True):
         _need(path, YAHOO_SOURCE)
-        parts.append(_triples(path) if wanted else (np.zeros(0, int), np.zeros(0, int), np.zeros(0)))
+        parts.append(_triples(path) if with_propensities else (np.zeros(0, int), np.zeros(0, int), np.zeros(0)))
     n_users = max(int(users.max(initial=0)) for users, _, _ in parts)
     n_items = max(int(items.max(initial=0)) for _, items, _ in parts)
 

@@ -53,7 +53,7 @@ class ToolLog:
 
     @property
     def has_propensities(self) -> bool:
-        """Whether the log says with which probability each action was drawn."""
+        """Return whether the log says with which probability each action was drawn."""
         return not self.context
 
 
@@ -87,15 +87,19 @@ def opened(
     policies = _policies(table, shares)
     made: dict[str, str | float] = {"kind": "a tool's log", "policy": "logged"}
     damages = damages or ([] if shares is None else shares.damages())
-    least = None if shares is None or not shares.n or damages else shares.least()
+    if shares is None or not shares.n or damages:
+        least = None
+    else:
+        least = shares.least()
     if least is not None:
         made["propensity_min"] = least
     with tempfile.TemporaryDirectory(prefix="recsim-mnar-") as folder:
         target = Path(folder) / f"{path.name.split('.')[0]}.parquet"
         write_table(_arrow(table).replace_schema_metadata(metadata_of(made)), target)
-        context = (
-            tuple(name for name in ("version", "leaf", "day") if name in table) if "propensity" not in table else ()
-        )
+        if "propensity" not in table:
+            context = tuple(name for name in ("version", "leaf", "day") if name in table)
+        else:
+            context = ()
         yield ToolLog(replace(TableFile.open(target), path=path), policies, context, lines, damages)
 
 
@@ -108,8 +112,8 @@ def _read(
 ) -> ToolRows | None:
     if is_dsjson(path):
         _refuse_metrics(path, metrics)
-        wanted = [*fields, *(name for name in columns.values() if name)]
-        return read_dsjson(path, list(dict.fromkeys(wanted)))
+        wanted_columns = [*fields, *(name for name in columns.values() if name)]
+        return read_dsjson(path, list(dict.fromkeys(wanted_columns)))
     if path.is_dir() or any(columns.get(role) for role in ("propensity", "action")):
         return None
     file = TableFile.open(path)
@@ -152,18 +156,21 @@ def _open_bandit(file: TableFile) -> ToolRows:
 
 def _policies(table: ToolColumns, shares: LoggedShares | None) -> tuple[str, ...]:
     """Add columns of policies that need no other file; their names."""
-    found: list[str] = [name for name in ("first_action", "uniform") if name in table]
-    if found:
-        return tuple(found)
+    policies: list[str] = [name for name in ("first_action", "uniform") if name in table]
+    if policies:
+        return tuple(policies)
     action = np.asarray(table["action"]).astype(str)
-    arms = list(shares.names) if shares is not None and len(shares.names) else sorted(set(action))
+    if shares is not None and len(shares.names):
+        arms = list(shares.names)
+    else:
+        arms = sorted(set(action))
     if len(arms) <= _MOST_ARMS:
         for arm in sorted(set(action)):
             name = f"always_{arm}"
             table[name] = (action == arm).astype(float)
-            found.append(name)
+            policies.append(name)
     table["uniform"] = np.full(len(action), 1.0 / len(arms))
-    return (*found, "uniform")
+    return (*policies, "uniform")
 
 
 def _arrow(table: ToolColumns) -> Any:
@@ -184,7 +191,7 @@ _MOST_SWITCHED = 0.01
 
 @dataclass(frozen=True)
 class Tool:
-    """How a tool writes its assignments; names of columns in lower case, letters and digits only.
+    """Format of a tool's assignments; names of columns in lower case, letters and digits only.
 
     Attributes:
         name: of the table.
@@ -293,55 +300,64 @@ def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None
     _refuse_several(source, rows, columns)
     frame = frame.sort_values(["user", "time"], kind="stable", ignore_index=True)
     chosen, end, switched = _decisions(frame, tool)
-    found = frame[chosen].reset_index(drop=True)
+    decisions = frame[chosen].reset_index(drop=True)
     lines = [
-        f"{source}: {tool.name}, {len(frame):,} rows, {len(found):,} decisions of {frame['user'].nunique():,} users: "
+        f"{source}: {tool.name}, {len(frame):,} rows, {len(decisions):,} decisions of {frame['user'].nunique():,} "
+        "users: "
         + ("each user's first under each version" if tool.by_version and "version" in frame else "each user's first")
     ]
     if switched:
         lines.append(f"{switched:,} users saw another variation later; nothing after that counts")
     if metrics is not None:
-        found["reward"], said = _metrics(metrics, found, end[chosen], columns["user"], named)
-        lines.append(said)
+        decisions["reward"], reward_line = _metrics(metrics, decisions, end[chosen], columns["user"], named)
+        lines.append(reward_line)
     elif "reward" in frame:
-        found["reward"], said = _own_rewards(frame, chosen, end)
-        lines.append(said)
-    arms = sorted(found["arm"].unique(), key=lambda name: (len(name), name))
-    shares, propensity = _probabilities(source, found, arms, tool)
-    taken: dict[str, pd.Series] = {"time": found["time"], "user": found["user"], "action": found["arm"]}
+        decisions["reward"], reward_line = _own_rewards(frame, chosen, end)
+        lines.append(reward_line)
+    arms = sorted(decisions["arm"].unique(), key=lambda name: (len(name), name))
+    shares, propensity = _probabilities(source, decisions, arms, tool)
+    taken_columns: dict[str, pd.Series] = {
+        "time": decisions["time"],
+        "user": decisions["user"],
+        "action": decisions["arm"],
+    }
     if propensity is not None:
-        taken["propensity"] = propensity
-    if "reward" in found:
-        taken["reward"] = found["reward"]
+        taken_columns["propensity"] = propensity
+    if "reward" in decisions:
+        taken_columns["reward"] = decisions["reward"]
     for role in ("version", "leaf"):
-        if role in found:
-            taken[role] = found[role]
-    if propensity is None and "version" not in found:
-        taken["day"] = (found["time"] // 86400).map("{:.0f}".format)
+        if role in decisions:
+            taken_columns[role] = decisions[role]
+    if propensity is None and "version" not in decisions:
+        taken_columns["day"] = (decisions["time"] // 86400).map("{:.0f}".format)
     if "time" not in columns:
-        del taken["time"]
-    columns_read: ToolColumns = {name: list(values) for name, values in taken.items()}
-    return ToolRows(columns_read, shares, lines, _damages(found, switched, shares))
+        del taken_columns["time"]
+    columns_read: ToolColumns = {name: list(values) for name, values in taken_columns.items()}
+    return ToolRows(columns_read, shares, lines, _damages(decisions, switched, shares))
 
 
 def _columns(file: TableFile, tool: Tool, named: Mapping[str, str | None]) -> dict[str, str]:
     """Column by role."""
     plain = {plain_name(name): name for name in reversed(file.names)}
-    found = {}
+    columns = {}
     for role in ("arm", "experiment", "user", "time", "weights", "share", "version", "leaf"):
         there = [plain[name] for name in getattr(tool, role) if name in plain]
         if there:
-            found[role] = there[0]
-    leave = set(found.values())
-    said = {role: named.get(role) for role in ("user", "time", "reward") if named.get(role)}
-    usual = [role for role in ("user", "time") if role not in found and role not in said]
+            columns[role] = there[0]
+    leave = set(columns.values())
+    named_columns = {role: named.get(role) for role in ("user", "time", "reward") if named.get(role)}
+    usual = [role for role in ("user", "time") if role not in columns and role not in named_columns]
     needed = [role for role in usual if role == "user"]
-    more = find_columns(str(file.path), file.names, named=said, needed=needed, optional=[*usual, "reward"], leave=leave)
-    return found | more.names
+    more = find_columns(
+        str(file.path), file.names, named=named_columns, needed=needed, optional=[*usual, "reward"], leave=leave
+    )
+    return columns | more.names
 
 
 def _text(value: Any) -> str | None:
-    return None if value is None else str(value)
+    if value is None:
+        return None
+    return str(value)
 
 
 def _refuse_several(source: str, rows: Rows, columns: dict[str, str]) -> None:
@@ -354,11 +370,17 @@ def _refuse_several(source: str, rows: Rows, columns: dict[str, str]) -> None:
 
 
 def _decisions(frame: Any, tool: Tool) -> tuple[NDArray[np.bool_], NDArray[np.float64], int]:
-    """Which rows are decisions (n,), until when each counts (n,), and how many users switched within a period."""
+    """Find the decisions among rows (n,), the time until which each counts (n,).
+
+    How many users switched within a period.
+    """
     import pandas as pd
 
     parts = [frame["user"]] + ([frame["version"]] if tool.by_version and "version" in frame else [])
-    period = pd.Series(list(zip(*parts, strict=True))) if len(parts) > 1 else parts[0]
+    if len(parts) > 1:
+        period = pd.Series(list(zip(*parts, strict=True)))
+    else:
+        period = parts[0]
     chosen = ~period.duplicated()
     first = frame["arm"].where(chosen).groupby(period).transform("first")
     other = frame["arm"] != first
@@ -388,9 +410,14 @@ def _metrics(
     import pandas as pd
 
     file = TableFile.open(path)
-    same = {"user": user} if user in file.names else {}
-    own = {role: name for role in ("time", "reward") if (name := named.get(role)) in file.names}
-    columns = find_columns(str(path), file.names, named=same | own, needed=["user", "time"], optional=["reward"])
+    if user in file.names:
+        same = {"user": user}
+    else:
+        same = {}
+    named_columns = {role: name for role in ("time", "reward") if (name := named.get(role)) in file.names}
+    columns = find_columns(
+        str(path), file.names, named=same | named_columns, needed=["user", "time"], optional=["reward"]
+    )
     value = columns.get("reward") or next((n for n in file.names if plain_name(n) in _VALUES), None)
     rows = file.read({columns["user"]: "id", columns["time"]: "time"} | ({} if value is None else {value: "number"}))
     events = pd.DataFrame({"user": rows.ids(columns["user"]).by_row(), "time": rows.times(columns["time"])})
@@ -404,9 +431,12 @@ def _metrics(
             f"{path}: no row is of a user of the log, after a decision. Give ids and times as the log has them"
         )
     total = np.bincount(joined["number"].astype(int), joined["value"], len(found))
-    what = "1 per row" if value is None else f"the sum of {value}"
-    said = f"reward: {what} of {path}, {len(joined):,} of {len(events):,} rows, those after a decision"
-    return total, said
+    if value is None:
+        what = "1 per row"
+    else:
+        what = f"the sum of {value}"
+    reward_line = f"reward: {what} of {path}, {len(joined):,} of {len(events):,} rows, those after a decision"
+    return total, reward_line
 
 
 _VALUES = ("value", "amount", "metricvalue", "numericvalue", "price", "count")
@@ -453,21 +483,24 @@ def _places(source: str, arm: Any, arms: Sequence[str]) -> tuple[list[str], NDAr
 
 def _weights(source: str, texts: Any, least: int) -> NDArray[np.float64]:
     """(n, K) weights from their texts, a list each."""
-    known = {}
+    weights_by_group = {}
     for text in texts.unique():
         try:
             values = [float(value) for value in json.loads(str(text).replace("'", '"'))]
         except (ValueError, TypeError):
             values = []
         if len(values) < least:
-            number = int((texts == text).sum()) if text is not None else int(texts.isna().sum())
+            if text is not None:
+                number = int((texts == text).sum())
+            else:
+                number = int(texts.isna().sum())
             raise UserError(
                 f"{source}: variation_weights is {text!r} in {number:,} decisions, not a list of {least} or more "
                 "numbers. Leave these rows out"
             )
-        known[text] = values
-    size = max(map(len, known.values()))
-    table = {text: np.array(values + [0.0] * (size - len(values))) for text, values in known.items()}
+        weights_by_group[text] = values
+    size = max(map(len, weights_by_group.values()))
+    table = {text: np.array(values + [0.0] * (size - len(values))) for text, values in weights_by_group.items()}
     return np.stack([table[text] for text in texts])
 
 

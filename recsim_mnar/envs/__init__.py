@@ -57,13 +57,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """What records, slates, and environments of other folders: imported when asked for, so a first step stays quick."""
+    """Import records, slates, and environments of other folders on demand, so that a first step stays quick."""
     if name in _DEFINED_IN:
         return getattr(importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
-    found = of_a_world(name) if name in __all__ else None
-    if found is None:
+    if name in __all__:
+        attribute = of_a_world(name)
+    else:
+        attribute = None
+    if attribute is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+    return attribute
 
 
 def world_env(world: World | str, preset: str | None = None, **params: Any) -> gym.Env[Any, Any]:
@@ -171,10 +174,10 @@ def made_for(
         lanes: number of them.
         revealed: see ``of_world`` of :func:`recsim_mnar.envs.validation.taken`.
     """
-    asked = taken(keywords, vector=lanes is not None, of_world=revealed)
-    found = world_of(name, preset, keywords, world)
-    make = imported("environment", (kind or found).environments_by)
-    return make(found, lanes, asked)
+    options = taken(keywords, vector=lanes is not None, of_world=revealed)
+    world_made = world_of(name, preset, keywords, world)
+    make = imported("environment", (kind or world_made).environments_by)
+    return make(world_made, lanes, options)
 
 
 def of_decisions(world: DecisionWorld, lanes: int | None, asked: dict[str, Any]) -> Any:
@@ -184,4 +187,6 @@ def of_decisions(world: DecisionWorld, lanes: int | None, asked: dict[str, Any])
         from recsim_mnar.envs.slates import RankingEnv, RankingVectorEnv
 
         kinds = RankingEnv, RankingVectorEnv
-    return kinds[0](world, **asked) if lanes is None else kinds[1](world, lanes, **asked)
+    if lanes is None:
+        return kinds[0](world, **asked)
+    return kinds[1](world, lanes, **asked)

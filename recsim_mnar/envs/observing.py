@@ -1,4 +1,4 @@
-"""What an agent observes of the users in its lanes: counts, the last items, what was shown, or features."""
+"""Observations of the users in an agent's lanes: counts, the last items, what was shown, or features."""
 
 from __future__ import annotations
 
@@ -65,7 +65,10 @@ class Observer(abc.ABC):
 
     def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
         """:meth:`see` for the only lane there is, from what ``info`` holds."""
-        ratings = None if values is None else np.array(values)
+        if values is None:
+            ratings = None
+        else:
+            ratings = np.array(values)
         self.see(np.zeros(len(items), np.int64), np.array(items, np.int64), ratings)
 
 
@@ -87,26 +90,26 @@ class _OfArray(Observer):
         self._flat = self.array.reshape(-1)  # of a copy it is another array's
 
     def all(self) -> Array:
-        """See :meth:`Observer.all`."""
+        """Implement :meth:`Observer.all`."""
         return self.array.copy()
 
     def present(self) -> Array:
-        """See :meth:`Observer.present`; read-only, for the next observation is made of this one."""
+        """Implement :meth:`Observer.present`; read-only, for the next observation is made of this one."""
         view = self.array.view()
         view.flags.writeable = False
         return view
 
     def one(self, lane: int) -> Array:
-        """See :meth:`Observer.one`."""
+        """Implement :meth:`Observer.one`."""
         row: Array = self.array[lane].copy()
         return row
 
     def alone(self) -> Array:
-        """See :meth:`Observer.alone`."""
+        """Implement :meth:`Observer.alone`."""
         return self._flat.copy()
 
     def alone_shown(self, item: int) -> Array:
-        """See :meth:`Observer.alone_shown`."""
+        """Implement :meth:`Observer.alone_shown`."""
         return self._flat.copy()
 
 
@@ -115,15 +118,18 @@ class Counts(_OfArray):
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         rated = gym.spaces.Box(0.0, RATING_LIMIT, (world.n_items,), np.float32)
-        self.space = rated if world.rates else ContextRule().space(world.n_items)
+        if world.rates:
+            self.space = rated
+        else:
+            self.space = ContextRule().space(world.n_items)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
-        """See :meth:`Observer.begin`."""
+        """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
     def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
-        """See :meth:`Observer.see`."""
+        """Implement :meth:`Observer.see`."""
         if values is not None:
             self.array[lanes, items] = values
         else:
@@ -131,7 +137,10 @@ class Counts(_OfArray):
             np.add.at(self._flat, lanes * self.array.shape[1] + items, np.float32(1))
 
     def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
-        """See :meth:`Observer.alone_sees`: events are few, and each array made for them costs more than they do."""
+        """Implement :meth:`Observer.alone_sees`: events are few.
+
+        Each array made for them costs more than they do.
+        """
         counts = self._flat
         if values is not None:
             for item, value in zip(items, values, strict=True):
@@ -149,7 +158,7 @@ class Features(_OfArray):
         self.keep(np.zeros((n_lanes, world.n_user_features), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
-        """See :meth:`Observer.begin`."""
+        """Implement :meth:`Observer.begin`."""
         self.array[lanes] = features
 
 
@@ -170,19 +179,22 @@ class DecayedRatings(_OfArray):
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
-        """See :meth:`Observer.begin`."""
+        """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
     def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
-        """See :meth:`Observer.see`."""
-        shares = np.ones(len(items), np.float32) if values is None else values
+        """Implement :meth:`Observer.see`."""
+        if values is None:
+            shares = np.ones(len(items), np.float32)
+        else:
+            shares = values
         for lane, item, share in zip(lanes.tolist(), items.tolist(), shares.tolist(), strict=True):
             self.array[lane] *= self._decay
             self.array[lane, item] += np.float32(share)
 
 
 class OfRule(_OfArray):
-    """What an :class:`recsim_mnar.log.contexts.Observation` says, of views and, where it counts them, of showings.
+    """Observer of an :class:`recsim_mnar.log.contexts.Observation`: of views and, where it counts them, of showings.
 
     Args:
         world: where users live.
@@ -195,7 +207,10 @@ class OfRule(_OfArray):
 
     def __init__(self, world: LaneWorld, n_lanes: int, rule: Observation) -> None:
         if rule.counts_shown and (world.rates or not isinstance(world, DecisionWorld)):
-            has = "ratings" if world.rates else "slates"
+            if world.rates:
+                has = "ratings"
+            else:
+                has = "slates"
             raise UserError(
                 f"observation={rule.kind!r}: the {world.name} world has {has}; take counts, decayed or last"
             )
@@ -208,22 +223,22 @@ class OfRule(_OfArray):
         self._nothing = np.zeros(1, np.float32)
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
-        """See :meth:`Observer.begin`."""
+        """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
     def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
-        """See :meth:`Observer.see`."""
+        """Implement :meth:`Observer.see`."""
         self._rule.observe(self.array, lanes, items)
 
     def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
-        """See :meth:`Observer.answered`; where showings count those that earned nothing too."""
+        """Implement :meth:`Observer.answered`; where showings count those that earned nothing too."""
         if self.counts_shown:
             self._rule.show(self.array, lanes, items, rewards)
         else:
             self.see(lanes, items, rewards)
 
     def alone_shown(self, item: int) -> Array:
-        """See :meth:`Observer.alone_shown`."""
+        """Implement :meth:`Observer.alone_shown`."""
         if self.counts_shown:
             self._item[0] = item
             self._rule.show(self.array, self._row, self._item, self._nothing)
@@ -234,17 +249,17 @@ class Last(OfRule):
     """The last items, as integers: ``last`` of :class:`recsim_mnar.log.contexts.ContextRule`."""
 
     def all(self) -> Array:
-        """See :meth:`Observer.all`."""
+        """Implement :meth:`Observer.all`."""
         return self.array.astype(np.int64)
 
     present = Observer.present
 
     def one(self, lane: int) -> Array:
-        """See :meth:`Observer.one`."""
+        """Implement :meth:`Observer.one`."""
         return self.array[lane].astype(np.int64)
 
     def alone(self) -> Array:
-        """See :meth:`Observer.alone`."""
+        """Implement :meth:`Observer.alone`."""
         return self.one(0)
 
 
@@ -258,29 +273,29 @@ class WithFeatures(Observer):
         self.space = joined_space(events.space, world.n_user_features)
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
-        """See :meth:`Observer.begin`."""
+        """Implement :meth:`Observer.begin`."""
         for part in (self._events, self._known):
             part.begin(lanes, features)
 
     def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
-        """See :meth:`Observer.see`."""
+        """Implement :meth:`Observer.see`."""
         self._events.see(lanes, items, values)
 
     def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
-        """See :meth:`Observer.answered`."""
+        """Implement :meth:`Observer.answered`."""
         self._events.answered(lanes, items, rewards)
 
     def all(self) -> Array:
-        """See :meth:`Observer.all`."""
+        """Implement :meth:`Observer.all`."""
         return joined(self._events.array, self._known.array)
 
     def one(self, lane: int) -> Array:
-        """See :meth:`Observer.one`."""
+        """Implement :meth:`Observer.one`."""
         row: Array = joined(self._events.array[lane, None], self._known.array[lane, None])[0]
         return row
 
     def alone_shown(self, item: int) -> Array:
-        """See :meth:`Observer.alone_shown`."""
+        """Implement :meth:`Observer.alone_shown`."""
         self._events.alone_shown(item)
         return self.one(0)
 
@@ -305,28 +320,28 @@ class ByName(Observer):
         self.space = gym.spaces.Dict(spaces)
 
     def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
-        """See :meth:`Observer.begin`."""
+        """Implement :meth:`Observer.begin`."""
         for part in self._parts.values():
             part.begin(lanes, features)
 
     def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
-        """See :meth:`Observer.see`."""
+        """Implement :meth:`Observer.see`."""
         for part in self._parts.values():
             part.see(lanes, items, values)
 
     def all(self) -> dict[str, Array]:
-        """See :meth:`Observer.all`."""
-        found = {name: part.all() for name, part in self._parts.items()}
+        """Implement :meth:`Observer.all`."""
+        observations = {name: part.all() for name, part in self._parts.items()}
         if self._items is not None:
-            found["item_features"] = np.repeat(self._items[None], self._n_lanes, axis=0)
-        return dict(sorted(found.items()))
+            observations["item_features"] = np.repeat(self._items[None], self._n_lanes, axis=0)
+        return dict(sorted(observations.items()))
 
     def one(self, lane: int) -> dict[str, Array]:
-        """See :meth:`Observer.one`."""
-        found = {name: part.one(lane) for name, part in self._parts.items()}
+        """Implement :meth:`Observer.one`."""
+        observations = {name: part.one(lane) for name, part in self._parts.items()}
         if self._items is not None:
-            found["item_features"] = self._items.copy()
-        return dict(sorted(found.items()))
+            observations["item_features"] = self._items.copy()
+        return dict(sorted(observations.items()))
 
 
 KINDS = ("counts", "decayed", "last", "shown", "features", "own", "dict")
@@ -345,7 +360,10 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     Raises:
         UserError: an unknown kind, a number that cannot be, or a kind that does not fit the world.
     """
-    usual = "own" if world.observation is not None else "features" if world.n_user_features else "counts"
+    if world.observation is not None:
+        usual = "own"
+    else:
+        usual = "features" if world.n_user_features else "counts"
     name, plus, more = (kind or usual).partition("+")
     sort, equals, _ = name.partition("=")
     if sort not in KINDS:
@@ -361,12 +379,16 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     else:
         rule = observation_of(kind or usual)[0]
     made = _of_events(world, n_lanes, rule)
-    return WithFeatures(world, n_lanes, made) if plus else made
+    if plus:
+        return WithFeatures(world, n_lanes, made)
+    return made
 
 
 def _of_events(world: LaneWorld, n_lanes: int, rule: Observation) -> _OfArray:
     if not isinstance(rule, ContextRule):
-        return Features(world, n_lanes) if rule.kind == "features" else OfRule(world, n_lanes, rule)
+        if rule.kind == "features":
+            return Features(world, n_lanes)
+        return OfRule(world, n_lanes, rule)
     number_in(rule.decay, "observation's decay", 0, 1, ends="()")
     if rule.kind == "counts":
         return Counts(world, n_lanes)

@@ -31,18 +31,21 @@ _NO_VIEWS = "a log is made of the events in info, here are none. Make the enviro
 
 def ask_views(env: Any) -> None:
     """Let ``info`` hold events and not their number, for a recorder that makes a log of them."""
-    whole = env.unwrapped
-    if isinstance(whole, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
-        whole.set_attr("info", "views")
-    elif hasattr(whole, "info"):
-        whole.info = "views"
+    inner = env.unwrapped
+    if isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
+        inner.set_attr("info", "views")
+    elif hasattr(inner, "info"):
+        inner.info = "views"
 
 
 def shows_rankings(env: Any) -> bool:
-    """Whether a decision of an environment is a ranking, whose places are rows in their order."""
-    whole = env.unwrapped
-    copies = isinstance(whole, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
-    world = whole.get_attr("world")[0] if copies else getattr(whole, "world", None)
+    """Return whether a decision of an environment is a ranking, whose places are rows in their order."""
+    inner = env.unwrapped
+    copies = isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
+    if copies:
+        world = inner.get_attr("world")[0]
+    else:
+        world = getattr(inner, "world", None)
     return world is not None and world.slate_size > 1
 
 
@@ -91,10 +94,13 @@ class LogBuilder:
         user = int(before["user"])
         step = int(before["step"])
         time = float(before["time"])
-        answers = _clicks(action, propensity, after) if self._ranked else _shown(action, propensity, reward, after)
-        for place, shown in enumerate(answers):
+        if self._ranked:
+            answers = _clicks(action, propensity, after)
+        else:
+            answers = _shown(action, propensity, reward, after)
+        for place, shown_values in enumerate(answers):
             of_slate = (self.round or 0, self._slates[user], place)
-            self._rows[user].append((user, step, time, schema.BANDIT, -1, *shown, np.nan, *of_slate))
+            self._rows[user].append((user, step, time, schema.BANDIT, -1, *shown_values, np.nan, *of_slate))
             step += 1
         self._slates[user] += 1
         self._events(user, step, after)
@@ -132,9 +138,12 @@ class LogBuilder:
     def log(self, n_users: int | None = None, provenance: Mapping[str, Any] | None = None) -> Log:
         """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
-        known = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
-        columns = list(zip(*rows, strict=True)) if rows else [()] * (len(known) + 3)
-        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(known, columns, strict=False)}
+        known_columns = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
+        if rows:
+            columns = list(zip(*rows, strict=True))
+        else:
+            columns = [()] * (len(known_columns) + 3)
+        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(known_columns, columns, strict=False)}
         if not self._rated:
             del arrays["observation_propensity"]
         if self.round is not None:
@@ -183,7 +192,10 @@ def events_of(info: Info, key: str) -> tuple[Any, ...]:
             raise UserError(_NO_VIEWS)
         return ()
     if "n_views" in info:
-        n = int(info["n_views"]) if key not in ("bought", "clicked") else int((values >= 0).sum())
+        if key not in ("bought", "clicked"):
+            n = int(info["n_views"])
+        else:
+            n = int((values >= 0).sum())
         if n > len(values) or info["n_skipped"]:
             raise UserError(
                 f"info_size={len(values)} is too small to record this environment: {n} views since the last decision, "
@@ -287,12 +299,18 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         same_step = self._mode is AutoresetMode.SAME_STEP
         for lane in np.flatnonzero(awake).tolist():
             came = lane_info(infos, lane)
-            after = came.get("final_info", came) if same_step and over[lane] else came
+            if same_step and over[lane]:
+                after = came.get("final_info", came)
+            else:
+                after = came
             self._builder.answer(self._last[lane], after, chosen[lane], stated[lane], float(rewards[lane]))
             self._last[lane] = after
         for lane in np.flatnonzero(over if same_step else ~awake).tolist():
             self._begin(lane, infos)
-        self._ended = over if self._mode is AutoresetMode.NEXT_STEP else np.zeros(self.num_envs, np.bool_)
+        if self._mode is AutoresetMode.NEXT_STEP:
+            self._ended = over
+        else:
+            self._ended = np.zeros(self.num_envs, np.bool_)
         self.propensities = None
         return observations, rewards, terminated, truncated, infos
 
@@ -309,14 +327,14 @@ class RecordVectorLog(gym.vector.VectorWrapper):
 def _checked(propensity: Any, shape: tuple[int, ...], name: str) -> NDArray[np.float64]:
     """Propensities of an action, or of a slate's items."""
     try:
-        given = np.asarray(propensity, np.float64)
+        propensities = np.asarray(propensity, np.float64)
     except (TypeError, ValueError):
-        given = np.full(shape, np.nan)
-    if given.shape != shape and given.size == int(np.prod(shape)):
-        given = given.reshape(shape)  # an action may be an array of one number
-    if given.shape != shape or not ((given > 0.0) & (given <= 1.0)).all():
+        propensities = np.full(shape, np.nan)
+    if propensities.shape != shape and propensities.size == int(np.prod(shape)):
+        propensities = propensities.reshape(shape)  # an action may be an array of one number
+    if propensities.shape != shape or not ((propensities > 0.0) & (propensities <= 1.0)).all():
         raise UserError(f"set {name} to P(action | state), in (0, 1], before step(); it is {propensity}")
-    return given
+    return propensities
 
 
 def _keep_seed(seeds: list[int], env: Any) -> None:
@@ -327,7 +345,10 @@ def _keep_seed(seeds: list[int], env: Any) -> None:
 
 def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
     world = getattr(env.unwrapped, "world", None)
-    made = {} if world is None else made_by(world)
+    if world is None:
+        made = {}
+    else:
+        made = made_by(world)
     if len(seeds) == 1:
         made["seed"] = seeds[0]
     elif seeds:
@@ -481,7 +502,10 @@ class Recorder:
         self._online = learning == "all users"
         self._lanes = getattr(env, "num_envs", 1)
         self.builder = LogBuilder(ranked=ranked)
-        self.builder.round = 0 if self._online else None
+        if self._online:
+            self.builder.round = 0
+        else:
+            self.builder.round = None
         self._n_decisions: dict[int, int] = {}
         self._stated: dict[int, list[NDArray[Any]]] = {}
         self._arrived: list[Info] = []
@@ -504,7 +528,8 @@ class Recorder:
         users = [int(info["user"]) for info in infos]
         self._users = np.array(users)
         decided = self._decider.decide(self.seed, self._users, np.array([self._n_decisions[user] for user in users]))
-        self._actions, self._propensities = decided.items, decided.propensities
+        self._actions = decided.items
+        self._propensities = decided.propensities
         if decided.columns:
             for user, *columns in zip(users, *decided.columns.values(), strict=True):
                 self._stated.setdefault(user, []).append(np.array(columns))

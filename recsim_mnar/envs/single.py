@@ -97,7 +97,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
 
     @property
     def info(self) -> str:
-        """What ``info`` holds of events: "views", "counts" or "none"."""
+        """Get the content of ``info`` about events: "views", "counts" or "none"."""
         return self._info_kind
 
     @info.setter
@@ -127,8 +127,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             self._ahead -= 1
             observation = self._observer.alone_shown(chosen)
             reward = 0.0
-        elif (taken := self._queue.lanes.take_alone(chosen)) is not None:
-            reward, self._waiting = taken
+        elif (transition := self._queue.lanes.take_alone(chosen)) is not None:
+            reward, self._waiting = transition
             if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
                 self._observer.alone_sees((chosen,), (reward,))
             observation = self._observer.alone()
@@ -147,7 +147,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._waiting = False
 
     def _answered(self, chosen: int) -> tuple[Any, float, bool, bool, Info]:
-        """What :meth:`step` returns where the user may view something before the next decision."""
+        """Build the return value of :meth:`step` where the user may view something before the next decision."""
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward = rewards_of(transition).item()
@@ -168,8 +168,10 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._sized(now)
 
     def render(self) -> str | None:
-        """What the last step or reset did, in one line; None without a render mode."""
-        return self._line if self.render_mode is not None else None
+        """Describe the last step or reset in one line; None without a render mode."""
+        if self.render_mode is not None:
+            return self._line
+        return None
 
     def reward_means(self) -> NDArray[np.float64]:
         """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
@@ -196,7 +198,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             return {}
         if self._info_kind == "counts":
             return counted(info, self._event_keys)
-        return info if self._info_size is None else fixed(info, self._event_keys, self._info_size)
+        if self._info_size is None:
+            return info
+        return fixed(info, self._event_keys, self._info_size)
 
     def _info(self, info: Info, *, waiting: bool, answered: tuple[Any, float] | None = None) -> Info:
         """The complete ``info`` after the lane has moved, with the coming decisions that can already be computed.
@@ -215,12 +219,18 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._user = lanes.user.item()
         self._step = lanes.step.item()
         self._time = lanes.time.item()
-        self._ahead = lanes.skip_uneventful(self._lane).item() if waiting else 0
+        if waiting:
+            self._ahead = lanes.skip_uneventful(self._lane).item()
+        else:
+            self._ahead = 0
         return self._sized({"user": self._user, "step": self._step, "time": self._time, **info})
 
     def _checked(self, action: Any) -> int:
         kind = type(action)  # almost always one of two: this runs at every step
-        chosen = int(action) if kind is np.int64 or kind is int else one_integer(action)
+        if kind is np.int64 or kind is int:
+            chosen = int(action)
+        else:
+            chosen = one_integer(action)
         if not 0 <= chosen < self.world.n_items:
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
         return chosen

@@ -82,7 +82,8 @@ class SeveralEnv(ShowsSeveral, WorldEnv):
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
         shown = self.shown(action, None)
         transition = self._queue.take(self._lane, shown.astype(np.int32))
-        columns, alive = transition.columns, bool(transition.alive[0])
+        columns = transition.columns
+        alive = bool(transition.alive[0])
         alone = organic_rows(transition)
         info = {key: tuple(columns[name][alone].tolist()) for key, name in self._queue.entries}
         info[self.event] = tuple(columns["action"][earning_rows(transition)].tolist())
@@ -136,12 +137,19 @@ class _Rankings(ShowsSeveral):
     world: DecisionWorld
 
     def shown(self, items: Any, lanes: int | None) -> NDArray[np.int32]:
-        """See :meth:`ShowsSeveral.shown`: each once, -1 at the lower places of an item that stands there again."""
-        size, given = self.size, as_array(items, "a ranking")
+        """Implement :meth:`ShowsSeveral.shown`: an item's further places hold -1."""
+        size = self.size
+        given = as_array(items, "a ranking")
         shape = (size,) if lanes is None else (lanes, size)
         if given.shape != shape:
-            what = "an action is a ranking" if lanes is None else f"actions are {lanes} rankings"
-            got = f"an array of shape {given.shape}" if given.ndim else f"{items!r:.60}"
+            if lanes is None:
+                what = "an action is a ranking"
+            else:
+                what = f"actions are {lanes} rankings"
+            if given.ndim:
+                got = f"an array of shape {given.shape}"
+            else:
+                got = f"{items!r:.60}"
             raise UserError(f"{what} of {size} items, top first: an array of shape {shape}, got {got}")
         shown = checked_slates(given.reshape(-1, size), lanes or 1, self.world.n_items).astype(np.int32)
         for place in range(1, size):
@@ -154,11 +162,11 @@ class _Rankings(ShowsSeveral):
         return transition.columns["reward"][transition.starts[:-1, None] + np.arange(self.size)]
 
     def earned(self, transition: Transition) -> NDArray[np.float64]:
-        """See :meth:`ShowsSeveral.earned`: the number of clicks."""
+        """Implement :meth:`ShowsSeveral.earned`: the number of clicks."""
         return self._clicks(transition).sum(axis=1)
 
     def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
-        """See :meth:`ShowsSeveral.note`: place by place, as the events that they are in a log."""
+        """Implement :meth:`ShowsSeveral.note`: place by place, as the events that they are in a log."""
         if not self._observer.counts_shown:
             return
         clicks = self._clicks(transition)

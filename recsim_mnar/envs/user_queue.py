@@ -1,4 +1,4 @@
-"""Which user enters which lane, decided here alone for single and vector environments; what ``info`` says of them."""
+"""Assignment of users to lanes, the same for single and vector environments, and its fields in ``info``."""
 
 from __future__ import annotations
 
@@ -106,7 +106,9 @@ class UserQueue:
             if transition.alive[0]:
                 break
             skipped.append({"user": int(users[0]), **info})
-        return {**info, "skipped": tuple(skipped)} if skipped else info
+        if skipped:
+            return {**info, "skipped": tuple(skipped)}
+        return info
 
     def features(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
         """(n, n_user_features) of the users in these lanes."""
@@ -118,7 +120,10 @@ class UserQueue:
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Transition:
         """These lanes are shown these items, or rankings (n, k)."""
-        certain = self._certain[: len(which)] if actions.ndim == 1 else np.ones(actions.shape)
+        if actions.ndim == 1:
+            certain = self._certain[: len(which)]
+        else:
+            certain = np.ones(actions.shape)
         return self.lanes.take(which, actions, certain)
 
     def info(self, transition: Transition, j: int) -> Info:
@@ -185,16 +190,16 @@ def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> 
         infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}
     changed = {*keys, "skipped"}
     out = {key: value for key, value in infos.items() if key.removeprefix("_") not in changed}
-    known = infos["_user"]
+    known_users = infos["_user"]
     for key in keys:
         kind = np.int64 if isinstance(_PADS[key], int) else np.float64
         array = np.full((n_lanes, size), _PADS[key], kind)
         for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
             last = infos[key][lane][-size:]
             array[lane, : len(last)] = last
-        out[key], out[f"_{key}"] = array, known.copy()
+        out[key], out[f"_{key}"] = array, known_users.copy()
     for name, key in (("n_views", "views"), ("n_skipped", "skipped")):
         there = infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))
         counts = [len(infos[key][lane]) if there[lane] else 0 for lane in range(n_lanes)]
-        out[name], out[f"_{name}"] = np.array(counts, np.int64), known.copy()
+        out[name], out[f"_{name}"] = np.array(counts, np.int64), known_users.copy()
     return out

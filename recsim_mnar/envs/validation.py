@@ -1,4 +1,4 @@
-"""What a caller hands to an environment, checked: ids, keywords, options of a reset, an action."""
+"""Checks of a caller's arguments to an environment: ids, keywords, options of a reset, an action."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class WorldSpec(EnvSpec):
         super().__setattr__(name, value)
 
     def to_json(self) -> str:
-        """See :meth:`gymnasium.envs.registration.EnvSpec.to_json`.
+        """Implement :meth:`gymnasium.envs.registration.EnvSpec.to_json`.
 
         Raises:
             UserError: a keyword's value is an object, such as a world.
@@ -71,15 +71,15 @@ class Specified:
     _spec: WorldSpec | None = None
 
     def _given(self) -> WorldSpec | None:
-        """What Gymnasium made the environment from; None where it was made without Gymnasium."""
+        """Get the specification that Gymnasium made the environment from; None where it was made without Gymnasium."""
         return self._spec
 
     def _stated(self, spec: EnvSpec | None) -> None:
         if spec is not None:
-            given = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
+            field_values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
             bound = _first_of(self.max_episode_steps, self.world.most_decisions)
-            given["max_episode_steps"] = _first_of(spec.max_episode_steps, bound)
-            spec = WorldSpec(**given)
+            field_values["max_episode_steps"] = _first_of(spec.max_episode_steps, bound)
+            spec = WorldSpec(**field_values)
             spec.bound = bound
         self._spec = spec
 
@@ -93,7 +93,10 @@ def listed(items: Any) -> str:
 
 def arrival_line(user: int, info: Mapping[str, Any]) -> str:
     """Who has come, and what they viewed; the line of a reset."""
-    skipped = f" (after {len(info['skipped'])} who left without a decision)" if "skipped" in info else ""
+    if "skipped" in info:
+        skipped = f" (after {len(info['skipped'])} who left without a decision)"
+    else:
+        skipped = ""
     return f"user {user}{skipped}: viewed {listed(info['views'])}"
 
 
@@ -149,13 +152,19 @@ INFOS = ("views", "counts", "none")
 
 
 def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
-    """What ``info`` holds, of :data:`INFOS`, and the length of its arrays; None for tuples.
+    """Check ``info``, one of :data:`INFOS`, and return it with the length of its arrays; None for tuples.
 
     Raises:
         UserError: either is none that there is, or a size of what is no array.
     """
-    length = None if size is None else whole_number(size, "info_size", 1)
-    kind = info if info is not None else "counts" if length is None else "views"
+    if size is None:
+        length = None
+    else:
+        length = whole_number(size, "info_size", 1)
+    if info is not None:
+        kind = info
+    else:
+        kind = "counts" if length is None else "views"
     if kind not in INFOS:
         raise UserError(f"info={kind!r}: {nearest(str(kind), INFOS)}")
     if length is not None and kind != "views":
@@ -169,7 +178,9 @@ _ASKED = ("observation", "info", "info_size", "render_mode")
 
 def keywords_of(vector: bool) -> tuple[str, ...]:
     """Keywords of environments that are no parameters of their worlds."""
-    return ("max_episode_steps", "autoreset_mode", "copy", *_ASKED) if vector else _ASKED
+    if vector:
+        return ("max_episode_steps", "autoreset_mode", "copy", *_ASKED)
+    return _ASKED
 
 
 def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
@@ -181,8 +192,8 @@ def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) 
         of_world: values of ``observation`` that are the world's parameter of that name, and stay.
     """
     names = keywords_of(vector)
-    asked = keywords.get("observation")
-    stays = isinstance(asked, str) and asked in of_world
+    observation = keywords.get("observation")
+    stays = isinstance(observation, str) and observation in of_world
     return {name: keywords.pop(name) for name in names if name in keywords and not (stays and name == "observation")}
 
 
@@ -191,8 +202,8 @@ def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
     try:
         return AutoresetMode(mode)
     except ValueError:
-        known = ", ".join(one.value for one in AutoresetMode)
-        raise UserError(f"unknown autoreset_mode {mode!r}; known: {known}") from None
+        mode_names = ", ".join(one.value for one in AutoresetMode)
+        raise UserError(f"unknown autoreset_mode {mode!r}; known: {mode_names}") from None
 
 
 def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> NDArray[np.bool_]:
@@ -232,7 +243,10 @@ def checked_options(options: Any, known: Collection[str]) -> dict[str, Any]:
         raise UserError(f"options must be a dictionary or None, got {options!r}")
     for name in options:
         if name not in known:
-            hint = nearest(str(name), known) if known else "this environment takes none"
+            if known:
+                hint = nearest(str(name), known)
+            else:
+                hint = "this environment takes none"
             raise UserError(f"options: unknown option {name!r}; {hint}")
     return dict(options)
 
@@ -268,10 +282,10 @@ def listed_seeds(seed: Any, which: Collection[int], num_envs: int, *, seeded: bo
     seeds = [reset_seed(one) for one in seed]
     if len(seeds) != num_envs:
         raise UserError(f"a list of seeds must have one for each of {num_envs} lanes, got {len(seeds)}")
-    given = {int(lane): own for lane in which if (own := seeds[lane]) is not None}
-    if len(given) < len(which) and not seeded:
+    seeds_by_lane = {int(lane): lane_seed for lane in which if (lane_seed := seeds[lane]) is not None}
+    if len(seeds_by_lane) < len(which) and not seeded:
         raise UserError("a list of seeds with None in it needs an earlier reset with a seed for those lanes")
-    return given
+    return seeds_by_lane
 
 
 def check_ready(mode: AutoresetMode, ended: NDArray[np.bool_] | None) -> None:

@@ -109,7 +109,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def user_seed(self) -> int | None:
         """The seed whose users all lanes meet; None before the first reset, and where lanes have seeds of their own."""
         seeds = self._queue.seeds
-        return int(seeds[0]) if self._seeded and (seeds == seeds[0]).all() else None
+        if self._seeded and (seeds == seeds[0]).all():
+            return int(seeds[0])
+        return None
 
     def reset(
         self, *, seed: int | Iterable[int | None] | None = None, options: Mapping[str, Any] | None = None
@@ -158,13 +160,16 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _seat(self, which: NDArray[np.int64], seed: Any, user: int | None) -> None:
-        own = listed_seeds(seed, which.tolist(), self.num_envs, seeded=self._seeded)
-        if own is not None:
-            self._queue.assign(np.array(list(own), np.int64), list(own.values()), user or 0)
+        seeds_by_lane = listed_seeds(seed, which.tolist(), self.num_envs, seeded=self._seeded)
+        if seeds_by_lane is not None:
+            self._queue.assign(np.array(list(seeds_by_lane), np.int64), list(seeds_by_lane.values()), user or 0)
         elif reset_seed(seed) is not None or not self._seeded:
             single = reset_seed(seed)
             super().reset(seed=single)
-            drawn = int(self.np_random.integers(2**63)) if single is None else single
+            if single is None:
+                drawn = int(self.np_random.integers(2**63))
+            else:
+                drawn = single
             self._queue.assign(which, [drawn], user or 0)
         elif user is not None:
             self._queue.move(which, user)
@@ -187,7 +192,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return chosen
 
     def _observed(self) -> Any:
-        return self._observer.all() if self.copy else self._observer.present()
+        if self.copy:
+            return self._observer.all()
+        return self._observer.present()
 
     def _no_answers(self) -> Answers:
         """Rewards, and whether episodes were terminated and truncated, to be filled in."""
@@ -233,7 +240,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
                 acting = False
 
     def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Met]:
-        """What :meth:`UserQueue.admit` yields, of lanes that answer or are reset at once."""
+        """Yield the admissions of :meth:`UserQueue.admit` for lanes that answer or are reset at once."""
         lanes = self._queue.lanes
         due = np.flatnonzero(~moves.ended)
         left = 1
@@ -278,7 +285,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             for j in np.flatnonzero(~transition.alive).tolist():
                 left = {"user": int(users[j]), **self._queue.info(transition, j)}
                 skipped.setdefault(int(lanes[j]), []).append(left)
-            here = transition if transition.alive.all() else transition.of(transition.alive)
+            if transition.alive.all():
+                here = transition
+            else:
+                here = transition.of(transition.alive)
             met = lanes[transition.alive]
             if self.world.n_user_features and len(met):
                 self._observer.begin(met, self._queue.features(met))
@@ -326,7 +336,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if self.info == "counts":
                 self._counts(infos, f"n_{next(iter(events))}")[which] += edges[1:] - edges[:-1]
             return
-        some = np.arange(len(which)) if empty else np.flatnonzero(edges[1:] > edges[:-1])
+        if empty:
+            some = np.arange(len(which))
+        else:
+            some = np.flatnonzero(edges[1:] > edges[:-1])
         if len(some) == 0:
             return
         lanes = which[some]

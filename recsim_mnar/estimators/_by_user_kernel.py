@@ -89,7 +89,10 @@ def fill_bets(values, log_term, horizon, bets):
     for i in range(values.size):
         t = i + 1.0
         variance = spread / t
-        length = horizon if horizon > 0.0 else t * math.log(t + 1.0)
+        if horizon > 0.0:
+            length = horizon
+        else:
+            length = t * math.log(t + 1.0)
         bets[i] = math.sqrt(log_term / (variance * length))
         total += values[i]
         mean = total / (t + 1.0)
@@ -109,7 +112,10 @@ def log_capital(values, lengths, bets, mean, sign):
     """
     capital = 1.0
     logs = 0.0
-    most = 0.5 / mean if sign > 0.0 else 0.5 / (1.0 - mean)
+    if sign > 0.0:
+        most = 0.5 / mean
+    else:
+        most = 0.5 / (1.0 - mean)
     last = bets.size - 1
     for i in range(values.size):
         bet = min(bets[min(i, last)], most)
@@ -167,7 +173,7 @@ def add_repeats(
     inverse = scratch[k : 2 * k]
     earned = scratch[2 * k : 3 * k]
     rewarded = scratch[3 * k : 4 * k]
-    own = scratch[4 * k : 4 * k + 5]
+    sums_of_item = scratch[4 * k : 4 * k + 5]
     part = scratch[4 * k + 5 :]
     number = 0
     end = 0
@@ -185,8 +191,8 @@ def add_repeats(
         above = r - least
         before = i - first
         apart = (r - means[item]) / p
-        own[0] += apart * (inverse[item] - before)
-        own[3 + number % 2] += effects[1 - number % 2, item] * later[i] / p
+        sums_of_item[0] += apart * (inverse[item] - before)
+        sums_of_item[3 + number % 2] += effects[1 - number % 2, item] * later[i] / p
         part[0] += above * times[item]
         part[1] += earned[item]
         part[2] += above * (before - times[item])
@@ -196,8 +202,8 @@ def add_repeats(
         share = rewarded[item]
         if before > 0:
             same = item == place[i - 1]
-            own[1] += apart * ((1.0 / propensity[i - 1] if same else 0.0) - 1.0)
-            own[2] += (1.0 / p if same else 0.0) - 1.0
+            sums_of_item[1] += apart * ((1.0 / propensity[i - 1] if same else 0.0) - 1.0)
+            sums_of_item[2] += (1.0 / p if same else 0.0) - 1.0
             where = 4 if same else 6
             part[where] += above
             part[where + 1] += reward[i - 1] - least
@@ -218,7 +224,9 @@ def add_repeats(
             counts[2] += 1
             rewarded[item] += 1.0 / max(end - i - 2, 1)
         if i + 1 == end:
-            _close_user(place[first:end], times, inverse, earned, rewarded, own, part, scores, totals, products)
+            _close_user(
+                place[first:end], times, inverse, earned, rewarded, sums_of_item, part, scores, totals, products
+            )
             number += 1
 
 
@@ -301,7 +309,10 @@ def add_users(columns, user, goes_on, width, factors, own, sums, out):
     for i in range(n):
         for j in range(k):
             own[j] += columns[j, i]
-        same = goes_on if i + 1 == n else user[i + 1] == user[i]
+        if i + 1 == n:
+            same = goes_on
+        else:
+            same = user[i + 1] == user[i]
         if same:
             continue
         for j in range(width):

@@ -60,7 +60,7 @@ def mean_weight_limits(sums: PolicySums, level: float) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class Support:
-    """What is known of the target's mass on actions that the log never shows.
+    """Knowledge of the target's mass on actions that the log never shows.
 
     Attributes:
         entering: the upper limit of that mass as the column states it, which enters the interval.
@@ -87,32 +87,40 @@ class Support:
             stated: full support, as the user states it.
             level: of the interval.
         """
-        mean, missing = sums.mean_weight, sums.missing_mass()
-        known, error = (None, 0.0) if missing is None else missing
-        given = known or 0.0
+        mean = sums.mean_weight
+        missing = sums.missing_mass()
+        known_mass, error = (None, 0.0) if missing is None else missing
+        stated_mass = known_mass or 0.0
         low, high = mean_weight_limits(sums, STRICT)
-        proved = given + high < 1.0 and given + mean < 1.0 - BY_DIGITS
-        excess = given + low - 1.0 if given + mean > 1.0 + BY_DIGITS else 0.0
+        proved = stated_mass + high < 1.0 and stated_mass + mean < 1.0 - BY_DIGITS
+        if stated_mass + mean > 1.0 + BY_DIGITS:
+            excess = stated_mass + low - 1.0
+        else:
+            excess = 0.0
         entering = 0.0
-        if known is not None:
-            entering = min(student_limits(known, error**2, sums.users, level)[1], 1.0)
-        return Support(entering, known, stated, proved, max(excess, 0.0), mean)
+        if known_mass is not None:
+            entering = min(student_limits(known_mass, error**2, sums.users, level)[1], 1.0)
+        return Support(entering, known_mass, stated, proved, max(excess, 0.0), mean)
 
     @property
     def too_much(self) -> float:
         """Share of a weighted mean that goes where logged probabilities are too small by as much as the mean weight."""
-        return 1.0 - 1.0 / self.mean if self.excess > 0.0 else 0.0
+        if self.excess > 0.0:
+            return 1.0 - 1.0 / self.mean
+        return 0.0
 
     @property
     def covered(self) -> float:
         """The share of the target that the log covers, as far as it is known."""
         share = 1.0 - (self.known or 0.0)
-        return min(self.mean, share) if self.proved else share
+        if self.proved:
+            return min(self.mean, share)
+        return share
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the checks of an estimate look at.
+    """Input of the checks of an estimate.
 
     Attributes:
         diagnostics: of the estimate.
@@ -149,8 +157,10 @@ class Evidence:
 
     @property
     def unit(self) -> str:
-        """What is independent."""
-        return "users" if self.sums.clustered else "rows"
+        """Name the independent unit."""
+        if self.sums.clustered:
+            return "users"
+        return "rows"
 
     @property
     def half(self) -> float:
@@ -203,9 +213,13 @@ def _no_reward(evidence: Evidence) -> Finding:
 
 def _width(evidence: Evidence) -> Iterator[Finding]:
     """The interval over the value, and the bias left by changed weights."""
-    scale, estimator = evidence.scale, evidence.estimator
+    scale = evidence.scale
+    estimator = evidence.estimator
     if scale is not None:
-        ratio = evidence.half / scale if scale > 0.0 else math.inf
+        if scale > 0.0:
+            ratio = evidence.half / scale
+        else:
+            ratio = math.inf
         says: dict[str, Any] = {"says": "percent", "percent": 100.0 * ratio} if ratio < 10.0 else {}
         does = evidence.more((ratio / evidence.precision) ** 2)
         if ratio <= evidence.precision:
@@ -219,21 +233,28 @@ def _width(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("no_width", CAUTION, 0.0)
     outside = evidence.value_outside
     if outside:
-        severity = GRAVE if not scale or outside >= PROVED_BIAS * scale else CAUTION
-        remedy = "use snips" if estimator == "clipped_ips" else less_bias(estimator) or "explore more"
+        if not scale or outside >= PROVED_BIAS * scale:
+            severity = GRAVE
+        else:
+            severity = CAUTION
+        if estimator == "clipped_ips":
+            remedy = "use snips"
+        else:
+            remedy = less_bias(estimator) or "explore more"
         yield Finding("bias_proved", severity, outside, outside=outside, remedy=remedy)
 
 
 def _is_point(facts: Diagnostics) -> bool:
     """True if the sampling interval is a point up to roundings: those of a variance leave some 1e-8 of the value."""
-    low, high = facts.sampling_low, facts.sampling_high
+    low = facts.sampling_low
+    high = facts.sampling_high
     spread = (high - low) * math.sqrt(max(facts.effective_users, 1.0))
     scale = max(abs(high + low) / 2.0, abs(facts.value_target or 0.0), abs(facts.value_baseline or 0.0))
     return spread <= 1e-6 * scale
 
 
 def _rewards(evidence: Evidence) -> Iterator[Finding]:
-    """How many rewards and users carry the answer, and whether the heaviest rows had their share of rewards."""
+    """Check how many rewards and users carry the answer, and whether the heaviest rows had their share of rewards."""
     rewarded = min(evidence.sums.rewarded, evidence.sums.rewarded_users)
     severity = min(scaled(float(rewarded), FEW_REWARDED, 0.0), CAUTION)
     more = evidence.more_for(FEW_REWARDED, float(rewarded))
@@ -249,16 +270,20 @@ def _rewards(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _contradictions(evidence: Evidence) -> Iterator[Finding]:
-    """What proves propensities, support or a stated fact wrong, and mass that is known to be missing."""
-    support, sums = evidence.support, evidence.sums
-    wanted = 1.0 - (support.known or 0.0)
+    """Find what proves propensities, support or a stated fact wrong, and mass that is known to be missing."""
+    support = evidence.support
+    sums = evidence.sums
+    expected_mean = 1.0 - (support.known or 0.0)
     if support.proved:
-        gap = max(wanted - support.mean, 0.0)
+        gap = max(expected_mean - support.mean, 0.0)
         numbers: dict[str, Any] = {"mean": support.mean, "percent": 100 * gap}
         if support.stated:
             yield Finding("support_denied", GRAVE, gap, **numbers)
         else:
-            case = {} if support.known is None else {"says": "column"}
+            if support.known is None:
+                case = {}
+            else:
+                case = {"says": "column"}
             yield Finding("support_missing", GRAVE, gap, **case, **numbers)
     elif support.stated is False:
         yield Finding("support_missing", CAUTION, 0.0, says="stated")
@@ -267,16 +292,22 @@ def _contradictions(evidence: Evidence) -> Iterator[Finding]:
         yield Finding("support_gap", severity, support.known, percent=100 * support.known)
     if sums.denied:
         bounds = evidence.bounds
-        said = " or the ".join(f"{what} that is stated, {value:.4g}" for what, value in bounds.items())
-        case = {"says": "least", "least": rounded_down(sums.propensity_min)} if "least propensity" in bounds else {}
-        yield Finding("bound_denied", GRAVE, float(sums.denied), rows=sums.denied, bounds=said, **case)
+        stated_bounds = " or the ".join(f"{what} that is stated, {value:.4g}" for what, value in bounds.items())
+        if "least propensity" in bounds:
+            case = {"says": "least", "least": rounded_down(sums.propensity_min)}
+        else:
+            case = {}
+        yield Finding("bound_denied", GRAVE, float(sums.denied), rows=sums.denied, bounds=stated_bounds, **case)
     if support.excess > 0.0:
-        mean, should = told_apart(support.mean, wanted)
+        mean, should = told_apart(support.mean, expected_mean)
         yield Finding("propensities", GRAVE, support.mean, mean=mean, wanted=should)
 
 
 def _sure(sums: PolicySums) -> Iterator[Finding]:
-    """Whether nearly every row of which the target is sure has a reward, where few others have: it saw the rewards."""
+    """Return whether nearly every row of which the target is sure has a reward, where few others have.
+
+    It saw the rewards.
+    """
     rows, rewarded, share = sums.sure, sums.sure_rewarded, sums.rewarded / sums.rows
     if rows < LEAST_SURE or rewarded < ALL_BUT_FEW * rows or share > 0.5:
         return
@@ -284,8 +315,11 @@ def _sure(sums: PolicySums) -> Iterator[Finding]:
 
 
 def _weights(evidence: Evidence) -> Iterator[Finding]:
-    facts, estimator = evidence.diagnostics, evidence.estimator
-    n, ess, share = facts.n, facts.ess, facts.max_weight_share
+    facts = evidence.diagnostics
+    estimator = evidence.estimator
+    n = facts.n
+    ess = facts.ess
+    share = facts.max_weight_share
     if ess < n * (1.0 - 1e-9):
         severity = scaled(ess, LEAST_ESS, min(FEW_ESS, n))
         yield Finding("effective_sample", severity, ess, ess=ess, n=n, **evidence.more_for(LEAST_ESS, ess))
@@ -300,4 +334,6 @@ def _weights(evidence: Evidence) -> Iterator[Finding]:
 
 def less_bias(estimator: str) -> str:
     """Remedy that brings changed weights closer to target / propensity; "" for other estimators."""
-    return ESTIMATORS[estimator].less_bias if estimator in ESTIMATORS else ""
+    if estimator in ESTIMATORS:
+        return ESTIMATORS[estimator].less_bias
+    return ""

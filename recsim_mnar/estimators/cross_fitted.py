@@ -88,15 +88,20 @@ def cross_fitted_rewards(
     actions = column(action, "action", rows=n).astype(np.int64)
     if n == 0 or actions.min() < 0 or actions.max() >= n_actions:
         raise UserError(f"column 'action' must hold whole numbers from 0 to {n_actions - 1}")
-    x = np.zeros((n, 0)) if context is None else np.asarray(context, dtype=np.float64).reshape(n, -1)
+    if context is None:
+        x = np.zeros((n, 0))
+    else:
+        x = np.asarray(context, dtype=np.float64).reshape(n, -1)
     fold_of = _folds(Clusters.of(cluster, n), n, _REWARD_FOLDS)[0] % _REWARD_FOLDS
     probabilities = target if callable(target) else lambda rows: np.asarray(target, dtype=np.float64)[rows]
-    q_logged, q_target = np.empty(n), np.empty(n)
+    q_logged = np.empty(n)
+    q_target = np.empty(n)
     size = max(_BLOCK // n_actions, 1)
     for fold in range(_REWARD_FOLDS):
-        held, others = np.flatnonzero(fold_of == fold), np.flatnonzero(fold_of != fold)
+        held = np.flatnonzero(fold_of == fold)
+        training_rows = np.flatnonzero(fold_of != fold)
         fitted = ActionMeans(n_actions)
-        fitted.fit(x[others], actions[others], r[others])
+        fitted.fit(x[training_rows], actions[training_rows], r[training_rows])
         for start in range(0, held.size, size):
             rows = held[start : start + size]
             q = fitted.all_actions(x[rows])
@@ -211,8 +216,16 @@ def estimate_without_propensities(
     labels = np.zeros(n, np.int64) if contexts is None else contexts.dense()[0]
     fitted = LoggingModel(codes, labels, units % _LOGGING_FOLDS, n_actions)
     p = fitted.propensities(np.ones(n))
-    asked: dict[str, Any] = {"clip": clip, "cluster": clusters, "level": level, "facts": facts, "estimator": estimator}
-    base = difference(r, p, t, p, **asked) if from_today else estimate_value(r, p, t, precision=precision, **asked)
+    arguments: dict[str, Any] = {
+        "clip": clip,
+        "cluster": clusters,
+        "level": level,
+        "facts": facts,
+        "estimator": estimator,
+    }
+    base = (
+        difference(r, p, t, p, **arguments) if from_today else estimate_value(r, p, t, precision=precision, **arguments)
+    )
     values = np.empty(replicates)
     above = r - base.diagnostics.reward_min
     limit = np.inf if clip is None or estimator != "clipped_ips" else clip
@@ -241,14 +254,17 @@ def _with_estimated(verdict: Verdict, seen: bool) -> Verdict:
     Without anything that the logging policy saw the estimated propensities are shares of the actions, and whatever
     it saw biases the value.
     """
-    found = [
-        Finding(each.code, each.severity, each.number, each.message, do="estimated")
-        if each.code == "propensities"
-        else each
-        for each in verdict.findings
+    findings = [
+        Finding(finding.code, finding.severity, finding.number, finding.message, do="estimated")
+        if finding.code == "propensities"
+        else finding
+        for finding in verdict.findings
     ]
-    case = {} if seen else {"says": "blind", "do": "blind"}
-    return Verdict.of([*found, Finding("propensities_estimated", CAUTION if seen else GRAVE, 1.0, **case)])
+    if seen:
+        case = {}
+    else:
+        case = {"says": "blind", "do": "blind"}
+    return Verdict.of([*findings, Finding("propensities_estimated", CAUTION if seen else GRAVE, 1.0, **case)])
 
 
 def _poisson(uniform: Floats) -> Floats:

@@ -70,17 +70,24 @@ class Facts:
     def counted_from(self, least_seen: float) -> float:
         """The reward from which rewards are counted: the least one of a log, or 0; a stated one where that is above."""
         least = min(least_seen, 0.0)
-        return least if self.reward_min is None else max(float(self.reward_min), least)
+        if self.reward_min is None:
+            return least
+        return max(float(self.reward_min), least)
 
     @property
     def supports(self) -> bool | None:
-        """Whether full support is stated, directly or through the least propensity; None where nothing is."""
-        return True if self.propensity_min is not None else self.full_support
+        """Return whether full support is stated, directly or through the least propensity; None where nothing is."""
+        if self.propensity_min is not None:
+            return True
+        return self.full_support
 
     @property
     def largest_weight(self) -> float | None:
         """The bound on weights that is given, directly or through the least propensity, for intervals that need one."""
-        bounds = [] if self.weight_max is None else [float(self.weight_max)]
+        if self.weight_max is None:
+            bounds = []
+        else:
+            bounds = [float(self.weight_max)]
         if self.propensity_min is not None:
             bounds.append(float(self.target_max or 1.0) / float(self.propensity_min))
         return min(bounds, default=None)
@@ -88,12 +95,12 @@ class Facts:
     @property
     def bounds(self) -> dict[str, float]:
         """The bounds that rows may contradict, by their words."""
-        given = {"least propensity": self.propensity_min, "largest weight": self.weight_max}
-        given["largest target probability"] = self.target_max
-        return {words: float(value) for words, value in given.items() if value is not None}
+        given_values = {"least propensity": self.propensity_min, "largest weight": self.weight_max}
+        given_values["largest target probability"] = self.target_max
+        return {words: float(value) for words, value in given_values.items() if value is not None}
 
     def denied(self, target: Floats, propensity: Floats) -> int:
-        """How many rows contradict ``propensity_min``, ``weight_max`` or ``target_max``.
+        """Count the rows that contradict ``propensity_min``, ``weight_max`` or ``target_max``.
 
         Args:
             target: (n,) probabilities.
@@ -119,9 +126,15 @@ def _check_bound(name: str, value: Any, most: float) -> None:
     """Raise UserError unless a bound is None or in (0, most]."""
     if value is None or (_is_number(value) and 0.0 < float(value) <= most):
         return
-    limit = "a positive number" if math.isinf(most) else f"a number in (0, {most:g}]"
+    if math.isinf(most):
+        limit = "a positive number"
+    else:
+        limit = f"a number in (0, {most:g}]"
     percent = most <= 1.0 and _is_number(value) and 1.0 < float(value) <= 100.0
-    hint = f": did you mean {value:g} % = {value / 100.0:g}?" if percent else ""
+    if percent:
+        hint = f": did you mean {value:g} % = {value / 100.0:g}?"
+    else:
+        hint = ""
     raise UserError(f"{name} must be {limit}, got {value!r}{hint}")
 
 
@@ -133,7 +146,10 @@ def _check_range(reward_min: float | None, reward_max: float | None) -> None:
     """Raise UserError for ends that are no finite numbers, or the least not below the largest."""
     for name, value in (("reward_min", reward_min), ("reward_max", reward_max)):
         if value is not None and not (_is_number(value) and abs(value) <= LARGEST_REWARD):
-            which = "least" if name == "reward_min" else "largest"
+            if name == "reward_min":
+                which = "least"
+            else:
+                which = "largest"
             raise UserError(
                 f"{name} must be a finite number, the {which} reward possible (at most {LARGEST_REWARD:g}), "
                 f"got {value!r}"
@@ -208,7 +224,7 @@ def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> F
 
 
 def model_column(values: Any, name: str, reward: Floats, largest_weight: float) -> Floats:
-    """As :func:`finite_column`, and fourth powers of sums of weighted values are numbers."""
+    """Check a column as :func:`finite_column` does, and that fourth powers of sums of weighted values are numbers."""
     array = finite_column(values, name, reward.size)
     limit = 1e75 / (max(largest_weight, 1.0) * reward.size)
     refuse_rows(np.abs(array) > limit, array, name, "is too large; use larger units, as for the reward")

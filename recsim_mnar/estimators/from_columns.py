@@ -103,12 +103,12 @@ def estimate_value(
     (rows,) = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
     policy = PolicySums.of_rows(rows, facts)
     rows = replace(_with_model(rows, info, model), clip=check_clip(clip if info.clips else None))
-    scores = info.scores(rows, **{name: each for name, each in parameters.items() if name not in _COMMON})
-    common = {name: each for name, each in parameters.items() if name in _COMMON}
-    found = estimate_scores(
+    scores = info.scores(rows, **{name: value for name, value in parameters.items() if name not in _COMMON})
+    common = {name: value for name, value in parameters.items() if name in _COMMON}
+    estimate = estimate_scores(
         scores, rows, policy, info.name, facts=facts, level=level, precision=precision, interval=interval, **common
     )
-    return found.with_findings(_findings(rows, action, context))
+    return estimate.with_findings(_findings(rows, action, context))
 
 
 def estimate_scores(
@@ -152,7 +152,8 @@ def estimate_scores(
         assert scores.used is not None
         policy = PolicySums.of_rows(replace(rows, weight=scores.used))
         facts = replace(facts, weight_max=None, propensity_min=None)
-    scored, sampling = ScoreSums.of(scores, rows, policy), None
+    scored = ScoreSums.of(scores, rows, policy)
+    sampling = None
     if policy.users > 1 and policy.supported:
         if interval in GUARANTEED:
             sampling = _guaranteed(scores, rows, policy, facts, level, interval)
@@ -182,20 +183,23 @@ def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, le
     lengths = user_sums(np.ones(rows.reward.size), rows.clusters)
     if rows.clusters is not None:
         order = np.argsort(rows.clusters.first_rows(), kind="stable")
-        sums, lengths = sums[order], lengths[order]
-    longest, given = float(np.max(lengths)), facts.user_rows_max
-    if given is not None and longest > given:
-        raise UserError(f"user_rows_max is {given:g} and a user has {longest:g} rows; raise it")
+        sums = sums[order]
+        lengths = lengths[order]
+    longest = float(np.max(lengths))
+    stated_longest = facts.user_rows_max
+    if stated_longest is not None and longest > stated_longest:
+        raise UserError(f"user_rows_max is {stated_longest:g} and a user has {longest:g} rows; raise it")
     provisos = {
-        "no user can have more rows": given is None and policy.clustered,
+        "no user can have more rows": stated_longest is None and policy.clustered,
         "no larger weight is possible": facts.largest_weight is None and not math.isfinite(scores.most),
         "no larger reward is possible": bounds.stated is None,
     }
-    longest = float(given) if given is not None and policy.clustered else longest
+    if stated_longest is not None and policy.clustered:
+        longest = float(stated_longest)
     most = _largest_weight(scores, rows, facts) * bounds.reach
     ends = betting(sums / (most * longest), lengths / longest, level, anytime=interval == "anytime")
-    said = " and ".join(words for words, needed in provisos.items() if needed)
-    words = f"{GUARANTEED[interval]}, {policy.unit}" + (f", if {said}" if said else "")
+    unstated = " and ".join(words for words, needed in provisos.items() if needed)
+    words = f"{GUARANTEED[interval]}, {policy.unit}" + (f", if {unstated}" if unstated else "")
     return Interval(ends[0] * most, ends[1] * most, words)
 
 
@@ -240,14 +244,17 @@ def _rows(
     refuse_outside(rewards, facts.reward_min, facts.reward_max, "reward")
     if facts.reward_limit is not None:
         limit_column(facts.reward_limit, rewards)
-    own = 1.0 if weights is None else row_weights(weights, rewards.size, info)
-    clusters, shift = Clusters.of(cluster, rewards.size), facts.counted_from(float(np.min(rewards)))
-    found = []
+    weights_of_rows = 1.0 if weights is None else row_weights(weights, rewards.size, info)
+    clusters = Clusters.of(cluster, rewards.size)
+    shift = facts.counted_from(float(np.min(rewards)))
+    tables = []
     for name, (target, missing) in policies.items():
         names = ("reward", "propensity", name)
         rows = Rows.of(rewards, propensity, target, clusters=clusters, shift=shift, missing=missing, names=names)
-        found.append(rows if weights is None else replace(rows, weight=rows.weight * own, stands_for=own))
-    return found
+        tables.append(
+            rows if weights is None else replace(rows, weight=rows.weight * weights_of_rows, stands_for=weights_of_rows)
+        )
+    return tables
 
 
 def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
@@ -262,19 +269,19 @@ def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
         return rows
     if model is not None and not (isinstance(model, (tuple, list)) and len(model) == 2):
         raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
-    given = dict(zip(("q_logged", "q_target"), model or (None, None), strict=True))
-    if any(given[name] is None for name in info.needs):
+    model_columns = dict(zip(("q_logged", "q_target"), model or (None, None), strict=True))
+    if any(model_columns[name] is None for name in info.needs):
         raise UserError(
             f"estimator {info.name!r} needs a reward model: give model=(q_logged, q_target), its value of each row's "
             "logged action and its mean under the target policy"
         )
     heaviest = float(np.max(rows.weight))
-    found = {name: model_column(given[name], name, rows.reward, heaviest) - rows.shift for name in info.needs}
-    return replace(rows, q_logged=found.get("q_logged"), q_target=found["q_target"])
+    columns = {name: model_column(model_columns[name], name, rows.reward, heaviest) - rows.shift for name in info.needs}
+    return replace(rows, q_logged=columns.get("q_logged"), q_target=columns["q_target"])
 
 
 def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
-    """What the items shown say of the log, and its rows in their order.
+    """Get the findings about the items shown and about the order of the rows.
 
     Raises:
         UserError: a context without the items shown.
@@ -287,25 +294,25 @@ def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
         # Earlier rows are missing, so their order says nothing; and the rows of a level of the context stand for
         # more or fewer rows than they are.
         return item_findings(action, rows.propensity * (np.max(rows.stands_for) / rows.stands_for), rows.clusters)
-    found = item_findings(action, rows.propensity, rows.clusters, context=context)
-    return found + RepeatSums.of(rows.reward + rows.shift, rows.propensity, action, rows.clusters).findings()
+    findings = item_findings(action, rows.propensity, rows.clusters, context=context)
+    return findings + RepeatSums.of(rows.reward + rows.shift, rows.propensity, action, rows.clusters).findings()
 
 
 def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
-    """How many rows each row stands for, with mean 1, (n,).
+    """Compute how many rows each row stands for, with mean 1, (n,).
 
     Raises:
         UserError: a weight that is not positive, or an estimator that has no use for weights of rows.
     """
     if not info.in_blocks:
         raise UserError(f"estimator {info.name!r} knows no weights of rows; use {', '.join(known_to_differ())}")
-    found = finite_column(values, "weights", rows)
-    refuse_rows(found <= 0.0, found, "weights", "is not positive; give how many rows the row stands for")
-    return found / float(np.mean(found))
+    weights = finite_column(values, "weights", rows)
+    refuse_rows(weights <= 0.0, weights, "weights", "is not positive; give how many rows the row stands for")
+    return weights / float(np.mean(weights))
 
 
 def _facts(facts: Any) -> Facts:
-    """What is stated, nothing for None; or UserError."""
+    """Check stated facts; None states nothing. Raise UserError for anything else."""
     if facts is None:
         return Facts()
     if not isinstance(facts, Facts):
@@ -323,15 +330,21 @@ def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
 
 def _check_parameters(info: EstimatorInfo, given: Mapping[str, Any]) -> None:
     """Refuse parameters that an estimator does not take, and missing ones."""
-    own = (*info.requires, *info.takes, *_COMMON)
-    unknown = sorted(set(given) - set(own))
+    accepted = (*info.requires, *info.takes, *_COMMON)
+    unknown = sorted(set(given) - set(accepted))
     if unknown:
         fact = unknown[0] in Facts.__match_args__
-        hint = f"state it as facts=Facts({unknown[0]}=...)" if fact else f"it takes: {', '.join(own)}"
+        if fact:
+            hint = f"state it as facts=Facts({unknown[0]}=...)"
+        else:
+            hint = f"it takes: {', '.join(accepted)}"
         raise UserError(f"estimator {info.name!r} has no parameter {unknown[0]!r}; {hint}")
     missing = [name for name in info.requires if given.get(name) is None]
     if missing:
-        meaning = f": {_MEANING[missing[0]]}" if missing[0] in _MEANING else ""
+        if missing[0] in _MEANING:
+            meaning = f": {_MEANING[missing[0]]}"
+        else:
+            meaning = ""
         raise UserError(f"estimator {info.name!r} needs the parameter {missing[0]!r}{meaning}")
 
 
@@ -372,14 +385,16 @@ def difference(
     Raises:
         UserError: as :func:`estimate_value`.
     """
-    info, facts, level = _asked(estimator, clip), _facts(facts), level_of(level)
+    info = _asked(estimator, clip)
+    facts = _facts(facts)
+    level = level_of(level)
     if not info.in_blocks:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     policies = {"target": (target, facts.unsupported), "baseline": (baseline, facts.baseline_unsupported)}
     both = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
     ours, theirs = (replace(rows, clip=check_clip(clip if info.clips else None)) for rows in both)
-    found = difference_in_rows(ours, theirs, info, facts=facts, level=level)
-    return found.with_findings(_findings(ours, action, context))
+    estimate = difference_in_rows(ours, theirs, info, facts=facts, level=level)
+    return estimate.with_findings(_findings(ours, action, context))
 
 
 def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: Facts, level: float) -> Estimate:
@@ -400,7 +415,7 @@ def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: 
         policy = PolicySums.of_rows(rows, facts, degree=2)
         scores = info.scores(rows)
         both.append((rows, scores, ScoreSums.of(scores, rows, policy)))
-    found = PairSums.of(*both)
-    if not found.finite:
+    sums = PairSums.of(*both)
+    if not sums.finite:
         refuse_overflow(ours)
-    return difference_of(found, info.name, facts=facts, level=level, clip=ours.clip)
+    return difference_of(sums, info.name, facts=facts, level=level, clip=ours.clip)

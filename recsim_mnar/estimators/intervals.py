@@ -51,7 +51,10 @@ def small_sample_factor(users: int, level: float, freedom: float | None = None) 
     if users < 2:
         return math.inf
     tail = 1.0 - (1.0 - level) / 2.0
-    degrees = users - 1.0 if freedom is None else freedom
+    if freedom is None:
+        degrees = users - 1.0
+    else:
+        degrees = freedom
     return users / (users - 1.0) * float(stdtrit(degrees, tail) / ndtri(tail)) ** 2
 
 
@@ -145,15 +148,17 @@ class Deviations:
 
     @staticmethod
     def of(apart: NDArray[np.float64], rewarded_users: int | None = None) -> Deviations:
-        """Of deviations ``apart`` (U,); all users have a reward unless their number is given."""
+        """Compute deviations from ``apart`` (U,); all users have a reward unless their number is given."""
         square = apart * apart
         powers = (float(np.sum(square)), float(square @ apart), float(square @ square))
         return Deviations(*powers, apart.size, apart.size if rewarded_users is None else rewarded_users)
 
     @property
     def carrying(self) -> float:
-        """How many users carry the variance: (sum d^2)^2 / sum d^4."""
-        return self.second**2 / self.fourth if self.fourth > 0.0 else 0.0
+        """Compute how many users carry the variance: (sum d^2)^2 / sum d^4."""
+        if self.fourth > 0.0:
+            return self.second**2 / self.fourth
+        return 0.0
 
     def error(self, scale: float) -> float:
         """Standard error of an estimate that is a sum over users divided by ``scale``; inf for one user."""
@@ -186,7 +191,10 @@ class Deviations:
         degrees = degrees_of_freedom(self.users, self.rewarded_users, self.second, self.fourth)
         variance = self.second * small_sample_factor(self.users, level, degrees) / scale**2
         skewed = abs(self.third) > 1e-9 * self.second**1.5  # two users have no skewness, but for roundings
-        third = self.third / self.second if skewed and self.second > 0.0 else 0.0
+        if skewed and self.second > 0.0:
+            third = self.third / self.second
+        else:
+            third = 0.0
         return Spread(variance, third / scale, max(up, third) / scale, down / scale)
 
 
@@ -197,9 +205,16 @@ def positive_limits(value: float, spread: Spread, level: float) -> tuple[float, 
     added; where users that pull the estimate down are the furthest from the others it is :func:`poisson_reach` with the
     skewness of the sample, for then no gamma law of the sum has its shape.
     """
-    high = gamma_limits(value, spread.variance, spread.up, level)[1] if math.isfinite(spread.up) else math.inf
-    less, more = value - spread.down, spread.variance + spread.down**2
-    low = gamma_limits(less, more, 0.0, level)[0] if less > 0.0 else 0.0
+    if math.isfinite(spread.up):
+        high = gamma_limits(value, spread.variance, spread.up, level)[1]
+    else:
+        high = math.inf
+    less = value - spread.down
+    more = spread.variance + spread.down**2
+    if less > 0.0:
+        low = gamma_limits(less, more, 0.0, level)[0]
+    else:
+        low = 0.0
     if spread.third < 0.0:
         low = min(low, value - poisson_reach(spread.variance, -spread.third, level))
     return max(low, 0.0), high
@@ -220,9 +235,16 @@ def gamma_limits(y: float, s: float, m: float, level: float) -> tuple[float, flo
     from scipy.special import gammainccinv, gammaincinv
 
     half = (1.0 - level) / 2.0
-    low = s / y * float(gammaincinv(y * y / s, half)) if y > 0.0 and s > 0.0 else 0.0
-    up, variance = y + m, s + m * m
-    high = variance / up * float(gammainccinv(up * up / variance, half)) if up > 0.0 and variance > 0.0 else y
+    if y > 0.0 and s > 0.0:
+        low = s / y * float(gammaincinv(y * y / s, half))
+    else:
+        low = 0.0
+    up = y + m
+    variance = s + m * m
+    if up > 0.0 and variance > 0.0:
+        high = variance / up * float(gammainccinv(up * up / variance, half))
+    else:
+        high = y
     return low, high
 
 
@@ -251,8 +273,10 @@ def ratio_interval(sums: ArrayLike, counts: ArrayLike, level: float) -> tuple[fl
     Returns:
         value, low, high; the interval is infinite for fewer than two users with rows.
     """
-    y, n = np.asarray(sums, dtype=np.float64), np.asarray(counts, dtype=np.float64)
-    y, n = y[n > 0], n[n > 0]
+    y = np.asarray(sums, dtype=np.float64)
+    n = np.asarray(counts, dtype=np.float64)
+    y = y[n > 0]
+    n = n[n > 0]
     if len(n) == 0:
         return math.nan, -math.inf, math.inf
     total = float(n.sum())
@@ -326,7 +350,8 @@ def resampled_sums(columns: Floats, *, replicates: int, seed: int) -> Floats:
     sums = np.zeros((len(columns) + len(columns) % 2, 8 * size))
     words = np.empty((4, size), np.uint32)
     for k in range(0, len(columns), 2):
-        above, below = columns[k], columns[min(k + 1, len(columns) - 1)]
+        above = columns[k]
+        below = columns[min(k + 1, len(columns) - 1)]
         users = np.flatnonzero((above != 0.0) | (below != 0.0))
         with np.errstate(over="ignore"):
             kernels.poisson_sums(
@@ -343,7 +368,7 @@ def resampled_sums(columns: Floats, *, replicates: int, seed: int) -> Floats:
 
 
 def resampled_counts(n_users: int, *, replicates: int, seed: int) -> NDArray[np.int8]:
-    """How often each resample of :func:`resampled_sums` counts each user, (n_users, replicates)."""
+    """Count how often each resample of :func:`resampled_sums` draws each user, (n_users, replicates)."""
     pairs = (np.eye(2, n_users, first) for first in range(0, n_users, 2))  # of each user, 1
     counts = [resampled_sums(pair, replicates=replicates, seed=seed).astype(np.int8) for pair in pairs]
     return np.concatenate(counts)[:n_users]
@@ -371,7 +396,7 @@ def betting(values: Floats, lengths: Floats, level: float, *, anytime: bool = Fa
 def ends_of_bets(
     values: Floats, lengths: Floats, above: Floats, below: Floats, threshold: float
 ) -> tuple[float, float]:
-    """Where the bets ``above`` (m is too low) and ``below`` (m is too high) have won."""
+    """Find where the bets ``above`` (m is too low) and ``below`` (m is too high) have won."""
     from recsim_mnar.estimators import _by_user_kernel as kernels
 
     inside = ratio_inside(values, lengths)

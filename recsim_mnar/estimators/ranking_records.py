@@ -96,7 +96,9 @@ class SlateLog:
 
     def given(self, values: Any) -> Any:
         """An argument with one entry per row of the input, as the rows that are used; others as they are."""
-        return np.asarray(values)[self.rows] if np.shape(values) == (self.given_rows,) else values
+        if np.shape(values) == (self.given_rows,):
+            return np.asarray(values)[self.rows]
+        return values
 
     def by_slate(self, values: NDArray[Any]) -> NDArray[Any]:
         """(S, k) of values (n,)."""
@@ -109,7 +111,7 @@ class SlateLog:
 
     @property
     def gaps(self) -> bool:
-        """Whether a column says that the log never shows part of the target."""
+        """Return whether a column says that the log never shows part of the target."""
         return self.unsupported is not None and bool(np.any(self.unsupported > 0.0))
 
 
@@ -127,7 +129,7 @@ def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
         return np.asarray(table[name])
 
     rows, k = _whole_slates(get, names)
-    known = {kind: (name, get(name)) for kind, name in LOGGED.items() if name in names}
+    named_columns = {kind: (name, get(name)) for kind, name in LOGGED.items() if name in names}
     named = target if isinstance(target, str) else ""
     if named:
         aims = {kind: (named + end, get(named + end)) for kind, end in SUFFIXES.items() if named + end in names}
@@ -155,7 +157,7 @@ def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
         clusters=clusters,
         items=items,
         action=_numbers(items),
-        logging=_probabilities(known, rows, k, "the log", float(np.nextafter(0.0, 1.0))),
+        logging=_probabilities(named_columns, rows, k, "the log", float(np.nextafter(0.0, 1.0))),
         targets=_probabilities(aims, rows, k, f"the target {named or 'target'!r}", 0.0),
         unsupported=get(lost)[rows].astype(np.float64) if named and lost in names else None,
     )
@@ -186,11 +188,16 @@ def _whole_slates(get: Callable[[str], NDArray[Any]], names: Collection[str]) ->
 
 def _numbers(items: NDArray[Any] | None) -> Ints | None:
     """Numbers of items from 0: their own ones where these are whole and not too large."""
-    shown = None if items is None else Clusters.of(items, items.size, "action")
-    if shown is None:
+    if items is None:
+        shown_items = None
+    else:
+        shown_items = Clusters.of(items, items.size, "action")
+    if shown_items is None:
         return None
-    small = shown.codes.min() >= 0 and shown.codes.max() < MOST_ITEMS
-    return shown.codes if small else shown.dense()[0]
+    small = shown_items.codes.min() >= 0 and shown_items.codes.max() < MOST_ITEMS
+    if small:
+        return shown_items.codes
+    return shown_items.dense()[0]
 
 
 def _probabilities(
@@ -208,23 +215,23 @@ def _probabilities(
     Raises:
         UserError: they are no probabilities, or contradict those of the slates.
     """
-    found: dict[str, Floats] = {}
+    by_kind: dict[str, Floats] = {}
     for kind, (name, values) in given.items():
-        found[kind] = column(values[rows], name, rows=rows.size)
+        by_kind[kind] = column(values[rows], name, rows=rows.size)
         if kind != "conditional" or least > 0.0:  # a target has none below an item that it does not show
-            wrong = ~((found[kind] >= least) & (found[kind] <= 1.0 + 1e-6))
-            refuse_rows(wrong, found[kind], name, "is no probability of what was shown")
-            found[kind] = np.minimum(found[kind], 1.0)
-    if "conditional" in found:
-        each = found.pop("conditional").reshape(-1, k)
+            wrong = ~((by_kind[kind] >= least) & (by_kind[kind] <= 1.0 + 1e-6))
+            refuse_rows(wrong, by_kind[kind], name, "is no probability of what was shown")
+            by_kind[kind] = np.minimum(by_kind[kind], 1.0)
+    if "conditional" in by_kind:
+        conditional = by_kind.pop("conditional").reshape(-1, k)
         # What follows an impossible item has no probability, and counts as 0.
-        down: Floats = np.where(np.logical_or.accumulate(each == 0.0, axis=1), 0.0, each).cumprod(axis=1)
+        down: Floats = np.where(np.logical_or.accumulate(conditional == 0.0, axis=1), 0.0, conditional).cumprod(axis=1)
         if not np.all((down >= 0.0) & (down <= 1.0 + 1e-6)):
             raise UserError(f"the conditional probabilities of {whose} are not in [0, 1]")
-        found["cumulative"], whole = down.ravel(), np.repeat(down[:, -1], k)
-        if not np.allclose(found.setdefault("slate", whole), whole, rtol=1e-6, atol=0.0):
+        by_kind["cumulative"], product = down.ravel(), np.repeat(down[:, -1], k)
+        if not np.allclose(by_kind.setdefault("slate", product), product, rtol=1e-6, atol=0.0):
             raise UserError(f"the slate probabilities of {whose} are not the products of its conditional ones")
-    return found
+    return by_kind
 
 
 # ---------------------------------------------------------------------------------------------------------- estimators
@@ -258,8 +265,8 @@ class RankingRows(Rows):
         Raises:
             UserError: the columns of that kind are missing.
         """
-        for known, whose in ((self.logging, "log"), (self.targets, "target")):
-            if kind not in known:
+        for probabilities_of, whose in ((self.logging, "log"), (self.targets, "target")):
+            if kind not in probabilities_of:
                 raise UserError(
                     f"the {whose} has no probabilities of the kind {kind!r}: give {columns_of(kind, whose)}"
                 )
@@ -305,11 +312,13 @@ class RankingEstimatorInfo:
 
     def item_estimator(self, clip: float) -> str:
         """The estimator of single items that its weights go to, "" for its own scores."""
-        return self.machine if math.isinf(clip) else self.clipped
+        if math.isinf(clip):
+            return self.machine
+        return self.clipped
 
     @property
     def assumes(self) -> str:
-        """What it assumes of users, in words."""
+        """Get the estimator's assumption about users, in words."""
         return PREMISES[self.premise]
 
 
@@ -340,12 +349,16 @@ def pseudo_inverse(
             "pseudo_inverse knows logger='uniform', logger='independent' and a function that returns the rankings of a "
             f"context with their probabilities, got {logger!r}. For other loggers use slate_ips"
         )
-    found = [Finding("support_missing", GRAVE, missing, says="slates", do="slates")] if missing > 1e-9 else []
-    found += _mean_of_weights(weight, rows)
+    if missing > 1e-9:
+        findings = [Finding("support_missing", GRAVE, missing, says="slates", do="slates")]
+    else:
+        findings = []
+    findings += _mean_of_weights(weight, rows)
     weight = np.repeat(weight, rows.slate_size)
-    linear, most = weight * rows.reward, float(np.max(np.abs(weight))) or 1.0
+    linear = weight * rows.reward
+    most = float(np.max(np.abs(weight))) or 1.0
     down = max(float(np.max(-weight)) * float(np.max(rows.reward)), float(np.mean(linear)), 0.0)
-    return Scores(linear=linear, signed=weight, slope=down / most, warnings=tuple(found))
+    return Scores(linear=linear, signed=weight, slope=down / most, warnings=tuple(findings))
 
 
 def _of_uniform(rows: RankingRows, m: int, inclusion: Any) -> Floats:
@@ -358,21 +371,25 @@ def _of_uniform(rows: RankingRows, m: int, inclusion: Any) -> Floats:
         return weight + 1.0
     if inclusion is None:
         raise UserError("pseudo_inverse of a uniform log needs inclusion: the target's probability of the item")
-    shown = rows.by_slate(finite_column(inclusion, "inclusion", rows.reward.size)).sum(1)
-    return weight + ((m - 1.0) * shown - k * (k - 1.0)) / (m - k)
+    inclusions = rows.by_slate(finite_column(inclusion, "inclusion", rows.reward.size)).sum(1)
+    return weight + ((m - 1.0) * inclusions - k * (k - 1.0)) / (m - k)
 
 
 def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -> tuple[Floats, float]:
     """(S,) weights by enumeration of each context's rankings, and how far the target is from what is logged."""
-    k, off = rows.slate_size, 0.0
+    k = rows.slate_size
+    off = 0.0
     if rows.action is None:
         raise UserError("pseudo_inverse with a function needs the column action: the items shown")
-    shown = rows.by_slate(rows.action)
-    labels = np.zeros(len(shown), np.int64) if context is None else rows.by_slate(np.asarray(context))[:, 0]
-    weight = np.empty(len(shown))
+    shown_items = rows.by_slate(rows.action)
+    if context is None:
+        labels = np.zeros(len(shown_items), np.int64)
+    else:
+        labels = rows.by_slate(np.asarray(context))[:, 0]
+    weight = np.empty(len(shown_items))
     for label in np.unique(labels):
-        rankings, logging, target = (np.asarray(each) for each in logger(label))
-        items = int(max(rankings.max(), shown.max())) + 1
+        rankings, logging, target = (np.asarray(number) for number in logger(label))
+        items = int(max(rankings.max(), shown_items.max())) + 1
         if len(rankings) > MOST_RANKINGS or k * items > MOST_PAIRS:
             raise UserError(
                 f"pseudo_inverse enumerates at most {MOST_RANKINGS:,} rankings and {MOST_PAIRS} pairs of item and "
@@ -380,10 +397,11 @@ def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -
             )
         hot = np.zeros((len(rankings), k * items))
         np.put_along_axis(hot, rankings + items * np.arange(k), 1.0, axis=1)
-        gram, wanted = hot.T @ (logging[:, None] * hot), target @ hot
-        parts = np.linalg.pinv(gram, hermitian=True) @ wanted
-        off = max(off, float(np.max(np.abs(gram @ parts - wanted))))
-        weight[labels == label] = parts[shown[labels == label] + items * np.arange(k)].sum(1)
+        gram = hot.T @ (logging[:, None] * hot)
+        wanted_marginals = target @ hot
+        parts = np.linalg.pinv(gram, hermitian=True) @ wanted_marginals
+        off = max(off, float(np.max(np.abs(gram @ parts - wanted_marginals))))
+        weight[labels == label] = parts[shown_items[labels == label] + items * np.arange(k)].sum(1)
     return weight, off
 
 
@@ -395,8 +413,8 @@ def _mean_of_weights(weight: Floats, rows: RankingRows) -> list[Finding]:
     less, more = Deviations.of(sums).spread(rows.reward.size, top, top, STRICT).reaches(STRICT)
     if mean - less <= 1.0 <= mean + more:
         return []
-    said, wanted = told_apart(mean, 1.0)
-    return [Finding("propensities", GRAVE, mean, says="signed", do="signed", mean=said, wanted=wanted)]
+    mean_text, expected_text = told_apart(mean, 1.0)
+    return [Finding("propensities", GRAVE, mean, says="signed", do="signed", mean=mean_text, wanted=expected_text)]
 
 
 _MCINERNEY, _CHAIN = "McInerney et al. 2020", ("reward_interaction_ips", "slate_ips")
@@ -507,17 +525,17 @@ def ranking_estimator(name: str) -> RankingEstimatorInfo:
         raise UserError(f"estimator {name!r} is of single items, and these are slates: use one of {every}")
     if not (isinstance(name, str) and ":" in name):
         raise UserError(unknown("estimator", str(name), RANKING_ESTIMATORS, "function"))
-    own = check_name(name)
+    function_name = check_name(name)
     return RankingEstimatorInfo(
         name,
-        own.title,
-        own.source,
+        function_name.title,
+        function_name.source,
         "slate",
         machine="",
         clipped="",
-        requires=own.requires,
-        takes=own.takes,
-        scores=own.scores,
+        requires=function_name.requires,
+        takes=function_name.takes,
+        scores=function_name.scores,
     )
 
 

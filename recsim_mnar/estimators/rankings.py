@@ -75,10 +75,10 @@ def position_factors(position_weights: Any, slate_size: int) -> Floats:
         if position_weights not in named:
             raise UserError(f"position_weights must be one of {', '.join(SUMS)} or numbers, got {position_weights!r}")
         return named[position_weights]
-    found = finite_column(position_weights, "position_weights", slate_size) * slate_size
-    if np.any(found < 0.0) or not np.any(found > 0.0):
+    factors = finite_column(position_weights, "position_weights", slate_size) * slate_size
+    if np.any(factors < 0.0) or not np.any(factors > 0.0):
         raise UserError("position_weights must not be negative, and not all 0")
-    return found
+    return factors
 
 
 def estimate_ranking_value(
@@ -200,16 +200,26 @@ def _of_kind(value: Any, kind: str, worst: Callable[[Any], float]) -> Any:
         return value
     if kind in value or kind != "adaptive":
         return value.get(kind)
-    each = [value.get(one) for one in BEHAVIOURS.values()]
-    return None if None in each else worst(each)
+    values = [value.get(one) for one in BEHAVIOURS.values()]
+    if None in values:
+        return None
+    return worst(values)
 
 
 def _rewards(log: SlateLog, factor: Floats, least: float | None, most: float | None) -> tuple[Any, Any]:
     """The least and the largest weighted reward possible, None where not known or plainly 1."""
-    clicks, top, low = bool(np.isin(log.reward, (0.0, 1.0)).all()), float(factor.max()), float(factor.min())
+    clicks = bool(np.isin(log.reward, (0.0, 1.0)).all())
+    top = float(factor.max())
+    low = float(factor.min())
     if most is None and clicks:
-        most = None if top == low == 1.0 else 1.0
-    lowest = None if least is None else least * (top if least < 0.0 else low)
+        if top == low == 1.0:
+            most = None
+        else:
+            most = 1.0
+    if least is None:
+        lowest = None
+    else:
+        lowest = least * (top if least < 0.0 else low)
     return lowest, None if most is None else most * top
 
 
@@ -225,8 +235,10 @@ def _add_behaviour(log: SlateLog, behaviour: Any) -> None:
         kind = BEHAVIOURS[name]
         if kind not in log.kinds:
             raise UserError(f"behaviour {name!r} needs {columns_of(kind, 'log')} and {columns_of(kind, 'target')}")
-    for known in (log.logging, log.targets):
-        known["adaptive"] = np.select([codes == name for name in used], [known[BEHAVIOURS[name]] for name in used])
+    for kinds_of in (log.logging, log.targets):
+        kinds_of["adaptive"] = np.select(
+            [codes == name for name in used], [kinds_of[BEHAVIOURS[name]] for name in used]
+        )
 
 
 def _chosen(
@@ -241,7 +253,7 @@ def _chosen(
         infos = [
             info
             for info in RANKING_ESTIMATORS.values()
-            if info.machine != "snips" and info.weight in log.kinds and all(each in given for each in info.requires)
+            if info.machine != "snips" and info.weight in log.kinds and all(entry in given for entry in info.requires)
             if alike or info.weight != "set"
         ]
         if not infos:
@@ -259,9 +271,12 @@ def _chosen(
             if given.get(need) is None:
                 raise UserError(f"estimator {info.name!r} needs {need}: {MEANING.get(need, 'an argument of its own')}")
         if info.weight not in log.kinds and (info.name in RANKING_ESTIMATORS or not log.kinds):
-            whose = "log" if info.weight not in log.logging else "target"
+            if info.weight not in log.logging:
+                whose = "log"
+            else:
+                whose = "target"
             raise UserError(f"estimator {info.name!r} needs {columns_of(info.weight, whose)}")
-    takes = sorted({each for info in infos for each in (*info.requires, *info.takes)})
+    takes = sorted({entry for info in infos for entry in (*info.requires, *info.takes)})
     for extra in sorted(set(given) - set(takes)):
         raise UserError(f"no estimator that is asked for takes {extra!r}; they take: {', '.join(takes) or '-'}")
     return infos
@@ -272,13 +287,16 @@ def _refuse_unclipped(infos: Sequence[RankingEstimatorInfo]) -> None:
     for info in infos:
         if not info.clipped:
             other = info.name.replace("_snips", "_ips")
-            more = f", or use {other}" if other in RANKING_ESTIMATORS and other != info.name else ""
+            if other in RANKING_ESTIMATORS and other != info.name:
+                more = f", or use {other}"
+            else:
+                more = ""
             raise UserError(f"estimator {info.name!r} does not clip its weights: leave the clip out{more}")
 
 
 @dataclass(frozen=True)
 class AboutUsers:
-    """What an estimator assumes of users, and what the log says of that.
+    """An estimator's assumption about users, and the log's evidence on it.
 
     Attributes:
         premise: by its name.
@@ -296,38 +314,47 @@ class AboutUsers:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
-        said = asdict(self)
-        clicks = said.pop("clicks")
-        return said | clicks
+        fields_of = asdict(self)
+        clicks = fields_of.pop("clicks")
+        return fields_of | clicks
 
 
 def _objection(code: str, limits: Limits, severity: float = CAUTION, **params: Any) -> Finding:
     """The finding of a number whose limits exclude 0; texts have it without its sign, which a word gives."""
     value, low, high = limits
     more, less = params.pop("sides", ("more", "less"))
-    ends = {"low": low, "high": high, "side": more} if value > 0.0 else {"low": -high, "high": -low, "side": less}
+    if value > 0.0:
+        ends = {"low": low, "high": high, "side": more}
+    else:
+        ends = {"low": -high, "high": -low, "side": less}
     return Finding(code, severity, value, size=abs(value), **ends, **params)
 
 
 def heavy_tail(weight: Floats, reward: Floats, apart: Floats) -> float:
-    """How many times the error is what its weights let one expect, where rewards do not follow them, slate by slate.
+    """Compute the ratio of the error to the one expected from the weights, slate by slate.
 
     Args:
         weight: (S, k) of the target.
         reward: (S, k), from the least one.
         apart: (S, k) of the estimate: the same, or less 1 for a difference from the policy that logged the slates.
     """
-    size, large = (np.sqrt(np.mean(each**2, axis=1)) for each in (weight, apart))
+    size, large = (np.sqrt(np.mean(part**2, axis=1)) for part in (weight, apart))
     value = float(np.sum(weight * reward) / np.sum(weight))
     ours = np.sum(weight * (reward - value), axis=1)
-    theirs = 0.0 if weight is apart else np.sum(reward - np.mean(reward), axis=1)
-    error, shown = float(np.sum((ours - theirs) ** 2)), size > 0.0
-    spread = float(np.sum(ours[shown] ** 2 / size[shown]) / np.sum(size))
-    return math.sqrt(spread * float(large @ large) / error) if error > 0.0 else 1.0
+    if weight is apart:
+        theirs = 0.0
+    else:
+        theirs = np.sum(reward - np.mean(reward), axis=1)
+    error = float(np.sum((ours - theirs) ** 2))
+    size_shown = size > 0.0
+    spread = float(np.sum(ours[size_shown] ** 2 / size[size_shown]) / np.sum(size))
+    if error > 0.0:
+        return math.sqrt(spread * float(large @ large) / error)
+    return 1.0
 
 
 def about_users(code: str) -> bool:
-    """Whether a finding's code is of what an estimator assumes of users."""
+    """Return whether a finding's code is of what an estimator assumes of users."""
     return code.startswith(_OF_USERS)
 
 
@@ -369,14 +396,22 @@ class _Case:
         if info.name in self._read:
             return self._read[info.name]
         log, k = self.log, self.log.slate_size
-        kind = info.weight if info.weight in log.kinds else log.kinds[0]
-        p, t, reward = log.logging[kind], log.targets[kind], log.reward * self.factor
-        weight, logged, mean = t / p, None, None
+        if info.weight in log.kinds:
+            kind = info.weight
+        else:
+            kind = log.kinds[0]
+        p = log.logging[kind]
+        t = log.targets[kind]
+        reward = log.reward * self.factor
+        weight = t / p
+        logged = None
+        mean = None
         if info.machine == "dr":
-            logged, mean = (finite_column(log.given(self.given[each]), each, reward.size) for each in info.requires)
+            logged, mean = (finite_column(log.given(self.given[name]), name, reward.size) for name in info.requires)
             before = np.ones((reward.size // k, k))
             before[:, 1:] = log.by_slate(weight)[:, :-1]
-            logged, mean = logged * self.factor, before.ravel() * mean * self.factor
+            logged = logged * self.factor
+            mean = before.ravel() * mean * self.factor
         self._read[info.name] = RankingRows(
             reward=reward,
             propensity=p,
@@ -402,55 +437,71 @@ class _Case:
             return ESTIMATORS[name].scores(rows)
         if (info.name, rows.shift) not in self._scored:
             assert info.scores is not None
-            names = [each for each in (*info.requires, *info.takes) if each in self.given]
-            given = {each: self.log.given(self.given[each]) for each in names}
-            self._scored[info.name, rows.shift] = info.scores(rows, **given)
+            names = [entry for entry in (*info.requires, *info.takes) if entry in self.given]
+            arguments = {entry: self.log.given(self.given[entry]) for entry in names}
+            self._scored[info.name, rows.shift] = info.scores(rows, **arguments)
         return self._scored[info.name, rows.shift]
 
     def row_scores(self, info: RankingEstimatorInfo) -> Floats:
         """(n,) scores without clip and without normalisation."""
         scores = self.scores(info, replace(self.rows(info), clip=math.inf))
-        parts = scores.numerator if scores.linear is None else scores.linear
+        if scores.linear is None:
+            parts = scores.numerator
+        else:
+            parts = scores.linear
         assert parts is not None
         return parts
 
     def estimate(self, info: RankingEstimatorInfo) -> Estimate:
         """Value, interval and verdict by the estimators of single items, which nothing else here calls."""
         rows = self.rows(info)
-        largest, least = _of_kind(self.weight_max, info.weight, max), _of_kind(self.propensity_min, info.weight, min)
+        largest = _of_kind(self.weight_max, info.weight, max)
+        least = _of_kind(self.propensity_min, info.weight, min)
         facts = replace(self.facts, weight_max=largest, propensity_min=least)
         refuse_outside(rows.reward, facts.reward_min, facts.reward_max, "reward")
         shift = facts.counted_from(float(np.min(rows.reward)))
-        lost = self.log.unsupported if info.weight == "marginal" else None
-        lost = None if lost is None else missing_column(lost, rows.target)
+        if info.weight == "marginal":
+            lost = self.log.unsupported
+        else:
+            lost = None
+        if lost is None:
+            lost = None
+        else:
+            lost = missing_column(lost, rows.target)
         rows = replace(rows, reward=rows.reward - shift, shift=shift, missing=lost)
         name = info.item_estimator(rows.clip)
         if self.from_today:
             today = replace(rows, target=rows.propensity, weight=np.ones(rows.reward.size), missing=None)
             return difference_in_rows(rows, today, ESTIMATORS[name], facts=facts, level=self.level)
-        policy, scores = PolicySums.of_rows(rows, facts), self.scores(info, rows)
+        policy = PolicySums.of_rows(rows, facts)
+        scores = self.scores(info, rows)
         return estimate_scores(
             scores, rows, policy, name or info.name, facts=facts, level=self.level, interval=self.interval
         )
 
     def judged(self, info: RankingEstimatorInfo) -> Estimate:
         """The estimate with what slates and users add to its verdict."""
-        log, rows, found = self.log, self.rows(info), self.estimate(info)
-        weight, clipped = log.by_slate(rows.weight).sum(1), math.isfinite(rows.clip)
+        log = self.log
+        rows = self.rows(info)
+        estimate = self.estimate(info)
+        weight = log.by_slate(rows.weight).sum(1)
+        clipped = math.isfinite(rows.clip)
         signed = self.scores(info, rows).signed
-        weight = weight if signed is None else signed[:: log.slate_size]
-        ess, differences = _effective(weight), self.differences(info)
+        if signed is not None:
+            weight = signed[:: log.slate_size]
+        ess = _effective(weight)
+        differences = self.differences(info)
         if clipped:
             used = _effective(np.minimum(rows.weight, rows.clip))
-            found = replace(found, ess=used, diagnostics=replace(found.diagnostics, ess=used))
-        findings = [self._of_slates(each, info, found.n) for each in found.verdict.findings]
+            estimate = replace(estimate, ess=used, diagnostics=replace(estimate.diagnostics, ess=used))
+        findings = [self._of_slates(finding, info, estimate.n) for finding in estimate.verdict.findings]
         if ess < LEAST_ESS:
             severity = scaled(ess, LEAST_ESS, min(FEW_ESS, weight.size))
             findings.append(Finding("effective_slates", severity, ess, ess=ess, slates=weight.size))
-        findings += [*self.of_users(info, found, differences), *self.of_items]
+        findings += [*self.of_users(info, estimate, differences), *self.of_items]
         about = AboutUsers(info.premise, info.assumes, self.assumption, differences, self.clicks)
         diagnostics = SlateDiagnostics(
-            **vars(found.diagnostics),
+            **vars(estimate.diagnostics),
             weight=info.weight,
             slate_size=log.slate_size,
             slates=weight.size,
@@ -458,18 +509,23 @@ class _Case:
             position_weights=self.position_weights,
             assumption=about.to_dict(),
         )
-        return replace(found, estimator=info.name, diagnostics=diagnostics, verdict=Verdict.of(findings))
+        return replace(estimate, estimator=info.name, diagnostics=diagnostics, verdict=Verdict.of(findings))
 
     def _of_slates(self, finding: Finding, info: RankingEstimatorInfo, n: int) -> Finding:
         """A finding of rows as one of slates, with advice that fits estimators of them."""
-        severity, number, rows = finding.severity, finding.number, self.rows(info)
+        severity = finding.severity
+        number = finding.number
+        rows = self.rows(info)
         clipped = math.isfinite(rows.clip)
         if finding.code == "heavy_tail":
-            weight, reward = (self.log.by_slate(each) for each in (rows.weight, rows.reward))
+            weight, reward = (self.log.by_slate(column) for column in (rows.weight, rows.reward))
             times = heavy_tail(weight, reward, weight - 1.0 if self.from_today else weight)
             return Finding("heavy_tail", scaled(times, HEAVY, np.inf), times, says="slates", do="slates", times=times)
         if finding.code == "heavy_row" and not clipped:
-            advice = "slates" if info.clipped else "unclipped"
+            if info.clipped:
+                advice = "slates"
+            else:
+                advice = "unclipped"
             return Finding("heavy_row", severity, number, finding.message, do=advice)
         if finding.code == "bias_proved" and clipped:
             return Finding("bias_proved", severity, number, finding.message, do="slates")
@@ -487,11 +543,12 @@ class _Case:
         Where nothing is stated the verdict is trust only if the log excludes a bias of more than ``ROOM`` times the
         half width of the estimate's interval, which costs the interval less than a hundredth of its coverage.
         """
-        premise, stated = info.premise, self.assumption
+        premise = info.premise
+        stated = self.assumption
         if not premise:
             return []
         objections = [*self.contradicted(info, found, differences), *self.clicks_against(premise)]
-        if any(each.code == "assumption_contradicted" for each in objections) or premise == "behaviour":
+        if any(objection.code == "assumption_contradicted" for objection in objections) or premise == "behaviour":
             return objections
         if stated is not None and premise in STATEMENTS[stated]:
             return objections
@@ -502,30 +559,36 @@ class _Case:
     ) -> list[Finding]:
         """The finding that an estimator is wrong: one that assumes less differs from it, or items below matter."""
         proved = {name: limits for name, limits in differences.items() if excludes_0(limits)}
-        below, size = self.clicks.items_below, abs(found.value)
+        below = self.clicks.items_below
+        size = abs(found.value)
         if proved:
             name, limits = max(proved.items(), key=lambda each: abs(each[1][0]))
             severity = scaled(abs(limits[0]) / size if size > 0.0 else WIDE, TOLERABLE, WIDE)
-            severity, sides = min(max(severity, CAUTION), GRAVE), ("above", "below")
+            severity = min(max(severity, CAUTION), GRAVE)
+            sides = ("above", "below")
             return [_objection("assumption_contradicted", limits, severity, sides=sides, **self.instead(name))]
         if below is not None and excludes_0(below) and info.premise in ("independent", "cascade"):
             return [_objection("assumption_contradicted", below, says="below", **self.instead("slate_ips"))]
         return []
 
     def clicks_against(self, premise: str) -> list[Finding]:
-        """What clicks say of a premise."""
-        order, after, found = self.clicks.position_effect, self.clicks.clicks_after_click, []
+        """Get the evidence of clicks against a premise."""
+        order = self.clicks.position_effect
+        after = self.clicks.clicks_after_click
+        findings = []
         if premise == "unordered" and order is not None and excludes_0(order):
-            found.append(_objection("position_effect", order, **self.instead("slate_ips")))
+            findings.append(_objection("position_effect", order, **self.instead("slate_ips")))
         if premise in ("independent", "additive") and after is not None and excludes_0(after):
             # Moods that pass between a user's slates make clicks more frequent too, where each click depends on its own
             # item alone. No log tells the two apart, so this is a caution and not a proof.
-            found.append(_objection("clicks_after_click", after, **self.instead("reward_interaction_ips")))
-        return found
+            findings.append(_objection("clicks_after_click", after, **self.instead("reward_interaction_ips")))
+        return findings
 
     def untested(self, found: Estimate, bound: Limits | None) -> Finding:
-        """How large a bias could be that the log does not show; ``bound`` is the difference from slate_ips."""
-        size, half, advice = abs(found.value), (found.high - found.low) / 2.0, self.instead("slate_ips")
+        """Bound the bias that the log does not show; ``bound`` is the difference from slate_ips."""
+        size = abs(found.value)
+        half = (found.high - found.low) / 2.0
+        advice = self.instead("slate_ips")
         if self.assumption is not None:
             advice |= {"says": "other", "stated": self.assumption}
             return Finding("assumption_unstated", CAUTION, 1.0, **advice)
@@ -536,31 +599,38 @@ class _Case:
         sizes: dict[str, Any] = {"most": most, "share": 100.0 * most / size if size > 0.0 else math.inf}
         if (high - low) / 2.0 > TOLERABLE * size:
             return Finding("assumption_untested", CAUTION, most, says="few", **sizes, **advice)
-        severity = scaled(most / half, ROOM, np.inf) if half > 0.0 else CAUTION
+        if half > 0.0:
+            severity = scaled(most / half, ROOM, np.inf)
+        else:
+            severity = CAUTION
         return Finding("assumption_unstated", severity, most, **sizes, **advice)
 
     @cached_property
     def clicks(self) -> ClickFacts:
-        """What clicks say."""
+        """Get the evidence of clicks."""
         return click_facts(self.log, self.level)
 
     def differences(self, info: RankingEstimatorInfo) -> dict[str, Limits]:
-        """How much larger the estimator is than those that assume less; all limits together at the level."""
+        """Compute how much larger the estimator is than those that assume less; all limits together at the level."""
         log = self.log
-        others = [RANKING_ESTIMATORS[name] for name in info.less]
-        known = [other for other in others if other.weight in log.kinds and self.sees_target(other)]
+        simpler = [RANKING_ESTIMATORS[name] for name in info.less]
+        comparable = [other for other in simpler if other.weight in log.kinds and self.sees_target(other)]
         share = 1.0 - TESTED.get(info.premise, 0.0)
-        each = 1.0 - share * (1.0 - self.level) / max(len(known), 1)
-        ours, apart = self.row_scores(info), {}
-        for other in known:
+        level_each = 1.0 - share * (1.0 - self.level) / max(len(comparable), 1)
+        ours = self.row_scores(info)
+        apart = {}
+        for other in comparable:
             parts = ours - self.row_scores(other)
             # Two estimators that agree on every row differ by roundings, all of which may have one sign.
             same = float(np.max(np.abs(parts))) <= SAME * float(np.max(np.abs(ours)))
-            apart[other.name] = (0.0, 0.0, 0.0) if same else mean_limits(parts, log.clusters, each)
+            apart[other.name] = (0.0, 0.0, 0.0) if same else mean_limits(parts, log.clusters, level_each)
         return apart
 
     def sees_target(self, info: RankingEstimatorInfo) -> bool:
-        """Whether enough of the target's slates are in the log: without them a difference says nothing of users."""
+        """Return whether enough of the target's slates are in the log.
+
+        Without them a difference says nothing of users.
+        """
         return not self.log.gaps and _effective(self.log.by_slate(self.rows(info).weight).sum(1)) >= FEW_ESS
 
     @property
@@ -570,15 +640,25 @@ class _Case:
             return "log"
         if "slate" not in self.log.targets:
             return "target"
-        return "gaps" if self.log.gaps else "hardly"
+        if self.log.gaps:
+            return "gaps"
+        return "hardly"
 
     def instead(self, name: str) -> dict[str, Any]:
-        """Whether another estimator can be used here, or what it lacks; parameters of the advice."""
-        other, known = RANKING_ESTIMATORS[name], {"log": self.log.logging, "target": self.log.targets}
-        lacks = [columns_of(other.weight, whose, self.called) for whose in known if other.weight not in known[whose]]
+        """Name another estimator that can be used here, or what it lacks; parameters of the advice."""
+        other = RANKING_ESTIMATORS[name]
+        kinds_by_side = {"log": self.log.logging, "target": self.log.targets}
+        lacks = [
+            columns_of(other.weight, whose, self.called)
+            for whose in kinds_by_side
+            if other.weight not in kinds_by_side[whose]
+        ]
         if lacks:
             return {"do": "columns", "other": name, "columns": " and ".join(lacks)}
-        usable = self.met[name].verdict.level != "do_not_use" if name in self.met else self.sees_target(other)
+        if name in self.met:
+            usable = self.met[name].verdict.level != "do_not_use"
+        else:
+            usable = self.sees_target(other)
         return {"do": "use" if usable else "small", "other": name}
 
     @cached_property
@@ -593,4 +673,6 @@ class _Case:
 def _effective(weight: Floats) -> float:
     """Kish's effective number of slates, or rows, of these weights (n,)."""
     square = float(weight @ weight)
-    return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
+    if square > 0.0:
+        return float(np.sum(weight)) ** 2 / square
+    return 0.0

@@ -1,4 +1,4 @@
-"""How good predicted ratings or recommendations are, from the ratings that users revealed.
+"""Accuracy of predicted ratings and of recommendations, estimated from revealed ratings.
 
 Schnabel et al. 2016: R(Yhat) = 1/(U I) sum over all entries of delta(Y, Yhat) (equation 1), estimated from the observed
 entries (O = 1), each revealed with propensity P. Section 5.1: P by naive Bayes from self-selected ratings and a small
@@ -220,7 +220,10 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     if metric == "cg":
         gain = (n_items / k) * matrix
     else:
-        rank = ranks(matrix, seed=seed) if ranking is None else np.asarray(ranking)
+        if ranking is None:
+            rank = ranks(matrix, seed=seed)
+        else:
+            rank = np.asarray(ranking)
         if rank.shape != matrix.shape:
             raise UserError(f"the ranking has shape {rank.shape} and the predictions {matrix.shape}")
         gain = np.where(rank <= k, n_items / np.log2(1.0 + rank), 0.0)
@@ -252,27 +255,38 @@ class RatingEstimates:
 
 def _judged(ratings: Ratings, w: Floats, value: float, ends: tuple[float, float], level: float, more: str) -> Verdict:
     """The verdict of IPS from the weights of observed entries, (n,), its value, its interval, and what narrows it."""
-    users, cells = ratings.n_users, ratings.n_users * ratings.n_items
+    users = ratings.n_users
+    cells = ratings.n_users * ratings.n_items
     findings = few_users(int(np.unique(ratings.users).size))
     ess = float(w.sum() ** 2 / (w * w).sum())
     message = f"the effective sample is {ess:.3g} of {len(ratings):,} ratings"
     findings.append(Finding("effective_sample", scaled(ess, 100.0, 30.0), ess, message, "reveal more ratings"))
     if users > 1:
-        step, factor = float(w.max()) / cells, small_sample_factor(users, level)
+        step = float(w.max()) / cells
+        factor = small_sample_factor(users, level)
         sums = np.bincount(ratings.users, w, users) / cells
         reach = poisson_reach(float(np.sum((sums - sums.mean()) ** 2)) * factor, step, 0.998)
         mean = float(w.sum()) / cells
         if abs(mean - 1.0) > reach:
             message = f"the inverse propensities of the observed sum to {mean:.3g} of all cells and should to 1"
-            severity = GRAVE if abs(mean - 1.0) > 0.3 else CAUTION
+            if abs(mean - 1.0) > 0.3:
+                severity = GRAVE
+            else:
+                severity = CAUTION
             findings.append(Finding("propensities", severity, mean, message, "check the propensities"))
         half = max(ends[1] - value, value - ends[0])
-        ratio = half / abs(value) if value != 0.0 else math.inf
+        if value != 0.0:
+            ratio = half / abs(value)
+        else:
+            ratio = math.inf
         message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
         findings.append(Finding("wide_interval", scaled(ratio, 0.4, 1.0), ratio, message, more))
     spread = float(w.max() / w.min())
     message = f"weights differ up to {spread:.3g} times, so the naive mean is of other cells than all"
-    severity = 0.0 if spread <= 1.0 + 1e-9 else 0.99
+    if spread <= 1.0 + 1e-9:
+        severity = 0.0
+    else:
+        severity = 0.99
     findings.append(Finding("naive_biased", severity, spread, message, "use ips or snips"))
     return Verdict.of(findings)
 
@@ -290,8 +304,11 @@ def check_propensities(ratings: Ratings, propensities: Any) -> Floats:
     Raises:
         UserError: another shape, or an observed entry whose propensity is not in (0, 1].
     """
-    given = propensities(ratings, np.arange(ratings.n_users)) if callable(propensities) else propensities
-    p = np.asarray(given, np.float64)
+    if callable(propensities):
+        probabilities = propensities(ratings, np.arange(ratings.n_users))
+    else:
+        probabilities = propensities
+    p = np.asarray(probabilities, np.float64)
     if p.ndim == 2:
         p = ratings.at(p, "the propensity matrix")
     elif p.ndim == 0:
@@ -403,7 +420,7 @@ class Refits:
     seed: int
 
     def sums(self, ratings: Ratings, d: Floats, factor: Floats) -> tuple[Floats, Floats, Floats]:
-        """Of each resample: weights times losses, weights, and cells of the matrix.
+        """Compute per resample: weights times losses, weights, and cells of the matrix.
 
         Args:
             ratings: observed entries, n of them.
@@ -420,7 +437,8 @@ class Refits:
     def _from_counts(
         self, fit: NaiveBayes, ratings: Ratings, d: Floats, factor: Floats
     ) -> tuple[Floats, Floats, Floats]:
-        n_users, size = ratings.n_users, len(fit.scale)
+        n_users = ratings.n_users
+        size = len(fit.scale)
         key = np.searchsorted(fit.scale, ratings.values) * n_users + ratings.users
         of_rows = (factor * d, factor, np.ones(len(d)))
         parts = [np.bincount(key, x, n_users * size).reshape(size, n_users) for x in of_rows]
@@ -490,17 +508,19 @@ def intervals(
     if ratio == 1.0:
         both = _ends(ratings, w, d, np.ones(len(d)), level, refits)
         return {"naive": naive, **both}
-    found = {"naive": naive}
+    limits = {"naive": naive}
     for name in ("ips", "snips"):
         low, high = (_ends(ratings, w, d, f, level, refits)[name] for f in extreme_factors(w, d, ratio, name))
-        found[name] = low[0], high[1]
-    return found
+        limits[name] = low[0], high[1]
+    return limits
 
 
 def estimate(w: Floats, d: Floats, ratings: Ratings, estimator: str) -> float:
     """IPS (equation 4) or SNIPS (equation 6) from weights and losses of the observed entries, (n,)."""
     total = float((w * d).sum())
-    return total / (ratings.n_users * ratings.n_items) if estimator == "ips" else total / float(w.sum())
+    if estimator == "ips":
+        return total / (ratings.n_users * ratings.n_items)
+    return total / float(w.sum())
 
 
 def extreme_factors(w: Floats, d: Floats, ratio: float, estimator: str) -> tuple[Floats, Floats]:
@@ -519,7 +539,8 @@ def extreme_factors(w: Floats, d: Floats, ratio: float, estimator: str) -> tuple
     def of_cuts(below: float, above: float) -> Floats:
         return (below * total + above * (total[-1] - total)) / (below * weight + above * (weight[-1] - weight))
 
-    least, largest = int(np.argmin(of_cuts(ratio, 1.0 / ratio))), int(np.argmax(of_cuts(1.0 / ratio, ratio)))
+    least = int(np.argmin(of_cuts(ratio, 1.0 / ratio)))
+    largest = int(np.argmax(of_cuts(1.0 / ratio, ratio)))
     return np.where(rank < least, ratio, 1.0 / ratio), np.where(rank < largest, 1.0 / ratio, ratio)
 
 
@@ -531,13 +552,13 @@ def _ends(
         return {name: _of_known(ratings, factor * w, d, name, level) for name in ("ips", "snips")}
     total, weight, cells = refits.sums(ratings, d, factor)
     step = refits.step(ratings, w, factor * d)
-    found = {}
+    ends = {}
     for name, below in (("ips", cells), ("snips", weight)):
         resampled = np.divide(total, below, out=np.zeros(len(total)), where=below > 0.0)
         value = estimate(factor * w, d, ratings, name)
         low, high = _limits(value, resampled, step, ratings.n_users, level, bool(np.all(d >= 0.0)))
-        found[name] = min(low, value), max(high, value)
-    return found
+        ends[name] = min(low, value), max(high, value)
+    return ends
 
 
 def _of_known(ratings: Ratings, w: Floats, d: Floats, estimator: str, level: float) -> tuple[float, float]:
@@ -555,7 +576,10 @@ def _limits(
         return -np.inf, np.inf
     off = resampled - resampled.mean()
     square = float((off * off).mean())
-    third = float((off**3).mean()) / square if square > 0.0 else 0.0
+    if square > 0.0:
+        third = float((off**3).mean()) / square
+    else:
+        third = 0.0
     variance = square * small_sample_factor(min(users, len(resampled)), level)
     spread = Spread(variance, third, max(third, step), step)
     centre = value - (float(resampled.mean()) - value)
@@ -584,11 +608,14 @@ def top_items(scores: Any, n: int, *, users: Any = None, seed: int = 0) -> NDArr
     if np.isnan(scores).any():
         u, i = np.argwhere(np.isnan(scores))[0]
         raise UserError(f"the score of user {u} for item {i} is not a number")
-    numbers = np.arange(len(scores)) if users is None else users
+    if users is None:
+        numbers = np.arange(len(scores))
+    else:
+        numbers = users
     out = np.empty((len(scores), n), np.int64)
     items = np.arange(scores.shape[1])
-    for place, (user, own) in enumerate(zip(numbers, scores, strict=True)):
-        out[place] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, user, items), -own))[:n]
+    for place, (user, user_scores) in enumerate(zip(numbers, scores, strict=True)):
+        out[place] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, user, items), -user_scores))[:n]
     return out
 
 

@@ -63,8 +63,8 @@ class _Rows:
         sums = user_sums(parts, self.clusters)
         mean = float(np.sum(sums)) / scale
         lengths = user_sums(np.ones(parts.size), self.clusters)
-        found = Deviations.of(sums - lengths * (mean * scale / parts.size))
-        less, more = found.spread(scale, step, step, self.level).reaches(self.level)
+        deviations = Deviations.of(sums - lengths * (mean * scale / parts.size))
+        less, more = deviations.spread(scale, step, step, self.level).reaches(self.level)
         return mean, mean - less, mean + more
 
 
@@ -114,13 +114,13 @@ def refute(
     if refit is not None:
         runs["refit"] = lambda rows: refitted(rows, p, refit, seed)
     if action is not None:
-        shown = _Shown.of(action, p, context)
+        shown_items = _Shown.of(action, p, context)
         proved = item_findings(action, p, clusters, propensity_min=propensity_min, context=context)
         if not proved:
-            runs["item_propensities"] = lambda rows: all_items(rows, shown)
-        if clusters is not None and _repeated(shown.item, clusters) <= REPEATED:
-            runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown)
-            runs["tastes"] = lambda rows: tastes(rows, shown)
+            runs["item_propensities"] = lambda rows: all_items(rows, shown_items)
+        if clusters is not None and _repeated(shown_items.item, clusters) <= REPEATED:
+            runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown_items)
+            runs["tastes"] = lambda rows: tastes(rows, shown_items)
     rows = _Rows(log.reward, log.weight, clusters, 1.0 - ALARM / len(runs))
     nothing = "found nothing", "nothing to do"
     return proved + [run(rows) or Finding(name, 0.0, 0.0, *nothing) for name, run in runs.items()]
@@ -128,9 +128,11 @@ def refute(
 
 def _repeated(item: Ints, clusters: Clusters) -> float:
     """Share of the rows behind another of the same user that show the same item; 1 where there are none."""
-    shown = clusters.together(item)
+    by_item = clusters.together(item)
     follows = ~user_begins(clusters.together(clusters.codes))[1:]
-    return float(np.mean((shown[1:] == shown[:-1])[follows])) if follows.any() else 1.0
+    if follows.any():
+        return float(np.mean((by_item[1:] == by_item[:-1])[follows]))
+    return 1.0
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,10 @@ class _Shown:
     @staticmethod
     def of(action: Any, propensity: Floats, context: Any) -> _Shown:
         """The columns as integer codes."""
-        shown, levels = Clusters.of(action, propensity.size, "action"), Levels.of(context, propensity.size)
-        assert shown is not None
-        return _Shown(propensity, *shown.dense(), levels)
+        shown_items = Clusters.of(action, propensity.size, "action")
+        levels = Levels.of(context, propensity.size)
+        assert shown_items is not None
+        return _Shown(propensity, *shown_items.dense(), levels)
 
     def score(self, rows: _Rows, past: Ints | None = None) -> float:
         """Lower limit, in half widths, of how much more often items are chosen than their propensities say.
@@ -160,7 +163,10 @@ class _Shown:
             rows: of the log.
             past: (n,) a number from 0 on that the user's earlier rows make.
         """
-        level = self.levels.codes if past is None else past * len(self.levels.names) + self.levels.codes
+        if past is None:
+            level = self.levels.codes
+        else:
+            level = past * len(self.levels.names) + self.levels.codes
         cells, cell = np.unique(level * self.n_items + self.item, return_inverse=True)
         levels = cells // self.n_items
         half = _alternate(rows)
@@ -171,17 +177,22 @@ class _Shown:
             sums, squares = (np.bincount(cell[fitted], v[fitted], cells.size) for v in (w, w * w))
             over = np.maximum(sums - number - np.sqrt(squares), 0.0)
             gain = np.divide(over, squares, out=np.zeros(cells.size), where=squares > 0.0)
-            whole = np.bincount(levels, gain)
-            parts[tested] = gain[cell[tested]] * w[tested] - whole[level[tested]]
+            totals = np.bincount(levels, gain)
+            parts[tested] = gain[cell[tested]] * w[tested] - totals[level[tested]]
         if not parts.any():
             return 0.0
         _, low, high = rows.limits(parts, float(w.size), float(np.max(parts)))
-        return low / ((high - low) / 2.0) if low > 0.0 else 0.0
+        if low > 0.0:
+            return low / ((high - low) / 2.0)
+        return 0.0
 
 
 def _alternate(rows: _Rows) -> NDArray[np.bool_]:
     """(n,) every second user, in the order of their ids; every second row without users."""
-    codes = np.arange(rows.reward.size) if rows.clusters is None else rows.clusters.dense()[0]
+    if rows.clusters is None:
+        codes = np.arange(rows.reward.size)
+    else:
+        codes = rows.clusters.dense()[0]
     return codes % 2 == 0
 
 
@@ -191,7 +202,9 @@ def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
     Small errors of many items, which :func:`item_findings` proves of none alone.
     """
     score = shown.score(rows)
-    return Finding("item_propensities", GRAVE, score, says="together", score=score) if score > 0.0 else None
+    if score > 0.0:
+        return Finding("item_propensities", GRAVE, score, says="together", score=score)
+    return None
 
 
 def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
@@ -203,7 +216,9 @@ def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
     assert rows.clusters is not None
     before = last_from_0(np.where(rows.reward > float(np.mean(rows.reward)), 1, 0), rows.clusters) + 1
     score = shown.score(rows, before)
-    return Finding("earlier_rewards", CAUTION, score, score=score) if score > 0.0 else None
+    if score > 0.0:
+        return Finding("earlier_rewards", CAUTION, score, score=score)
+    return None
 
 
 def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
@@ -212,12 +227,14 @@ def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
     The item of the last reward above the mean stands for a taste; items that are seldom taken stand for one together.
     """
     assert rows.clusters is not None
-    taken = rows.reward > float(np.mean(rows.reward))
-    order = np.argsort(-np.bincount(shown.item[taken], minlength=shown.n_items), kind="stable")
+    taken_values = rows.reward > float(np.mean(rows.reward))
+    order = np.argsort(-np.bincount(shown.item[taken_values], minlength=shown.n_items), kind="stable")
     rank = np.argsort(order)
-    liked = np.where(taken, np.minimum(rank, MOST_LIKED)[shown.item], -1)
+    liked = np.where(taken_values, np.minimum(rank, MOST_LIKED)[shown.item], -1)
     score = shown.score(rows, last_from_0(liked, rows.clusters) + 1)
-    return Finding("tastes", CAUTION, score, score=score) if score > 0.0 else None
+    if score > 0.0:
+        return Finding("tastes", CAUTION, score, score=score)
+    return None
 
 
 def last_from_0(values: Ints, clusters: Clusters) -> Ints:
@@ -225,8 +242,8 @@ def last_from_0(values: Ints, clusters: Clusters) -> Ints:
     ordered = clusters.together(values)
     starts = user_starts(clusters.together(clusters.codes))
     seen = np.append(-1, np.maximum.accumulate(np.where(ordered >= 0, np.arange(ordered.size), -1))[:-1])
-    own = np.repeat(starts, np.diff(np.append(starts, ordered.size)))
-    return clusters.back(np.where(seen >= own, ordered[seen], -1))
+    starts_of_rows = np.repeat(starts, np.diff(np.append(starts, ordered.size)))
+    return clusters.back(np.where(seen >= starts_of_rows, ordered[seen], -1))
 
 
 def halves(rows: _Rows, time: Any = None) -> Finding | None:
@@ -242,7 +259,8 @@ def halves(rows: _Rows, time: Any = None) -> Finding | None:
     step = n * float(np.max(rows.weight)) * float(np.ptp(rows.reward)) / min(sums)
     _, less, more = rows.limits(parts, float(n), step)
     change = values[1] - values[0]
-    low, high = change + less, change + more
+    low = change + less
+    high = change + more
     if low <= 0.0 <= high:
         return None
     return Finding("halves", CAUTION, change, change=change, low=low, high=high)
@@ -255,7 +273,8 @@ def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Findin
         r = permuted(rows.reward, seed, number)
         t = column(refit(r), "target of refit", rows=r.size)
         leads.append(float(np.mean((t / propensity - 1.0) * (r - float(np.mean(r))))))
-    lead, error = float(np.mean(leads)), float(np.std(leads, ddof=1)) / math.sqrt(REFITS)
+    lead = float(np.mean(leads))
+    error = float(np.std(leads, ddof=1)) / math.sqrt(REFITS)
     from scipy.special import stdtrit
 
     least = lead - error * float(stdtrit(REFITS - 1.0, 1.0 - (1.0 - rows.level) / 2.0))
@@ -308,9 +327,11 @@ class Levels:
             return Levels(name, (*common, OTHERS), np.where(codes < 0, len(common), codes).astype(np.int64))
         missing = np.isnan(array)
         last = (MISSING,) if missing.any() else ()
-        most, found = MOST_LEVELS - len(last), np.unique(array[~missing]).astype(np.float64)
-        edges, names = found[1:], tuple(f"{value:g}" for value in found)
-        if found.size > most:
+        most = MOST_LEVELS - len(last)
+        distinct = np.unique(array[~missing]).astype(np.float64)
+        edges = distinct[1:]
+        names = tuple(f"{value:g}" for value in distinct)
+        if distinct.size > most:
             edges = np.unique(np.quantile(array[np.isfinite(array)], np.arange(most) / most))[1:]
             ends = [f"{edge:.3g}" for edge in edges]
             between = [f"{a} to {b}" for a, b in itertools.pairwise(ends)]
@@ -360,32 +381,32 @@ class ItemSums:
             UserError: columns of other lengths, missing ids, propensities outside (0, 1].
         """
         p = column(propensity, "propensity")
-        shown = Clusters.of(action, p.size, "action")
-        assert shown is not None
-        code, n_items = shown.dense()
-        items = np.asarray(action)[shown.first_rows()]
+        shown_items = Clusters.of(action, p.size, "action")
+        assert shown_items is not None
+        code, n_items = shown_items.dense()
+        items = np.asarray(action)[shown_items.first_rows()]
         levels = levels or Levels.of(None, p.size)
-        found = _sums_of(1.0 / p, code, n_items, Clusters.of(cluster, p.size), levels.codes, len(levels.names))
+        sums = _sums_of(1.0 / p, code, n_items, Clusters.of(cluster, p.size), levels.codes, len(levels.names))
         order = np.argsort(items, kind="stable")
-        found |= {name: found[name][:, order] for name in TABLES}
+        sums |= {name: sums[name][:, order] for name in TABLES}
         heaviest = float(np.max(1.0 / p, initial=0.0))
-        return ItemSums(levels.name, levels.names, items[order], heaviest=heaviest, **found)
+        return ItemSums(levels.name, levels.names, items[order], heaviest=heaviest, **sums)
 
     def __add__(self, other: ItemSums) -> ItemSums:
-        """Of the rows of both; no user may be in both."""
+        """Add the sums of further rows; no user may be in both."""
         if not isinstance(other, ItemSums):
             return NotImplemented
         if self.levels != other.levels:
             raise UserError("sums by item merge only with the same levels; give every block those of the first")
         items = np.union1d(self.items, other.items)
-        found: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in TOTALS}
+        totals: dict[str, Any] = {name: getattr(self, name) + getattr(other, name) for name in TOTALS}
         for name in TABLES:
             table = np.zeros((2, len(self.rows), items.size))
             for part, one in zip(table, (self, other), strict=True):
                 part[:, np.searchsorted(items, one.items)] = getattr(one, name)
-            found[name] = table.sum(axis=0)
-        found["longest"] = np.maximum(self.longest, other.longest)
-        return ItemSums(self.column, self.levels, items, heaviest=max(self.heaviest, other.heaviest), **found)
+            totals[name] = table.sum(axis=0)
+        totals["longest"] = np.maximum(self.longest, other.longest)
+        return ItemSums(self.column, self.levels, items, heaviest=max(self.heaviest, other.heaviest), **totals)
 
     def findings(self, *, propensity_min: float | None = None) -> list[Finding]:
         """The finding of items with disproved propensities, at the strict level for all items together.
@@ -404,8 +425,12 @@ class ItemSums:
 
     def limits(self, level: float, propensity_min: float | None = None) -> tuple[Floats, Floats]:
         """(C, K) limits of the mean over the rows of a level of 1{item} / propensity, by user."""
-        low, high = np.zeros(self.x.shape), np.full(self.x.shape, np.inf)
-        heaviest = self.heaviest if propensity_min is None else max(1.0 / propensity_min, self.heaviest)
+        low = np.zeros(self.x.shape)
+        high = np.full(self.x.shape, np.inf)
+        if propensity_min is None:
+            heaviest = self.heaviest
+        else:
+            heaviest = max(1.0 / propensity_min, self.heaviest)
         for place in np.flatnonzero(self.users > 1):
             n = float(self.rows[place])
             factor = small_sample_factor(int(self.users[place]), level)
@@ -414,17 +439,22 @@ class ItemSums:
             # One draw may hold for all rows of a user.
             up = heaviest * float(self.longest[place]) / n
             for item in np.flatnonzero((means > 1.0) | (propensity_min is not None)):
-                mean, variance = float(means[item]), max(float(second[item]), 0.0) / n**2 * factor
+                mean = float(means[item])
+                variance = max(float(second[item]), 0.0) / n**2 * factor
                 ends = positive_limits(mean, Spread(variance, 0.0, up, mean / n), level)
                 low[place, item], high[place, item] = ends
         return low, high
 
     def _finding(self, place: int, item: Any, mean: float, wrong: int) -> Finding:
-        said, wanted = told_apart(mean, 1.0)
-        where = {"says": "level", "name": self.column, "level": self.levels[place]} if self.column else {}
-        wanted = f"{wanted} at most" if mean > 1.0 else wanted
+        mean_text, expected_text = told_apart(mean, 1.0)
+        if self.column:
+            where = {"says": "level", "name": self.column, "level": self.levels[place]}
+        else:
+            where = {}
+        if mean > 1.0:
+            expected_text = f"{expected_text} at most"
         of_items = {"item": self.items[item], "wrong": wrong, "items": self.items.size}
-        return Finding("item_propensities", GRAVE, mean, said=said, wanted=wanted, **of_items, **where)
+        return Finding("item_propensities", GRAVE, mean, said=mean_text, wanted=expected_text, **of_items, **where)
 
 
 def _sums_of(
@@ -438,20 +468,23 @@ def _sums_of(
         both = Clusters.of(group * n_levels + level, weight.size)
         assert both is not None
         group, n_own = both.dense()
-    own = np.zeros(n_own, np.int64)
-    own[group] = level
+    lengths = np.zeros(n_own, np.int64)
+    lengths[group] = level
     size = np.bincount(group, minlength=n_own).astype(np.float64)
     table = coo_matrix((weight, (group, code)), (n_own, n_items)).tocsr()
-    counts, item, data = np.diff(table.indptr), table.indices.astype(np.int64), table.data
-    cell, each = np.repeat(own, counts) * n_items + item, np.repeat(size, counts)
+    counts = np.diff(table.indptr)
+    item = table.indices.astype(np.int64)
+    data = table.data
+    cell = np.repeat(lengths, counts) * n_items + item
+    sizes = np.repeat(size, counts)
     total = n_levels * n_items
-    tables = [np.bincount(cell, values, total) for values in (data, data * data, data * each)]
-    totals = [np.bincount(own, values, n_levels) for values in (size, np.ones(size.size), size * size)]
+    tables = [np.bincount(cell, values, total) for values in (data, data * data, data * sizes)]
+    totals = [np.bincount(lengths, values, n_levels) for values in (size, np.ones(size.size), size * size)]
     longest = np.zeros(n_levels)
-    np.maximum.at(longest, own, size)
-    found: dict[str, Any] = {"longest": longest} | dict(zip(TOTALS, totals, strict=True))
+    np.maximum.at(longest, lengths, size)
+    sums: dict[str, Any] = {"longest": longest} | dict(zip(TOTALS, totals, strict=True))
     shaped = (table.reshape(n_levels, n_items) for table in tables)
-    return found | dict(zip(TABLES, shaped, strict=True))
+    return sums | dict(zip(TABLES, shaped, strict=True))
 
 
 def item_findings(
@@ -486,8 +519,8 @@ def item_findings(
         UserError: as :meth:`ItemSums.of`.
     """
     clusters = Clusters.of(cluster, len(propensity))
-    found = ItemSums.of(action, propensity, clusters).findings(propensity_min=propensity_min)
-    if found or context is None:
-        return found
+    findings = ItemSums.of(action, propensity, clusters).findings(propensity_min=propensity_min)
+    if findings or context is None:
+        return findings
     levels = Levels.of(context, len(propensity), context_name)
     return ItemSums.of(action, propensity, clusters, levels).findings(propensity_min=propensity_min)

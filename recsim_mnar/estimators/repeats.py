@@ -65,10 +65,11 @@ class RepeatSums:
     @staticmethod
     def of(reward: Floats, propensity: Floats, action: Any, cluster: Any) -> RepeatSums:
         """Gather the sums of all rows of a log; each user's rows are in the order of the decisions."""
-        sums, clusters = RepeatSums(), Clusters.of(cluster, reward.size)
-        shown = Clusters.of(action, reward.size, "action")
-        if clusters is not None and shown is not None:
-            sums.extend(reward, propensity, shown.codes, clusters)
+        sums = RepeatSums()
+        clusters = Clusters.of(cluster, reward.size)
+        shown_items = Clusters.of(action, reward.size, "action")
+        if clusters is not None and shown_items is not None:
+            sums.extend(reward, propensity, shown_items.codes, clusters)
         return sums
 
     def extend(self, reward: Floats, propensity: Floats, action: Ints, clusters: Clusters) -> None:
@@ -127,8 +128,11 @@ class RepeatSums:
         return RepeatSums(self.items, self.means, self.effects)
 
     def __add__(self, other: RepeatSums) -> RepeatSums:
-        """Of the rows of both; no user may be in both."""
-        first = self if self.items is not None else other
+        """Add the sums of further rows; no user may be in both."""
+        if self.items is not None:
+            first = self
+        else:
+            first = other
         added = [getattr(self, name) + getattr(other, name) for name in ("scores", "totals", "products", "counts")]
         return RepeatSums(first.items, first.means, first.effects, *added)
 
@@ -151,10 +155,12 @@ class RepeatSums:
     def score(self, which: int) -> float:
         """One of the five scores in standard errors."""
         total, square = self.scores[:, which].tolist()
-        return total / math.sqrt(square) if square > 0.0 else 0.0
+        if square > 0.0:
+            return total / math.sqrt(square)
+        return 0.0
 
     def shown_before(self, which: int) -> bool:
-        """Whether two tests say that earlier showings count: either alone cries wolf (benchmarks/ope_trust).
+        """Return whether two tests say that earlier showings count: either alone cries wolf (benchmarks/ope_trust).
 
         Args:
             which: 0 of all earlier rows, 1 of the row before.
@@ -164,12 +170,12 @@ class RepeatSums:
 
     @property
     def lasting_score(self) -> float:
-        """How many standard errors what is shown changes the rewards of the user's next rows."""
+        """Compute by how many standard errors what is shown changes the rewards of the user's next rows."""
         return (self.score(3) + self.score(4)) / math.sqrt(2.0)
 
     @property
     def copied_score(self) -> float:
-        """How many standard errors rows of one item in a row are rewarded alike more often than rows apart are.
+        """Compute by how many standard errors neighbouring rows of one item are rewarded alike more often than others.
 
         Weighted by 1 / propensity both are means over rewarded rows, so that tastes are no copies. Where there are
         hardly any rows apart, than all rows are, if items follow themselves more often than their propensities say.
@@ -178,7 +184,10 @@ class RepeatSums:
             return 0.0
         alike, near, alike_apart, far = self.totals[2].tolist()
         share = alike / near
-        other = alike_apart / far if far > 0.0 else 0.0
+        if far > 0.0:
+            other = alike_apart / far
+        else:
+            other = 0.0
         slope = np.array([1.0 / near, -share / near, -1.0 / max(far, 1e-300), other / max(far, 1e-300)])
         if self.counts[4] < FEWEST_PAIRS:
             other = float(self.counts[2] / self.counts[:2].sum())
@@ -193,7 +202,7 @@ class RepeatSums:
         """Make the findings ``copied_rows``, which explains the others, or ``shown_before`` and ``lasts``."""
         if self.copied_score > COPIED:
             return [Finding("copied_rows", CAUTION, round(self.copied_score))]
-        found: list[Finding] = []
+        result: list[Finding] = []
         # Showings at any distance come first; the row before alone is named where they show nothing.
         at_any_distance: Mapping[str, Any] = {}
         in_the_row_before = {"says": "next"}
@@ -201,12 +210,12 @@ class RepeatSums:
             if self.shown_before(effect):
                 log_ratio = float(f"{self.ratio(effect)[0]:.6g}")  # sums of blocks differ by roundings
                 percent = 100 * math.expm1(log_ratio)
-                found.append(Finding("shown_before", CAUTION, log_ratio, percent=percent, **text))
+                result.append(Finding("shown_before", CAUTION, log_ratio, percent=percent, **text))
                 break
         if self.lasting_score > LASTING:
             score = round(self.lasting_score)
-            found.append(Finding("lasts", CAUTION, score, rows=WITHIN, score=score))
-        return found
+            result.append(Finding("lasts", CAUTION, score, rows=WITHIN, score=score))
+        return result
 
 
 def _effects(place: Ints, parts: Floats, chosen: NDArray[np.bool_], size: int) -> Floats:
@@ -227,7 +236,7 @@ Limits = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class ClickFacts:
-    """What clicks say of users directly; None where the log cannot say it.
+    """Direct evidence of clicks about users; None where the log has none.
 
     Attributes:
         position_effect: change of the click rate of the same items per position further down.
@@ -244,11 +253,13 @@ class ClickFacts:
 
 
 def click_facts(log: SlateLog, level: float) -> ClickFacts:
-    """What clicks say, each number with limits at its share of the level's errors."""
+    """Compute the evidence of clicks, each number with limits at its share of the level's errors."""
     if log.action is None or log.slate_size < 2:
         return ClickFacts()
     of_clicks, of_below = (1.0 - share * (1.0 - level) for share in (CLICKS, BELOW))
-    propensity, down, aim = log.logging.get("marginal"), log.logging.get("cumulative"), log.targets.get("cumulative")
+    propensity = log.logging.get("marginal")
+    down = log.logging.get("cumulative")
+    aim = log.targets.get("cumulative")
     effect = below = rates = None
     if propensity is not None:
         weight = log.by_slate(1.0 / propensity)
@@ -274,7 +285,7 @@ def _position_effect(log: SlateLog, action: Ints, weight: Floats, level: float) 
 
 
 def items_below(log: SlateLog, ratio: Floats, level: float) -> Limits:
-    """How much more an item earns beside the items that the target shows further down than beside the log's.
+    """Compute how much more an item earns beside the items that the target shows further down than beside the log's.
 
     Whatever users do with the items above, an item that comes later is drawn by the log's policy given those above. So
     the target's probability of it over the log's, less 1, has mean 0, and is correlated with no earlier reward unless
@@ -311,33 +322,33 @@ def _after_click(log: SlateLog, action: Ints, level: float) -> Limits | None:
     slate are weighted (S, k) by the item's probability at its position over that given the items above: then the items
     that do not stand above have the same shares on both sides.
     """
-    shown = log.by_slate(action)
+    shown_items = log.by_slate(action)
     following = _next_slates(log)
     excess = _above_usual(log)
-    n, k = shown.shape
+    n, k = shown_items.shape
     has_next = following != np.arange(n)
     below_click = np.zeros((n, k), bool)
     below_click[:, 1:] = np.logical_or.accumulate(log.by_slate(log.reward) > 0.0, axis=1)[:, :-1]
     below_click &= has_next[:, None]
-    shown_next = shown[following]
+    shown_next = shown_items[following]
     excess_next = excess[following]
-    stands_above = np.stack([(shown_next[:, j, None] == shown[:, :j]).any(1) for j in range(k)], axis=1)
+    stands_above = np.stack([(shown_next[:, j, None] == shown_items[:, :j]).any(1) for j in range(k)], axis=1)
     compared = below_click & ~stands_above
     weighted = below_click * _place_weights(log)
     rows = below_click.sum(0)
     sums = weighted.sum(0)
     rows_next = compared.sum(0)
     # Positions are left out where few rows carry the weight: an item that hardly ever stands below those above it.
-    known = (rows_next > 0) & (sums**2 >= FEW_ESS * (weighted**2).sum(0)) & (sums > 0.0)
-    if not known.any():
+    enough = (rows_next > 0) & (sums**2 >= FEW_ESS * (weighted**2).sum(0)) & (sums > 0.0)
+    if not enough.any():
         return None
-    sums = np.where(known, sums, 1.0)
-    rows_next = np.where(known, rows_next, 1.0)
-    total = float(rows[known].sum())
+    sums = np.where(enough, sums, 1.0)
+    rows_next = np.where(enough, rows_next, 1.0)
+    total = float(rows[enough].sum())
     rate = (excess * weighted).sum(0) / sums
     rate_next = (excess_next * compared).sum(0) / rows_next
-    effect = float(((rate - rate_next) * rows)[known].sum()) / total
-    parts = known * rows * (weighted * (excess - rate) / sums - compared * (excess_next - rate_next) / rows_next)
+    effect = float(((rate - rate_next) * rows)[enough].sum()) / total
+    parts = enough * rows * (weighted * (excess - rate) / sums - compared * (excess_next - rate_next) / rows_next)
     return _limits(effect, parts.ravel() * (n * k / total), log.clusters, level)
 
 

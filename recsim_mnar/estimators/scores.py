@@ -79,11 +79,15 @@ class Rows:
             UserError: a value that is no such number, with its row.
         """
         r = column(reward, names[0])
-        p, t = column(propensity, names[1], rows=r.size), column(target, names[2], rows=r.size)
+        p = column(propensity, names[1], rows=r.size)
+        t = column(target, names[2], rows=r.size)
         check_rows(r, p, t, names)
         with np.errstate(over="ignore"):  # a weight that is too large is refused where it is summed
             weight = t / p
-        lost = None if missing is None else missing_column(missing, t)
+        if missing is None:
+            lost = None
+        else:
+            lost = missing_column(missing, t)
         return Rows(r - shift if shift else r, p, t, weight, clusters=clusters, shift=shift, missing=lost)
 
     @functools.cached_property
@@ -171,7 +175,8 @@ def clipped(rows: Rows) -> Weights:
 
 def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
     """Sub-Gaussian weights w / (1 - lam + lam w) of Metelli, Russo & Restelli (2021, s = -1); 0 where w is 0."""
-    lam, weight = _within("lam", lam, 0.0, 1.0), rows.weight
+    lam = _within("lam", lam, 0.0, 1.0)
+    weight = rows.weight
     used = np.divide(weight, 1.0 - lam + lam * weight, out=np.zeros_like(weight), where=weight > 0.0)
     return used, lam > 0.0, _inverse(lam)
 
@@ -190,7 +195,8 @@ def switched(rows: Rows, *, tau: float = 15.0) -> Weights:
 
 def optimistic(rows: Rows, *, lam: float = 225.0) -> Weights:
     """Shrunk weights lam w / (w^2 + lam) of Su et al. (2020, eq. 9); 0 where w is 0, w at lam = inf."""
-    lam, weight = _within("lam", lam, 0.0, math.inf), rows.weight
+    lam = _within("lam", lam, 0.0, math.inf)
+    weight = rows.weight
     if math.isinf(lam):
         return weight, False, math.inf
     used = np.divide(lam * weight, weight * weight + lam, out=np.zeros_like(weight), where=weight > 0.0)
@@ -241,7 +247,8 @@ def beta_ips(rows: Rows, *, folds: Any = 5) -> Scores:
     product = rows.weight * rows.weight - rows.weight
     above = np.bincount(codes, product * rows.reward, number)
     below = np.bincount(codes, product, number)
-    above, below = above.sum() - above, below.sum() - below
+    above = above.sum() - above
+    below = below.sum() - below
     beta = np.divide(above, below, out=np.zeros(number), where=below != 0.0)
     linear = rows.weight * rows.reward - beta[codes] * (rows.weight - 1.0)
     return Scores(linear=linear, slope=float(np.max(np.abs(beta))))
@@ -259,10 +266,12 @@ def balanced_ips(rows: Rows, *, loggers: Any, logger: Any) -> Scores:
         raise UserError(f"loggers must have one row per row of the log and one column per logger, got {every.shape}")
     if not np.all((every >= 0.0) & (every <= 1.0)):
         raise UserError("loggers must hold probabilities: each logger's probability of the row's action")
-    own = column(logger, "logger", rows=rows.reward.size).astype(np.int64)
-    if own.min() < 0 or own.max() >= every.shape[1]:
-        raise UserError(f"logger must number the columns of loggers, 0 to {every.shape[1] - 1}, got {own.max()}")
-    mixture = every @ (np.bincount(own, minlength=every.shape[1]) / own.size)
+    logger_of_row = column(logger, "logger", rows=rows.reward.size).astype(np.int64)
+    if logger_of_row.min() < 0 or logger_of_row.max() >= every.shape[1]:
+        raise UserError(
+            f"logger must number the columns of loggers, 0 to {every.shape[1] - 1}, got {logger_of_row.max()}"
+        )
+    mixture = every @ (np.bincount(logger_of_row, minlength=every.shape[1]) / logger_of_row.size)
     if not np.all(mixture > 0.0):
         row = int(np.argmin(mixture))
         raise UserError(f"loggers, row {row} (counted from 0): no logger could take the logged action")
@@ -271,7 +280,9 @@ def balanced_ips(rows: Rows, *, loggers: Any, logger: Any) -> Scores:
 
 
 def _inverse(limit: float) -> float:
-    return 1.0 / limit if limit > 0.0 else float("inf")
+    if limit > 0.0:
+        return 1.0 / limit
+    return float("inf")
 
 
 def _within(name: str, value: Any, low: float, high: float) -> float:
@@ -284,7 +295,10 @@ def _folds(folds: Any, rows: Rows) -> tuple[NDArray[np.int64], int]:
     """Return the fold of each row, every K-th user (row if there are no users) being in one, and how many there are."""
     if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or folds < 2:
         raise UserError(f"folds must be a whole number of at least 2, got {folds!r}")
-    units = np.arange(rows.reward.size) if rows.clusters is None else rows.clusters.dense()[0]
+    if rows.clusters is None:
+        units = np.arange(rows.reward.size)
+    else:
+        units = rows.clusters.dense()[0]
     return units % int(folds), int(folds)
 
 
@@ -328,8 +342,8 @@ def _record(name: str, title: str, source: str, scores: Callable[..., Scores], *
     """The record of a function; its parameters are those of the signature."""
     options = [p for p in list(inspect.signature(scores).parameters.values())[1:] if p.kind is not p.VAR_KEYWORD]
     required = tuple(p.name for p in options if p.default is p.empty)
-    taken = tuple(p.name for p in options if p.default is not p.empty)
-    return EstimatorInfo(name, title, source, scores, requires=required, takes=taken, **more)
+    optional = tuple(p.name for p in options if p.default is not p.empty)
+    return EstimatorInfo(name, title, source, scores, requires=required, takes=optional, **more)
 
 
 _CLIPS: dict[str, Any] = {"clips": True, "less_bias": "raise the clip"}
@@ -388,8 +402,10 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
 
 def known_estimators() -> dict[str, str]:
     """Name and one line of every estimator, those that installed packages announce too."""
-    own = {name: _own(name, point.load()).title for name, point in announced(GROUP).items() if name not in ESTIMATORS}
-    return {name: info.title for name, info in ESTIMATORS.items()} | own
+    announced_estimators = {
+        name: _own(name, point.load()).title for name, point in announced(GROUP).items() if name not in ESTIMATORS
+    }
+    return {name: info.title for name, info in ESTIMATORS.items()} | announced_estimators
 
 
 def check_name(name: str) -> EstimatorInfo:
@@ -426,19 +442,19 @@ def _own(name: str, function: Any) -> EstimatorInfo:
             f"estimator {name!r}: define {name.rpartition(':')[2]}(rows, *, ...). The one found takes other arguments"
         )
     title = (inspect.getdoc(function) or "an estimator of your own").partition("\n")[0]
-    own = _record(name, title, getattr(function, "source", "your own"), function)
-    return replace(own, scores=functools.partial(_own_scores, name, function))
+    record = _record(name, title, getattr(function, "source", "your own"), function)
+    return replace(record, scores=functools.partial(_own_scores, name, function))
 
 
 def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameters: Any) -> Scores:
     """Checked scores of a user's own function; its bias is unknown."""
     try:
-        found = function(rows, **parameters)
+        scores = function(rows, **parameters)
     except UserError:
         raise
     except Exception as error:  # a user's own code may raise anything
         raise UserError(f"estimator {name!r} raised {described(error)}") from error
-    if isinstance(found, Scores):
-        return found
-    linear = finite_column(found, f"scores of {name}", rows.reward.size)
+    if isinstance(scores, Scores):
+        return scores
+    linear = finite_column(scores, f"scores of {name}", rows.reward.size)
     return Scores(linear=linear, warnings=(Finding("own_estimator", CAUTION, 1.0),))

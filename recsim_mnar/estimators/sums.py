@@ -38,15 +38,17 @@ Form = Mapping[str, float]
 def _places(width: int, degree: int) -> dict[tuple[int, ...], int]:
     """Place of each product of up to ``degree`` of ``width`` numbers, shorter ones first."""
     lengths = range(1, degree + 1)
-    products = [each for length in lengths for each in itertools.combinations_with_replacement(range(width), length)]
-    return {each: place for place, each in enumerate(products)}
+    products = [
+        product for length in lengths for product in itertools.combinations_with_replacement(range(width), length)
+    ]
+    return {product: place for place, product in enumerate(products)}
 
 
 @functools.cache
 def _factors(width: int, degree: int) -> Ints:
     """(p, 2) places of the two factors of each product of two and more numbers."""
     places = _places(width, degree)
-    return np.array([(places[each[:-1]], each[-1]) for each in places if len(each) > 1])
+    return np.array([(places[place[:-1]], place[-1]) for place in places if len(place) > 1])
 
 
 class UserSums:
@@ -76,7 +78,7 @@ class UserSums:
         *,
         degree: int = 4,
     ) -> UserSums:
-        """Of all rows, or of whole users, as :meth:`extend` says."""
+        """Sum all rows, or those of whole users, as :meth:`extend` says."""
         sums = UserSums(names, others, degree=degree)
         sums.extend(columns, clusters)
         return sums
@@ -90,10 +92,19 @@ class UserSums:
         """
         from recsim_mnar.estimators import _by_user_kernel as kernels
 
-        n, width, factors = columns[0].size, len(self.names), _factors(len(self.names), self.degree)
-        user = None if clusters is None else clusters.together(clusters.codes)
-        ordered = columns if clusters is None else [clusters.together(values) for values in columns]
-        own, products = np.zeros(len(columns)), np.empty(self._pairs.shape[1])
+        n = columns[0].size
+        width = len(self.names)
+        factors = _factors(len(self.names), self.degree)
+        if clusters is None:
+            user = None
+        else:
+            user = clusters.together(clusters.codes)
+        if clusters is None:
+            ordered = columns
+        else:
+            ordered = [clusters.together(values) for values in columns]
+        column_sums = np.zeros(len(columns))
+        products = np.empty(self._pairs.shape[1])
         chunk = np.empty((len(columns), min(n, CHUNK)))
         tile = np.empty((width + len(factors) + 1, TILE))
         for start in range(0, n, CHUNK):
@@ -105,17 +116,17 @@ class UserSums:
                 kernels.add_rows(block, width, factors, self._pairs, tile)
                 continue
             goes_on = stop < n and bool(user[stop] == user[stop - 1])
-            kernels.add_users(block, user[start:stop], goes_on, width, factors, own, self._pairs, products)
+            kernels.add_users(block, user[start:stop], goes_on, width, factors, column_sums, self._pairs, products)
         if "_sums" in vars(self):
             del self._sums
 
     @functools.cached_property
     def _sums(self) -> list[float]:
-        return [float(each) for each in self._pairs.sum(axis=0)]
+        return [float(total) for total in self._pairs.sum(axis=0)]
 
     @property
     def finite(self) -> bool:
-        """Whether no sum is too large for a number."""
+        """Return whether no sum is too large for a number."""
         return bool(np.all(np.isfinite(self._pairs)))
 
     def total(self, name: str) -> float:
@@ -140,7 +151,7 @@ class UserSums:
         return max(self.product(apart, apart), 0.0)
 
     def __add__(self, other: UserSums) -> UserSums:
-        """Of the rows of both, which share no user."""
+        """Add the sums of further rows, which share no user."""
         from recsim_mnar.estimators import _by_user_kernel as kernels
 
         total = UserSums(self.names, self.others, degree=self.degree)
@@ -156,7 +167,7 @@ def _policy_columns(degree: int = 4) -> UserSums:
 
 @dataclass
 class PolicySums:
-    """What one policy's weights and rewards come to, by row and by user.
+    """Sums of one policy's weights and rewards, by row and by user.
 
     ``earned`` is weight times reward; rewards are counted from ``shift``.
 
@@ -199,12 +210,15 @@ class PolicySums:
     @staticmethod
     def of(propensity: Any, target: Any, cluster: Any = None, reward: Any = None) -> PolicySums:
         """Sums of checked columns (n,); without rewards these count as 0."""
-        rewards = np.zeros(len(propensity)) if reward is None else reward
+        if reward is None:
+            rewards = np.zeros(len(propensity))
+        else:
+            rewards = reward
         return PolicySums.of_rows(Rows.of(rewards, propensity, target, clusters=Clusters.of(cluster, len(propensity))))
 
     @staticmethod
     def of_rows(rows: Rows, facts: Facts | None = None, *, degree: int = 4) -> PolicySums:
-        """Of all rows of a log, or of whole users."""
+        """Sum all rows of a log, or those of whole users."""
         sums = PolicySums(rows.shift, rows.clusters is not None, np.ndim(rows.stands_for) > 0, _policy_columns(degree))
         sums.extend(rows, facts)
         return sums
@@ -215,7 +229,8 @@ class PolicySums:
         Raises:
             UserError: a weight or a reward whose powers are too large for numbers.
         """
-        reward, weight = rows.reward, rows.weight
+        reward = rows.reward
+        weight = rows.weight
         ones = np.ones(reward.size)
         with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
             columns = ones, weight, rows.earned, reward, weight * weight, rows.earned * reward
@@ -251,14 +266,15 @@ class PolicySums:
     def _extremes(self, rows: Rows) -> None:
         least = float(np.min(rows.propensity))
         if least < self.propensity_min:
-            self.propensity_min, self.least_propensity_rows = least, 0
+            self.propensity_min = least
+            self.least_propensity_rows = 0
         self.least_propensity_rows += int(np.count_nonzero(rows.propensity == self.propensity_min))
         self.reward_min = min(self.reward_min, float(np.min(rows.reward)) + self.shift)
         self.reward_max = max(self.reward_max, float(np.max(rows.reward)) + self.shift)
         self.weight_max = max(self.weight_max, float(np.max(rows.weight)))
 
     def __add__(self, other: PolicySums) -> PolicySums:
-        """Of the rows of both, which share no user."""
+        """Add the sums of further rows, which share no user."""
         assert (self.shift, self.clustered) == (other.shift, other.clustered)
         both = PolicySums(self.shift, self.clustered, self.thinned, self.by_user + other.by_user)
         if self.missing is not None and other.missing is not None:
@@ -267,18 +283,20 @@ class PolicySums:
             setattr(both, name, getattr(self, name) + getattr(other, name))
         for name, choose in _ENDS.items():
             setattr(both, name, choose(getattr(self, name), getattr(other, name)))
-        least = [each for each in (self, other) if each.propensity_min == both.propensity_min]
-        both.least_propensity_rows = sum(each.least_propensity_rows for each in least)
+        least = [sums for sums in (self, other) if sums.propensity_min == both.propensity_min]
+        both.least_propensity_rows = sum(sums.least_propensity_rows for sums in least)
         return both
 
     @property
     def unit(self) -> str:
         """Unit of independence, in words."""
-        return "by user" if self.clustered else "by row"
+        if self.clustered:
+            return "by user"
+        return "by row"
 
     @property
     def grouped(self) -> bool:
-        """Whether users have several rows."""
+        """Return whether users have several rows."""
         return self.clustered and self.users < self.rows
 
     @property
@@ -289,14 +307,19 @@ class PolicySums:
     @property
     def mean_weight_error(self) -> float:
         """Its standard error, by user."""
-        correction = self.users / (self.users - 1.0) if self.users > 1 else 1.0
+        if self.users > 1:
+            correction = self.users / (self.users - 1.0)
+        else:
+            correction = 1.0
         return math.sqrt(self.by_user.centred("weight", self.rows) * correction) / self.rows
 
     @property
     def ess(self) -> float:
         """Kish's effective sample size (sum w)^2 / sum w^2; 0 where every weight is 0."""
         squares = self.by_user.total("squared weight")
-        return self.by_user.total("weight") ** 2 / squares if squares > 0.0 else 0.0
+        if squares > 0.0:
+            return self.by_user.total("weight") ** 2 / squares
+        return 0.0
 
     def missing_mass(self) -> tuple[float, float] | None:
         """Mean and standard error, by user, of the target's missing mass; None where it is not known."""
@@ -316,7 +339,10 @@ class PolicySums:
         squares = math.fsum(c * c * sums.product({name: 1.0}, {name: 1.0}) for name, c in form.items())
         if second <= ROUNDING * squares:
             return Deviations(0.0, 0.0, 0.0, self.users, self.rewarded_users)
-        fourth = max(sums.product(form, form, form, form), 0.0) if sums.degree == 4 else 0.0
+        if sums.degree == 4:
+            fourth = max(sums.product(form, form, form, form), 0.0)
+        else:
+            fourth = 0.0
         return Deviations(second, 0.0, fourth, self.users, self.rewarded_users)
 
 
@@ -349,7 +375,7 @@ def refuse_overflow(rows: Rows) -> None:
 
 @dataclass
 class LeftOut:
-    """What is left out by weights u in place of w: sums by user of min(w, u), (w - u)+, (u - w)+, and of these times r.
+    """Mass left out by weights u in place of w: sums by user of min(w, u), (w - u)+, (u - w)+, and of these times r.
 
     Attributes:
         by_user: the sums; of a reward model q, too, where there is one or where some u is above w.
@@ -370,7 +396,7 @@ class LeftOut:
 
     @staticmethod
     def of(rows: Rows, used: Floats, *, counts: bool) -> LeftOut:
-        """Of all rows of a log, or of whole users.
+        """Sum all rows of a log, or those of whole users.
 
         Args:
             rows: of the log.
@@ -378,11 +404,15 @@ class LeftOut:
             counts: whether scores are weight times reward, without a model.
         """
         kept = np.minimum(rows.weight, used)
-        excess, more = rows.weight - kept, used - kept
+        excess = rows.weight - kept
+        more = used - kept
         columns = [np.ones(kept.size), rows.weight, kept, excess, excess * rows.reward]
         q = None if counts else rows.q_logged
         modelled = q is not None or bool(np.any(more > 0.0))
-        model = np.zeros(kept.size) if q is None else q
+        if q is None:
+            model = np.zeros(kept.size)
+        else:
+            model = q
         if modelled:
             columns += [more, more * rows.reward, excess * model, more * model]
         names = LeftOut.MODELLED if modelled else LeftOut.PLAIN
@@ -392,7 +422,7 @@ class LeftOut:
         return LeftOut(sums, int(np.count_nonzero(excess)), *ends)
 
     def __add__(self, other: LeftOut) -> LeftOut:
-        """Of the rows of both, which share no user."""
+        """Add the sums of further rows, which share no user."""
         return LeftOut(
             self.by_user + other.by_user,
             self.rows_cut + other.rows_cut,
@@ -403,7 +433,7 @@ class LeftOut:
         )
 
     def hidden(self, policy: PolicySums, reach: float, level: float, *, usual: bool) -> tuple[float, float]:
-        """How far below and above the estimate's mean the value may be.
+        """Compute how far below and above the estimate's mean the value may be.
 
         The bias is E[(w - u)(r - q)], q = 0 without a model. Where the model is not negative either it is between
         -E[(w - u)+ q] - E[(u - w)+ r] and E[(w - u)+ r] + E[(u - w)+ q], each of which is taken at an upper limit;
@@ -494,18 +524,21 @@ class ScoreSums:
 
     @staticmethod
     def of(scores: Scores, rows: Rows, policy: PolicySums) -> ScoreSums:
-        """Of all rows of a log, or of whole users."""
+        """Sum all rows of a log, or those of whole users."""
         parts = {"linear": scores.linear, "numerator": scores.numerator, "denominator": scores.denominator}
-        given = {name: values for name, values in parts.items() if values is not None}
-        known = {id(rows.weight): "weight", id(rows.earned): "earned"}
-        if all(id(values) in known for values in given.values()):
+        given_values = {name: values for name, values in parts.items() if values is not None}
+        names_by_column = {id(rows.weight): "weight", id(rows.earned): "earned"}
+        if all(id(values) in names_by_column for values in given_values.values()):
             sums = policy.by_user
-            names = {part: known[id(values)] for part, values in given.items()}
+            names = {part: names_by_column[id(values)] for part, values in given_values.items()}
         else:
-            columns = [np.ones(rows.reward.size), *given.values()]
-            sums = UserSums.of(("rows", *given), columns, rows.clusters, degree=policy.by_user.degree)
-            names = {part: part for part in given}
-        used = None if scores.other_weights else scores.used
+            columns = [np.ones(rows.reward.size), *given_values.values()]
+            sums = UserSums.of(("rows", *given_values), columns, rows.clusters, degree=policy.by_user.degree)
+            names = {part: part for part in given_values}
+        if scores.other_weights:
+            used = None
+        else:
+            used = scores.used
         return ScoreSums(
             policy,
             sums,
@@ -520,29 +553,40 @@ class ScoreSums:
         )
 
     def __add__(self, other: ScoreSums) -> ScoreSums:
-        """Of the rows of both, which share no user."""
+        """Add the sums of further rows, which share no user."""
         left = self.left_out
         if left is not None and other.left_out is not None:
             left = left + other.left_out
-        policy, sums = self.policy + other.policy, self.by_user + other.by_user
+        policy = self.policy + other.policy
+        sums = self.by_user + other.by_user
         return replace(self, policy=policy, by_user=sums, left_out=left)
 
     @staticmethod
     def weighted(policy: PolicySums, *, ratio: bool) -> ScoreSums:
-        """Of ips, or of snips."""
-        names = ("", "earned", "weight") if ratio else ("earned", "", "")
+        """Sum weighted rewards, for ips or snips."""
+        if ratio:
+            names = ("", "earned", "weight")
+        else:
+            names = ("earned", "", "")
         return ScoreSums(policy, policy.by_user, *names, positive=True)
 
     @property
     def mean(self) -> float:
         """Mean of the linear part."""
-        return self.by_user.total(self.linear) / self.policy.rows if self.linear else 0.0
+        if self.linear:
+            return self.by_user.total(self.linear) / self.policy.rows
+        return 0.0
 
     @property
     def ratio(self) -> float:
         """Ratio of the sums of numerator and denominator; without a denominator 0."""
-        below = self.by_user.total(self.denominator) if self.denominator else 0.0
-        return self.by_user.total(self.numerator) / below if below != 0.0 else 0.0
+        if self.denominator:
+            below = self.by_user.total(self.denominator)
+        else:
+            below = 0.0
+        if below != 0.0:
+            return self.by_user.total(self.numerator) / below
+        return 0.0
 
     @property
     def value(self) -> float:
@@ -555,14 +599,17 @@ class ScoreSums:
         if self.linear:
             form[self.linear] += 1.0
             form["rows"] -= self.mean
-        below = self.by_user.total(self.denominator) if self.denominator else 0.0
+        if self.denominator:
+            below = self.by_user.total(self.denominator)
+        else:
+            below = 0.0
         if below != 0.0:
             form[self.numerator] += self.policy.rows / below
             form[self.denominator] -= self.policy.rows / below * self.ratio
         return form
 
     def deviations(self) -> Deviations:
-        """Of the users from the estimate."""
+        """Compute the deviations of the users from the estimate."""
         return self.policy.deviations(self.by_user, self.influence())
 
     def limits(self, reach: float, level: float) -> Limits:
@@ -570,7 +617,9 @@ class ScoreSums:
 
         Where the target's rows have no reward, up to -log((1 - level) / 2) of them at the largest weight.
         """
-        policy, value, deviations = self.policy, self.value, self.deviations()
+        policy = self.policy
+        value = self.value
+        deviations = self.deviations()
         if self.positive and value == 0.0 and deviations.second == 0.0:
             high = -math.log((1.0 - level) / 2.0) * policy.weight_max * reach / policy.rows
             return Limits(Interval(0.0, high, f"no reward seen, {policy.unit}"), 0.0, 0.0)

@@ -42,8 +42,11 @@ class Bounds:
 
     @staticmethod
     def of(policy: PolicySums, facts: Facts) -> Bounds:
-        """As stated, and as the log shows them."""
-        stated = None if facts.reward_max is None else float(facts.reward_max)
+        """Combine the stated bounds with those that the log shows."""
+        if facts.reward_max is None:
+            stated = None
+        else:
+            stated = float(facts.reward_max)
         return Bounds(policy.shift, stated, max(policy.reward_max, policy.shift))
 
     @property
@@ -51,7 +54,9 @@ class Bounds:
         """Largest reward possible as stated, else of the log; inf where that shows none."""
         if self.stated is not None:
             return self.stated
-        return self.seen if self.seen > self.least else math.inf
+        if self.seen > self.least:
+            return self.seen
+        return math.inf
 
     @property
     def reach(self) -> float:
@@ -60,13 +65,17 @@ class Bounds:
 
     @property
     def ceiling(self) -> float:
-        """What no value can be above, from the least reward on: only a stated range says it."""
-        return math.inf if self.stated is None else self.stated - self.least
+        """Get the largest possible value, from the least reward on; only a stated range has one."""
+        if self.stated is None:
+            return math.inf
+        return self.stated - self.least
 
     @property
     def one_reward(self) -> float:
         """Size of a reward that the log happens not to show: the largest seen, else as stated, else inf."""
-        return self.seen - self.least if self.seen > self.least else self.reach
+        if self.seen > self.least:
+            return self.seen - self.least
+        return self.reach
 
 
 # -------------------------------------------------------------------------------------------------------------- a value
@@ -107,23 +116,23 @@ def value_of(
         reason = "no support"
     evidence: dict[str, Any] = {}
     if reason:
-        sampling = whole = Interval(0.0, bounds.reach, f"no interval: {reason}")
+        sampling = total = Interval(0.0, bounds.reach, f"no interval: {reason}")
     else:
         limits = scored.limits(bounds.one_reward, level)
-        sampling = whole = limits.interval if sampling is None else sampling
+        sampling = total = limits.interval if sampling is None else sampling
         if not scored.modelled:
             heavy = heavy_tail(policy, ScoreSums.weighted(policy, ratio=True).limits(bounds.one_reward, level).error)
             evidence |= {"carrying": limits.carrying, "heavy_tail": heavy}
-        whole, outside = _with_hidden(scored, sampling, bounds, level, clips=math.isfinite(clip))
+        total, outside = _with_hidden(scored, sampling, bounds, level, clips=math.isfinite(clip))
         evidence["value_outside"] = outside
-    sampling, whole = (interval.within(0.0, bounds.ceiling) for interval in (sampling, whole))
-    part = _beyond(whole, sampling)
+    sampling, total = (interval.within(0.0, bounds.ceiling) for interval in (sampling, total))
+    part = _beyond(total, sampling)
     support = Support.of(policy, facts.supports, level)
     gap = support.entering * bounds.reach if support.entering > 0.0 else 0.0
     # Ratios and control variates take the missing mass for mass that earns as the rest does. A weighted mean may be too
     # large by the proved excess of the mean weight.
-    low = whole.low * (1.0 - (support.too_much if scored.linear or reason else support.entering))
-    low, high = max(low - support.entering * scored.slope, 0.0), min(whole.high + gap, bounds.ceiling)
+    low = total.low * (1.0 - (support.too_much if scored.linear or reason else support.entering))
+    low, high = max(low - support.entering * scored.slope, 0.0), min(total.high + gap, bounds.ceiling)
     if not evidence.get("value_outside"):  # a point whose bias is proved does not stretch the interval
         low, high = min(low, value), max(high, value)
     base = bounds.least
@@ -156,8 +165,11 @@ def value_of(
 
 
 def _beyond(whole: Interval, sampling: Interval) -> float:
-    """How far an interval goes beyond another one, at either end; 0 where both have no end."""
-    above = whole.high - sampling.high if math.isfinite(sampling.high) else 0.0
+    """Compute how far an interval goes beyond another one, at either end; 0 where both have no end."""
+    if math.isfinite(sampling.high):
+        above = whole.high - sampling.high
+    else:
+        above = 0.0
     return max(above, sampling.low - whole.low, 0.0)
 
 
@@ -176,22 +188,26 @@ def _with_hidden(
         return sampling, 0.0
     usual = clips and scored.positive and sampling.method.startswith("Student")
     below, above = scored.left_out.hidden(scored.policy, bounds.one_reward, level, usual=usual)
-    whole = Interval(sampling.low - below, sampling.high + above, sampling.method)
+    interval = Interval(sampling.low - below, sampling.high + above, sampling.method)
     if not scored.positive or not sampling.method.startswith(("Student", "no reward")):
-        return whole, 0.0
+        return interval, 0.0
     unchanged = ScoreSums.weighted(scored.policy, ratio=False).limits(bounds.one_reward, level).interval
-    return _both(whole, unchanged, scored.value)
+    return _both(interval, unchanged, scored.value)
 
 
 def _both(whole: Interval, unchanged: Interval, value: float) -> tuple[Interval, float]:
-    """What two intervals share, or the second where they share nothing; and how far the value is outside that one."""
+    """Intersect two intervals, or return the second where they share nothing.
+
+    And how far the value is outside that one.
+    """
     outside = max(unchanged.low - value, value - unchanged.high, 0.0)
-    low, high = max(whole.low, unchanged.low), min(whole.high, unchanged.high)
+    low = max(whole.low, unchanged.low)
+    high = min(whole.high, unchanged.high)
     return unchanged if low > high else Interval(low, high, whole.method), outside
 
 
 def heavy_tail(policy: PolicySums, error: float, squares: float | None = None) -> float:
-    """How many times the standard error of the ratio is what its weights let one expect.
+    """Compute the ratio of the standard error of the ratio to the one expected from its weights.
 
     The expected variance is that of rewards which do not follow the weights, sum w^2 times the target's variance of
     rewards, sum w (r - v)^2 / sum w. Where the heaviest rows happen to earn nothing the error is far smaller than it.
@@ -213,7 +229,9 @@ def heavy_tail(policy: PolicySums, error: float, squares: float | None = None) -
 
 
 def _diagnostics(policy: PolicySums, bounds: Bounds, sampling: Interval, clip: float) -> Diagnostics:
-    n, total, base = policy.rows, policy.by_user.total("weight"), bounds.least
+    n = policy.rows
+    total = policy.by_user.total("weight")
+    base = bounds.least
     by_user = policy.by_user.product({"weight": 1.0}, {"weight": 1.0})
     return Diagnostics(
         n=n,
@@ -244,12 +262,14 @@ def _identified(
     policy: PolicySums, support: Support, value: float, sampling: Interval, estimator: str, level: float
 ) -> dict[str, Any]:
     """The covered share of the target, and the mean reward of that part with an interval."""
-    share, base = support.covered, policy.shift
+    share = support.covered
+    base = policy.shift
     if share >= 1.0 or policy.users < 2 or policy.by_user.total("weight") <= 0.0:
         return {"identified_share": share}
     if policy.supported and estimator in ("ips", "clipped_ips") and policy.rewarded:
         ratio = ScoreSums.weighted(policy, ratio=True)
-        value, sampling = ratio.value, ratio.limits(math.inf, level).interval
+        value = ratio.value
+        sampling = ratio.limits(math.inf, level).interval
     elif estimator != "snips":
         return {"identified_share": share}
     return {
@@ -282,29 +302,38 @@ class PairSums:
 
     @staticmethod
     def of(target: tuple[Rows, Scores, ScoreSums], baseline: tuple[Rows, Scores, ScoreSums]) -> PairSums:
-        """Of all rows of a log, or of whole users; each policy's rows, scores and sums."""
-        (rows, scores, ours), (others, other_scores, theirs) = target, baseline
-        ones, apart = np.ones(rows.reward.size), rows.weight - others.weight
+        """Sum all rows of a log, or those of whole users; each policy's rows, scores and sums."""
+        (rows, scores, ours), (baseline_rows, other_scores, theirs) = target, baseline
+        ones = np.ones(rows.reward.size)
+        apart = rows.weight - baseline_rows.weight
         earned = apart * rows.reward
-        columns = earned, others.earned, apart, others.weight
+        columns = earned, baseline_rows.earned, apart, baseline_rows.weight
         # Of a mean the ratio's error is asked for, and no more.
-        degree = 4 if scores.linear is None else 2
+        if scores.linear is None:
+            degree = 4
+        else:
+            degree = 2
         ratio = UserSums.of(("earned apart", "earned", "apart", "weight"), columns, rows.clusters, degree=degree)
-        of_means = [] if scores.linear is None else [earned]
+        if scores.linear is None:
+            of_means = []
+        else:
+            of_means = [earned]
         if scores.used is not None and other_scores.used is not None:
             of_means.insert(0, (scores.used - other_scores.used) * rows.reward)
-        means = tuple(UserSums.of(("rows", "apart"), (ones, each), rows.clusters) for each in of_means)
+        means = tuple(UserSums.of(("rows", "apart"), (ones, mean), rows.clusters) for mean in of_means)
         return PairSums(ours, theirs, ratio, means, int(np.count_nonzero(apart)))
 
     def __add__(self, other: PairSums) -> PairSums:
-        """Of the rows of both, which share no user."""
+        """Add the sums of further rows, which share no user."""
         means = tuple(one + more for one, more in zip(self.means, other.means, strict=True))
-        ours, theirs, ratio = self.ours + other.ours, self.theirs + other.theirs, self.ratio + other.ratio
+        ours = self.ours + other.ours
+        theirs = self.theirs + other.theirs
+        ratio = self.ratio + other.ratio
         return PairSums(ours, theirs, ratio, means, self.differing + other.differing)
 
     @property
     def finite(self) -> bool:
-        """Whether no sum is too large for a number."""
+        """Return whether no sum is too large for a number."""
         return all(sums.finite for sums in (self.ratio, *self.means))
 
     @property
@@ -321,10 +350,10 @@ class PairSums:
     def ratio_limits(self, level: float) -> Limits:
         """Limits of the difference of two ratios: each user's w (r - v) / mean w, of the one less that of the other."""
         policies = self.ours.policy, self.theirs.policy
-        one, other = (1.0 / (each.mean_weight or 1.0) for each in policies)
+        one, other = (1.0 / (policy.mean_weight or 1.0) for policy in policies)
         ours, theirs = (
-            each.by_user.total("earned") / each.rows * factor
-            for each, factor in zip(policies, (one, other), strict=True)
+            policy.by_user.total("earned") / policy.rows * factor
+            for policy, factor in zip(policies, (one, other), strict=True)
         )
         # In numbers that are small where the policies are nearly the same.
         form = {
@@ -349,28 +378,28 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
     """
     ours, theirs = both = (pair.ours.policy, pair.theirs.policy)
     bounds, value, is_ratio = Bounds.of(ours, facts), pair.value, not pair.ours.linear
-    supports = [Support.of(each, facts.supports, level) for each in both]
-    gaps = [each.entering * bounds.reach if each.entering > 0.0 else 0.0 for each in supports]
+    supports = [Support.of(sums, facts.supports, level) for sums in both]
+    gaps = [sums.entering * bounds.reach if sums.entering > 0.0 else 0.0 for sums in supports]
     most, same = bounds.ceiling, pair.differing == 0
-    sampling = whole = Interval(-most, most, "no interval: one user")
+    sampling = interval = Interval(-most, most, "no interval: one user")
     evidence: dict[str, Any] = {}
     if same:
-        sampling = whole = Interval(0.0, 0.0, "no interval: the same policy")
+        sampling = interval = Interval(0.0, 0.0, "no interval: the same policy")
         gaps = [0.0, 0.0]
     elif ours.users > 1:
         ratios = pair.ratio_limits(level)
         limits = ratios if is_ratio else pair.limits(pair.means[0], value, level)
-        sampling = whole = limits.interval
+        sampling = interval = limits.interval
         squares = max(pair.ratio.product({"apart": 1.0}, {"apart": 1.0}), 0.0)
         evidence |= {"carrying": limits.carrying, "heavy_tail": heavy_tail(ours, ratios.error, squares)}
-        whole, evidence["value_outside"] = _difference_with_hidden(pair, sampling, bounds, level)
-    part = _beyond(whole, sampling) if pair.ours.left_out is not None else 0.0
+        interval, evidence["value_outside"] = _difference_with_hidden(pair, sampling, bounds, level)
+    part = _beyond(interval, sampling) if pair.ours.left_out is not None else 0.0
     lost = [
-        each.entering * own.value if is_ratio else 0.0
-        for each, own in zip(supports, (pair.ours, pair.theirs), strict=True)
+        sums.entering * policy.value if is_ratio else 0.0
+        for sums, policy in zip(supports, (pair.ours, pair.theirs), strict=True)
     ]
-    low = min(max(whole.low - gaps[1] - lost[0], -most), most)
-    high = max(min(whole.high + gaps[0] + lost[1], most), -most)
+    low = min(max(interval.low - gaps[1] - lost[0], -most), most)
+    high = max(min(interval.high + gaps[0] + lost[1], most), -most)
     if not evidence.get("value_outside"):  # a point whose bias is proved does not stretch the interval
         low, high = min(low, value), max(high, value)
     diagnostics = replace(
@@ -397,19 +426,22 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
 
 
 def _difference_with_hidden(pair: PairSums, sampling: Interval, bounds: Bounds, level: float) -> tuple[Interval, float]:
-    """As :func:`_with_hidden`: what clipping may hide of the target is above the difference, of the baseline below."""
+    """Widen a difference as :func:`_with_hidden` does.
+
+    Mass clipped from the target is above it, from the baseline below.
+    """
     if pair.ours.left_out is None or pair.theirs.left_out is None:
         return sampling, 0.0
     _, above = pair.ours.left_out.hidden(pair.ours.policy, bounds.one_reward, level, usual=True)
     _, below = pair.theirs.left_out.hidden(pair.theirs.policy, bounds.one_reward, level, usual=True)
-    whole = Interval(sampling.low - below, sampling.high + above, sampling.method)
+    interval = Interval(sampling.low - below, sampling.high + above, sampling.method)
     unchanged = pair.means[-1]
     value = unchanged.total("apart") / pair.ours.policy.rows
-    return _both(whole, pair.limits(unchanged, value, level).interval, pair.value)
+    return _both(interval, pair.limits(unchanged, value, level).interval, pair.value)
 
 
 def _joined(ours: Verdict, theirs: Verdict) -> Verdict:
     """The findings of both verdicts, each once, with the baseline's marked."""
     codes = {finding.code for finding in ours.findings if finding.level != "trust"}
-    more = [each for each in theirs.findings if each.level != "trust" and each.code not in codes]
-    return ours.with_findings([replace(each, message=f"of the baseline, {each.message}") for each in more])
+    more = [entry for entry in theirs.findings if entry.level != "trust" and entry.code not in codes]
+    return ours.with_findings([replace(entry, message=f"of the baseline, {entry.message}") for entry in more])

@@ -46,7 +46,9 @@ class Text(str):
 
 def for_command(text: str) -> str:
     """A text as the command line and JSON have it."""
-    return text.command if isinstance(text, Text) else str(text)
+    if isinstance(text, Text):
+        return text.command
+    return str(text)
 
 
 def written(code: str, part: str, params: Mapping[str, Any]) -> str:
@@ -60,14 +62,22 @@ def written(code: str, part: str, params: Mapping[str, Any]) -> str:
     Raises:
         KeyError: parameters are given, and the table has no such text, or one with others.
     """
-    by_code = {each: of_it for group in texts().values() for each, of_it in group.items()}
-    key = f"{part}_{params[part]}" if part in params else part
-    template = by_code[code][key] if params else by_code.get(code, {}).get(key, "")
+    by_code = {finding: of_it for group in texts().values() for finding, of_it in group.items()}
+    if part in params:
+        key = f"{part}_{params[part]}"
+    else:
+        key = part
+    if params:
+        template = by_code[code][key]
+    else:
+        template = by_code.get(code, {}).get(key, "")
     python, command = (
         template.format(**{name: words[place] for name, words in texts()["options"].items()}, **params)
         for place in (0, 1)
     )
-    return python if python == command else Text(python, command)
+    if python == command:
+        return python
+    return Text(python, command)
 
 
 @dataclass(frozen=True, init=False)
@@ -112,7 +122,9 @@ class Finding:
         """The level that this finding alone would give."""
         if self.severity >= GRAVE:
             return "do_not_use"
-        return "caution" if self.severity >= CAUTION else "trust"
+        if self.severity >= CAUTION:
+            return "caution"
+        return "trust"
 
     @staticmethod
     def from_dict(found: Mapping[str, Any]) -> Finding:
@@ -121,12 +133,12 @@ class Finding:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, with the options of the command line."""
-        said = {"message": for_command(self.message), "action": for_command(self.action)}
-        return {"code": self.code, "level": self.level, **asdict(self), **said}
+        texts = {"message": for_command(self.message), "action": for_command(self.action)}
+        return {"code": self.code, "level": self.level, **asdict(self), **texts}
 
 
 class Verdict(str):
-    """Whether an estimate can be believed. It is its own sentence: "trust", "caution: ..." or "do not use: ...".
+    """Verdict on an estimate. It is its own sentence: "trust", "caution: ..." or "do not use: ...".
 
     Attributes:
         level: "trust", "caution" or "do_not_use".
@@ -182,8 +194,12 @@ class Verdict(str):
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON: the sentence, the level, and the findings, with the options of the command line."""
-        said = _sentence(self.level, self.findings, for_command)
-        return {"verdict": said, "verdict_level": self.level, "findings": [each.to_dict() for each in self.findings]}
+        sentence = _sentence(self.level, self.findings, for_command)
+        return {
+            "verdict": sentence,
+            "verdict_level": self.level,
+            "findings": [finding.to_dict() for finding in self.findings],
+        }
 
     def __str__(self) -> str:
         return "".join(self)
@@ -202,7 +218,10 @@ def few_users(users: int, unit: str = "users") -> list[Finding]:
     """The finding of fewer independent users (or rows) than an interval needs; none where there are enough."""
     if users >= LEAST_USERS:
         return []
-    counted = {"users": "user", "rows": "row"}[unit] if users == 1 else unit
+    if users == 1:
+        counted = {"users": "user", "rows": "row"}[unit]
+    else:
+        counted = unit
     return [Finding("few_users", GRAVE, float(users), users=users, counted=counted, unit=unit, least=LEAST_USERS)]
 
 
@@ -326,17 +345,21 @@ class Estimate:
 
     @property
     def trusted(self) -> bool:
-        """Whether the verdict is "trust"."""
+        """Return whether the verdict is "trust"."""
         return self.verdict.level == "trust"
 
     def numbers(self) -> dict[str, Any]:
         """The diagnostics, for JSON."""
-        return dict(self.diagnostics) if isinstance(self.diagnostics, Mapping) else self.diagnostics.to_dict()
+        if isinstance(self.diagnostics, Mapping):
+            return dict(self.diagnostics)
+        return self.diagnostics.to_dict()
 
     def with_findings(self, findings: Iterable[Finding]) -> Estimate:
         """This estimate, its verdict with more findings."""
-        found = tuple(findings)
-        return replace(self, verdict=self.verdict.with_findings(found)) if found else self
+        more_findings = tuple(findings)
+        if more_findings:
+            return replace(self, verdict=self.verdict.with_findings(more_findings))
+        return self
 
     def __repr__(self) -> str:
         return str(self)

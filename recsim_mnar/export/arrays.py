@@ -94,11 +94,14 @@ def checked(given: Any) -> Decisions:
     Raises:
         UserError: they are anything else.
     """
-    found = of_any_action(given)
-    if found.action.ndim > 1:
-        kind = "slates" if np.issubdtype(found.action.dtype, np.integer) else "weights of all items"
+    checked_decisions = of_any_action(given)
+    if checked_decisions.action.ndim > 1:
+        if np.issubdtype(checked_decisions.action.dtype, np.integer):
+            kind = "slates"
+        else:
+            kind = "weights of all items"
         raise UserError(f"these decisions are {kind}, no single items: only to_minari takes them")
-    return found
+    return checked_decisions
 
 
 def of_any_action(given: Any) -> Decisions:
@@ -107,8 +110,10 @@ def of_any_action(given: Any) -> Decisions:
     Raises:
         UserError: they are anything else.
     """
-    found: Decisions = of_type(given, "decisions", Decisions, "Decisions (recsim_mnar.export.decisions makes them)")
-    return found
+    decisions_given: Decisions = of_type(
+        given, "decisions", Decisions, "Decisions (recsim_mnar.export.decisions makes them)"
+    )
+    return decisions_given
 
 
 def decisions(
@@ -133,23 +138,27 @@ def decisions(
     n_items = whole_number(n_items, "n_items", 1)
     of_type(log, "log", Log, "a Log (read_log reads one)")
     contexts, finals = contexts_of(log, n_items, context, user_features=user_features)
-    shown = np.flatnonzero(log["event"] == schema.BANDIT)
-    if len(shown) == 0:
+    decision_rows = np.flatnonzero(log["event"] == schema.BANDIT)
+    if len(decision_rows) == 0:
         raise UserError("the log has no bandit rows: there are no decisions to export")
-    action = log["action"][shown].astype(np.int64)
+    action = log["action"][decision_rows].astype(np.int64)
     if action.min() < 0 or action.max() >= n_items:
         bad = int(action[(action < 0) | (action >= n_items)][0])
         raise UserError(f"the log has action {bad}, but n_items = {n_items}: actions must be in 0..{n_items - 1}")
     everyone = log["user"][user_starts(log["user"])]
-    reward, propensity, size = log["reward"][shown], log["propensity"][shown], slate_size_of(log)
+    reward = log["reward"][decision_rows]
+    propensity = log["propensity"][decision_rows]
+    size = slate_size_of(log)
     if size > 1:  # what is known at a slate is what stands before its first place
-        place = log["position"][shown]
+        place = log["position"][decision_rows]
         if len(place) % size or np.any(place.reshape(-1, size) != np.arange(size)):
             raise UserError(f"slates must be whole and of one size, here {size}, with positions from 0 at the top")
-        contexts, shown = contexts[::size], shown[::size]
-        action, propensity = action.reshape(-1, size), propensity.reshape(-1, size)
+        contexts = contexts[::size]
+        decision_rows = decision_rows[::size]
+        action = action.reshape(-1, size)
+        propensity = propensity.reshape(-1, size)
         reward = reward.reshape(-1, size).sum(axis=1)
-    user = log["user"][shown]
+    user = log["user"][decision_rows]
     kept = np.isin(everyone, user)
     return Decisions(
         n_items=n_items,
@@ -158,7 +167,7 @@ def decisions(
         reward=reward,
         propensity=propensity,
         user=user,
-        step=log["step"][shown].astype(np.int64),
+        step=log["step"][decision_rows].astype(np.int64),
         last=last_of_each(user),
         truncated=np.zeros(len(user), np.bool_),
         final=finals[kept],
@@ -201,8 +210,8 @@ def distributions(log: Log, policy: Any) -> Floats:
         for rows in walk(block, [acting], rounds_of(block, one_by_one=one_by_one)):
             for begin in range(0, len(rows), step):
                 some = rows[begin : begin + step]
-                given = acting.probabilities(block["user"][some])
-                out[decision[first_row + some]] = checked_distribution(acting, given, policy.n_items, n=len(some))
+                law = acting.probabilities(block["user"][some])
+                out[decision[first_row + some]] = checked_distribution(acting, law, policy.n_items, n=len(some))
         first_row += len(block["user"])
     return out
 
@@ -235,14 +244,14 @@ def from_arrays(
     Raises:
         UserError: arrays of different lengths, actions out of range, propensities outside (0, 1].
     """
-    whole, real, n_items = np.dtype(np.int64), np.dtype(np.float64), whole_number(n_items, "n_items", 1)
-    action_ = as_type(action, whole, "action").reshape(-1)
+    integers, real, n_items = np.dtype(np.int64), np.dtype(np.float64), whole_number(n_items, "n_items", 1)
+    action_ = as_type(action, integers, "action").reshape(-1)
     n = len(action_)
     context_ = as_type(context, np.dtype(np.float32), "context")
     if context_.shape[:1] != (n,):
         raise UserError(f"context must have one row per action, {n}, got shape {context_.shape}")
     context_ = context_.reshape(n, -1) if context_.size else context_.reshape(n, 0)
-    user_ = np.arange(n) if user is None else as_type(user, whole, "user").reshape(-1)
+    user_ = np.arange(n) if user is None else as_type(user, integers, "user").reshape(-1)
     reward_, propensity_ = (
         as_type(reward, real, "reward").reshape(-1),
         as_type(propensity, real, "propensity").reshape(-1),
@@ -264,7 +273,7 @@ def from_arrays(
         reward=reward_,
         propensity=propensity_,
         user=user_,
-        step=steps_within(user_) if step is None else as_type(step, whole, "step").reshape(-1),
+        step=steps_within(user_) if step is None else as_type(step, integers, "step").reshape(-1),
         last=last,
         truncated=last & (False if truncated is None else np.asarray(truncated, np.bool_)),
         final=context_[last] if final is None else np.asarray(final, np.float32).reshape(int(last.sum()), -1),
@@ -273,4 +282,6 @@ def from_arrays(
 
 def last_of_each(user: Ints) -> NDArray[np.bool_]:
     """Return which rows (n,) are the last of their user."""
-    return np.append(user_begins(user)[1:], True) if len(user) else np.zeros(0, np.bool_)
+    if len(user):
+        return np.append(user_begins(user)[1:], True)
+    return np.zeros(0, np.bool_)

@@ -137,7 +137,8 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
     Raises:
         UserError: a line that is no such example.
     """
-    source, n_items = "line", whole_number(n_items, "n_items", 1)
+    source = "line"
+    n_items = whole_number(n_items, "n_items", 1)
     if isinstance(lines, (str, os.PathLike)):
         source = f"{os.fspath(lines)}: line"
         path = path_of(lines)
@@ -149,7 +150,10 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
     if not parsed:
         raise UserError("there are no examples")
     top = max((place for *_, features in parsed for place in features), default=-1)
-    columns = top + 1 if width is None else width
+    if width is None:
+        columns = top + 1
+    else:
+        columns = width
     if top >= columns:
         raise UserError(f"the examples have a feature f{top}, but width = {columns}")
     context = np.zeros((len(parsed), columns), np.float32)
@@ -216,7 +220,8 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
     episodes = []
     unknown = np.full((1, *of_any_action(decisions).action.shape[1:]), np.nan)
     for number, rows in enumerate(decisions.episodes()):
-        length, truncated = rows.stop - rows.start, decisions.truncated[rows]
+        length = rows.stop - rows.start
+        truncated = decisions.truncated[rows]
         episodes.append(
             {
                 "id": number,
@@ -256,7 +261,7 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
         if not episode.infos or "propensity" not in episode.infos:
             raise UserError(f"episode {episode.id} has no infos['propensity']: without it no estimator can be used")
     observed = [np.asarray(episode.observations) for episode in episodes]
-    known = {
+    infos = {
         key: np.concatenate([np.asarray(episode.infos[key])[:-1] for episode in episodes])
         for key in ("propensity", "step", "user")
     }
@@ -265,9 +270,9 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
         np.concatenate([rows[:-1] for rows in observed]),
         np.concatenate([episode.actions for episode in episodes]),
         np.concatenate([episode.rewards for episode in episodes]),
-        known["propensity"],
-        user=known["user"],
-        step=known["step"],
+        infos["propensity"],
+        user=infos["user"],
+        step=infos["step"],
         final=np.stack([rows[-1] for rows in observed]),
         truncated=np.concatenate([episode.truncations for episode in episodes]),
     )
@@ -343,8 +348,8 @@ def _lists(rows: NDArray[np.float32]) -> Any:
 
 
 def _rows(column: Any) -> NDArray[np.float32]:
-    whole = column.combine_chunks()
-    return np.asarray(whole.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(len(column), -1)
+    column_chunk = column.combine_chunks()
+    return np.asarray(column_chunk.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(len(column), -1)
 
 
 def _users(names: list[str]) -> NDArray[np.int64]:

@@ -95,21 +95,27 @@ def calibrate_world(
         read = read_to_fit(log, world)
         log = read.log
         n_items = n_items or read.n_items
-    asked = {"world": world, "seed": seed, "ensemble": ensemble, "assume": assume, "made_with": made_with()}
+    record = {"world": world, "seed": seed, "ensemble": ensemble, "assume": assume, "made_with": made_with()}
     if isinstance(log, Ratings) or kind.rates:
         if not kind.rates:
             raise UserError('revealed ratings are fitted by the ratings world: world="ratings"')
-        ratings = log if isinstance(log, Ratings) else ratings_of(log, n_items)
-        asked |= {"n_items": ratings.n_items, "log": ratings.digest()}
-        return _made(asked, finished, lambda: fit_ratings(ratings, ensemble, seed, assume, report))
+        if isinstance(log, Ratings):
+            ratings = log
+        else:
+            ratings = ratings_of(log, n_items)
+        record |= {"n_items": ratings.n_items, "log": ratings.digest()}
+        return _made(record, finished, lambda: fit_ratings(ratings, ensemble, seed, assume, report))
     least = max(2, log.highest_item + 1)
     events = log
-    n_items = log.n_items if n_items is None else whole_number(n_items, "n_items", least)
+    if n_items is None:
+        n_items = log.n_items
+    else:
+        n_items = whole_number(n_items, "n_items", least)
     if n_items == 0:
         raise UserError("the log has neither views nor recommendations: there is nothing to fit a world to")
     events.validate(n_items)
-    asked |= {"n_items": n_items, "log": events.digest(optional=True)}
-    return _made(asked, finished, lambda: _fit_sessions(events, n_items, ensemble, seed, assume, report))
+    record |= {"n_items": n_items, "log": events.digest(optional=True)}
+    return _made(record, finished, lambda: _fit_sessions(events, n_items, ensemble, seed, assume, report))
 
 
 def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[[], FittedWorld]) -> FittedWorld:
@@ -144,25 +150,37 @@ def _fit_sessions(
     log: Log, n_items: int, n_members: int, seed: int, assume: Mapping[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
     slates = slates_of(log)
-    shown = log.is_bandit
+    decision_rows = log.is_bandit
     n_draws = max(n_members, MEMBERS)
     decided = decisions_of(log, slates)
-    found = transitions_of(decided)
-    _refuse(log, found.n_users)
-    places = None if slates is None else Places.of(log, slates, n_items, assume)
-    views = views_of(log, n_items, seed, report) if found.organic.sum() else None
+    transitions = transitions_of(decided)
+    _refuse(log, transitions.n_users)
+    if slates is None:
+        places = None
+    else:
+        places = Places.of(log, slates, n_items, assume)
+    if transitions.organic.sum():
+        views = views_of(log, n_items, seed, report)
+    else:
+        views = None
     clicks = None
-    if shown.any():
+    if decision_rows.any():
         report("fit what is clicked")
         # Where nothing is known of users the curve of RecoGym's link has no meaning.
         links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
-        links = (str(assume["click_link"]),) if "click_link" in assume else links
+        if "click_link" in assume:
+            links = (str(assume["click_link"]),)
         recommended = _shown(log, views, n_items, slates, places)
         clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), links)
-    maker = Maker(found, clock_of(decided), views, clicks, n_items, seed, assume, places)
+    maker = Maker(transitions, clock_of(decided), views, clicks, n_items, seed, assume, places)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
-    facts: dict[str, Any] = {"rows": len(log), "users": found.n_users, "items": n_items, "views": int((~shown).sum())}
-    facts |= {"recommendations": int(decided.is_bandit.sum()), "clicks": int((log["reward"][shown] > 0).sum())}
+    facts: dict[str, Any] = {
+        "rows": len(log),
+        "users": transitions.n_users,
+        "items": n_items,
+        "views": int((~decision_rows).sum()),
+    }
+    facts |= {"recommendations": int(decided.is_bandit.sum()), "clicks": int((log["reward"][decision_rows] > 0).sum())}
     facts |= {"factors": maker.n_factors, "no_repeats": views is not None and views.lives.no_repeats}
     facts |= {} if clicks is None else clicks.facts
     facts |= {} if places is None else places.facts()
@@ -189,7 +207,10 @@ def _refuse(log: Log, n_users: int) -> None:
     if len(odd):
         many = f"the log has {len(odd):,} rewards that are neither 0 nor 1, such as {odd[0]:g}"
         raise UserError(f"{many}: this world's are clicks. Write 1 for a click and 0 for none")
-    rate = float(reward.mean()) if len(reward) else 0.5
+    if len(reward):
+        rate = float(reward.mean())
+    else:
+        rate = 0.5
     if rate == 0.0 or rate > _MOST_CLICKED:
         were = f"of the log's {len(reward):,} recommendations {'none' if rate == 0.0 else f'{rate:.1%}'} were clicked"
         needed = f"a click model needs clicks and at least {1 - _MOST_CLICKED:.0%} without"
@@ -201,20 +222,26 @@ def _shown(
 ) -> Recommended:
     """Recommendations with their users' interests; without views nothing is known of users."""
     everyone = user_numbers(log["user"])
-    rows = np.flatnonzero(log.is_bandit)[:, None] if slates is None else slates
+    if slates is None:
+        rows = np.flatnonzero(log.is_bandit)[:, None]
+    else:
+        rows = slates
     size = rows.shape[1]
     most = max(_MOST_SHOWN // rows.shape[1], 1)
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
     rows = rows.ravel()
-    wanted, user = np.unique(everyone[rows], return_inverse=True)
-    pairs = (log["action"][rows].astype(np.int64) * len(wanted) + user) * size + np.arange(len(rows)) % size
+    wanted_rows, user = np.unique(everyone[rows], return_inverse=True)
+    pairs = (log["action"][rows].astype(np.int64) * len(wanted_rows) + user) * size + np.arange(len(rows)) % size
     pairs, place = np.unique(pairs, return_inverse=True)
     times = np.bincount(place).astype(float)
     clicks = np.bincount(place, log["reward"][rows]).astype(float)
-    k = views.model.factors.shape[1] if views is not None else 0
-    interests = np.zeros((len(wanted), k))
-    doubt = np.zeros((len(wanted), k, k))
+    if views is not None:
+        k = views.model.factors.shape[1]
+    else:
+        k = 0
+    interests = np.zeros((len(wanted_rows), k))
+    doubt = np.zeros((len(wanted_rows), k, k))
     factors = np.zeros((n_items, k))
     offsets = np.zeros(n_items)
     spread = np.zeros((n_items, k, k))
@@ -225,15 +252,19 @@ def _shown(
         model = replace(views.model, factors=factors, offsets=offsets)
         whose = everyone[~log.is_bandit]
         item = log["item"][~log.is_bandit].astype(np.int64)
-        drift = np.asarray(views.scales.drift * np.bincount(whose, minlength=int(everyone[-1]) + 1)[wanted], np.float64)
+        drift = np.asarray(
+            views.scales.drift * np.bincount(whose, minlength=int(everyone[-1]) + 1)[wanted_rows], np.float64
+        )
         batch = max(1, CELLS // n_items)
         once = views.lives.no_repeats
-        for own in (slice(first, first + batch) for first in range(0, len(wanted), batch)):
-            counts = counted_views(whose, item, wanted[own], n_items)
+        for batch_rows in (slice(first, first + batch) for first in range(0, len(wanted_rows), batch)):
+            counts = counted_views(whose, item, wanted_rows[batch_rows], n_items)
             # The mean of a walk of n steps has n / 3 of its variance, and the walk n / 6 about its mean.
-            interests[own], doubt[own] = interests_of(model, counts, 1.0 + drift[own] / 3.0, no_repeats=once)
+            interests[batch_rows], doubt[batch_rows] = interests_of(
+                model, counts, 1.0 + drift[batch_rows] / 3.0, no_repeats=once
+            )
         doubt += (drift / 6.0)[:, None, None] * np.eye(k)
-    action, to = np.divmod(pairs // size, len(wanted))
+    action, to = np.divmod(pairs // size, len(wanted_rows))
     read = () if places is None else (np.log(pairs % size + 1.0), places.exponent)
     return Recommended(to, action, times, clicks, interests, doubt, factors, offsets, spread, *read)
 
@@ -243,7 +274,10 @@ def _method(facts: Mapping[str, Any]) -> list[str]:
     if len(facts.get("click_evidence", ())) < 2:
         return lines
     weight = facts["click_link_weight"]
-    sure = "" if weight >= LINK_SURE else "; the log cannot say which, the ensemble has both"
+    if weight >= LINK_SURE:
+        sure = ""
+    else:
+        sure = "; the log cannot say which, the ensemble has both"
     return [f"click link: {facts['click_link']}, posterior probability {weight:.3f}{sure}", *lines]
 
 
@@ -265,9 +299,9 @@ def fit_ratings(
     ratings.check_scale(STARS)
     n_users = len(np.unique(ratings.users))
     n_items = ratings.n_items
-    for found, least, what in ((len(ratings), LEAST_RATINGS, "ratings"), (n_users, LEAST_USERS, "users")):
-        if found < least:
-            raise UserError(f"there are {found} {what}, a world is fitted to at least {least}: bring more")
+    for number, least, what in ((len(ratings), LEAST_RATINGS, "ratings"), (n_users, LEAST_USERS, "users")):
+        if number < least:
+            raise UserError(f"there are {number} {what}, a world is fitted to at least {least}: bring more")
     report("match the moments of revealed ratings")
     density = min(len(ratings) / (n_users * n_items), 1.0)
     even = np.ones(len(ratings))
@@ -356,21 +390,21 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
     def gap(point: Floats) -> Floats:
         params = _params(point, shares, density, n_items, {})
         users = np.arange(_SIMULATED_USERS)
-        found = np.zeros(3)
+        statistics = np.zeros(3)
         for s in (5, 6):
-            own = RatingsWorld(dataclasses.replace(params, catalogue_seed=s))
-            full = own.ratings_of(s, users)
-            u, i = np.nonzero(observe(own.propensities_of(users, full), s))
-            found += _statistics(Ratings(u, i, full[u, i], len(users), n_items), np.ones(len(u))) / 2
-        return np.asarray((found - seen) / _SIZE)
+            world = RatingsWorld(dataclasses.replace(params, catalogue_seed=s))
+            full = world.ratings_of(s, users)
+            u, i = np.nonzero(observe(world.propensities_of(users, full), s))
+            statistics += _statistics(Ratings(u, i, full[u, i], len(users), n_items), np.ones(len(u))) / 2
+        return np.asarray((statistics - seen) / _SIZE)
 
     def slope(point: Floats) -> Floats:
         here = gap(point)
         steps = np.diag(np.where(point + _STEPS > _HIGH, -_STEPS, _STEPS))  # no world is beyond
         return np.stack([(gap(point + step) - here) / step.sum() for step in steps], axis=1)
 
-    found = least_squares(gap, _START, slope, bounds=(_LOW, _HIGH), x_scale=_STEPS, xtol=1e-2, ftol=1e-3, max_nfev=8)
-    return np.asarray(found.x), found.jac * _SIZE[:, None]
+    solution = least_squares(gap, _START, slope, bounds=(_LOW, _HIGH), x_scale=_STEPS, xtol=1e-2, ftol=1e-3, max_nfev=8)
+    return np.asarray(solution.x), solution.jac * _SIZE[:, None]
 
 
 def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
@@ -384,8 +418,8 @@ def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict
         "revealed_mean": ("mean of the ratings that are revealed", mean),
         "sigma_item": ("spread of items' offsets, a user's taste having 1, given the model", lambda p: p.sigma_item),
     }
-    known = {name: interval(of(best), [of(p) for p in members], why) for name, (why, of) in says.items()}
+    evidence = {name: interval(of(best), [of(p) for p in members], why) for name, (why, of) in says.items()}
     unknown: dict[str, Evidence] = {name: {"used": getattr(best, name), "why": why} for name, why in _WHY.items()}
     alphas = [p.alpha for p in members]
     unknown["alpha"] |= {"low": min(alphas), "high": max(alphas)}
-    return known, unknown
+    return evidence, unknown

@@ -138,9 +138,15 @@ def _graded(check: Check, adjusted: float) -> Check:
     excess = np.sqrt(max(check.distance**2 - check.chance**2, 0.0))
     blindness = np.sqrt(max(check.visible**2 - check.chance**2, 0.0))
     if check.differs:
-        grade = CLOSE if excess <= check.tolerance else OFF
+        if excess <= check.tolerance:
+            grade = CLOSE
+        else:
+            grade = OFF
     else:
-        grade = CANNOT_SAY if blindness > _WIDE * check.tolerance else MATCHES
+        if blindness > _WIDE * check.tolerance:
+            grade = CANNOT_SAY
+        else:
+            grade = MATCHES
     ending = {
         MATCHES: "indistinguishable",
         CLOSE: "slightly different",
@@ -195,17 +201,17 @@ class Groups:
     def permuted(self) -> Floats:
         """(draws + 1, n_held + n_simulated) 1 for users of the first group, else 0; first row: the held-out users."""
         n = self.n_held + self.n_simulated
-        found = np.zeros((self.draws + 1, n))
-        found[0, : self.n_held] = 1.0
+        statistics = np.zeros((self.draws + 1, n))
+        statistics[0, : self.n_held] = 1.0
         seed = derive_seed(self.seed, "permutations")
         for row in range(1, self.draws + 1):
             drawn = uniforms(seed, Stream.PROTOCOL, np.arange(n), row)
-            found[row, np.argpartition(drawn, self.n_held - 1)[: self.n_held]] = 1.0
-        return found
+            statistics[row, np.argpartition(drawn, self.n_held - 1)[: self.n_held]] = 1.0
+        return statistics
 
 
 class Comparison(TypedDict):
-    """What a :class:`Check` says of its numbers."""
+    """Evidence of a :class:`Check` about its numbers."""
 
     real: float
     simulated: float
@@ -227,7 +233,8 @@ def compared(c: Columns, groups: Groups) -> Comparison:
     kept = np.zeros(0, np.int64)
     blocks: list[tuple[Floats, Floats, Floats]] = []
     for a, b in _pairs(c, groups, tested, total):
-        kept = kept if len(kept) else _pictured(c, a[0], b[0])
+        if not len(kept):
+            kept = _pictured(c, a[0], b[0])
         blocks.append((*_apart(c.distance, a, b, weights, inverse), a[:, kept]))
     test = np.concatenate([block[0] for block in blocks])
     distance = np.concatenate([block[1] for block in blocks])
@@ -290,7 +297,10 @@ def _apart(distance: str, a: Floats, b: Floats, weights: Floats, inverse: Floats
         test = np.divide((a - b) ** 2, both, out=np.zeros_like(both), where=both > 0).sum(axis=1)
         return test, 0.5 * np.abs(a - b).sum(axis=1)
     z = (a - b) * np.sqrt(weights)
-    of = np.ones_like(a) if distance == STANDARD else (np.abs(a) + np.abs(b)) / 2
+    if distance == STANDARD:
+        of = np.ones_like(a)
+    else:
+        of = (np.abs(a) + np.abs(b)) / 2
     size = np.sqrt(of**2 @ weights)
     natural = np.divide(np.sqrt((a - b) ** 2 @ weights), size, out=np.zeros(len(a)), where=size > 0)
     return np.einsum("pi,pi->p", z @ inverse, z), natural
@@ -313,7 +323,10 @@ def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
     tested = features[groups.n_known :]
     real = groups.permuted[0] > 0
     areas = cross_validated_auc(tested, groups.permuted, derive_seed(groups.seed, "folds"))
-    floor = _known_again(features, groups) if groups.n_known else 0.5
+    if groups.n_known:
+        floor = _known_again(features, groups)
+    else:
+        floor = 0.5
     over = (areas[0] - floor) / np.sqrt(groups.allowance)
     chance = np.abs(areas[1:] - 0.5)
     return [
@@ -363,14 +376,16 @@ def auc(scores: Floats, labels: Floats) -> Floats:
 
 def _known_again(features: Floats, groups: Groups) -> float:
     """The area of a world that knew the users it was fitted on by heart: of these, drawn again, and held-out ones."""
-    found = []
+    features_found = []
     held = features[groups.n_known : groups.n_known + groups.n_held]
     for i in range(3):
         seed = derive_seed(groups.seed, f"known users again {i}")
         draw = uniforms(seed, Stream.PROTOCOL, np.arange(groups.n_simulated), 0)
-        known = features[(draw * groups.n_known).astype(np.int64)]
-        found.append(float(cross_validated_auc(np.vstack([held, known]), groups.permuted[:1], seed)[0]))
-    return max(float(np.mean(found)), 0.5)
+        drawn_features = features[(draw * groups.n_known).astype(np.int64)]
+        features_found.append(
+            float(cross_validated_auc(np.vstack([held, drawn_features]), groups.permuted[:1], seed)[0])
+        )
+    return max(float(np.mean(features_found)), 0.5)
 
 
 def _giving_away(names: list[str], features: Floats, real: NDArray[np.bool_]) -> list[dict[str, float | str]]:

@@ -1,4 +1,4 @@
-"""What is clicked, given who is asked: items' click factors and offsets by their posterior.
+"""Click probabilities given the user: items' click factors and offsets by their posterior.
 
 The click probability of item a for interests omega is link(b_a + beta_a . omega), the coefficients normal about a line:
 b_a ~ N(b0 + k mu_a, s_b^2), beta_a ~ N(r gamma_a, s^2 I). r, k and b0 are normal, s and s_b half-normal
@@ -64,7 +64,9 @@ class Recommended:
     @property
     def looked(self) -> Floats | float:
         """Chance that a row is looked at."""
-        return np.exp(-self.exponent * self.logs) if self.exponent else 1.0
+        if self.exponent:
+            return np.exp(-self.exponent * self.logs)
+        return 1.0
 
     def seen(self) -> float:
         """Share of the rows that is looked at."""
@@ -72,11 +74,11 @@ class Recommended:
 
     def rate(self) -> tuple[float, float]:
         """The click rate and its standard error, users drawn anew; that of one click at least."""
-        asked = np.bincount(self.user, self.times)
+        times_asked = np.bincount(self.user, self.times)
         clicks = np.bincount(self.user, self.clicks)
-        rate = float(clicks.sum() / asked.sum())
-        error = float(np.sqrt(((clicks - rate * asked) ** 2).sum()) / asked.sum())
-        return rate, max(error, 1.0 / float(asked.sum()))
+        rate = float(clicks.sum() / times_asked.sum())
+        error = float(np.sqrt(((clicks - rate * times_asked) ** 2).sum()) / times_asked.sum())
+        return rate, max(error, 1.0 / float(times_asked.sum()))
 
 
 class Draw(NamedTuple):
@@ -118,8 +120,8 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
     u = rng.uniforms(rng.derive_seed(seed, "link"), rng.Stream.BOOTSTRAP, np.arange(n_draws), 0)
     chosen = [list(fits)[drawn_place(chances, x)] for x in u]
     draws = [fits[link].drawn(rng.derive_seed(seed, f"clicks/{i}")) for i, link in enumerate(chosen)]
-    found = fits[best].spread_out()
-    fitted = float(np.average(fits[best].probabilities(found.theta)[0], weights=shown.times))
+    model = fits[best].spread_out()
+    fitted = float(np.average(fits[best].probabilities(model.theta)[0], weights=shown.times))
     facts = {
         "click_link": best,
         "click_link_weight": float(1.0 / chances.sum()),
@@ -130,18 +132,20 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
         "click_rate_fitted": fitted,
         "click_rate_off": abs(fitted - rate) / error,
     }
-    return ClickModel(found, draws, facts)
+    return ClickModel(model, draws, facts)
 
 
 def outside(link: str, rate: float, error: float) -> str:
     """Why a link's range excludes a click rate, or nothing; a rate within four standard errors is possible."""
     low, high = link_of(np.array([-1e3, 1e3]), link)[0].tolist()
     can = low - 4.0 * error <= rate <= high + 4.0 * error
-    return "" if can else f"its click rates are between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
+    if can:
+        return ""
+    return f"its click rates are between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
 
 
 def drawn_place(chances: Floats, u: float) -> int:
-    """Where a uniform number falls among chances."""
+    """Find where a uniform number falls among chances."""
     upto = np.cumsum(chances)
     return min(int(np.searchsorted(upto, u * upto[-1], side="right")), len(upto) - 1)
 
@@ -179,7 +183,10 @@ class _Cell:
 
 
 class Posterior:
-    """Of the coefficients ``theta`` (P, K + 1) of all items; ``step``: what is left to the mode, in standard errors."""
+    """Posterior of the coefficients ``theta`` (P, K + 1) of all items.
+
+    ``step``: distance to the mode, in standard errors.
+    """
 
     def __init__(self, shown: Recommended, link: str) -> None:
         self.shown = shown
@@ -247,13 +254,13 @@ class Posterior:
     def _centre(self) -> None:
         """From the mode to the mean: rows' probabilities averaged over what coefficients may be (skewness)."""
         likeliest = self.likeliest
-        shown = self.shown
-        design = np.concatenate([shown.interests[shown.user], np.ones((len(shown.user), 1))], axis=1)
+        recommended = self.shown
+        design = np.concatenate([recommended.interests[recommended.user], np.ones((len(recommended.user), 1))], axis=1)
         for _ in range(3):
             reached = likeliest.reached
             along = likeliest.doubt_along
             covariance = likeliest.doubt + np.einsum("pim,mn,pjn->pij", reached, along, reached)
-            self._look(np.einsum("ni,nij,nj->n", design, covariance[shown.action], design))
+            self._look(np.einsum("ni,nij,nj->n", design, covariance[recommended.action], design))
             likeliest = _Cell(self, likeliest.spreads)
             self.theta = likeliest.mean(self.pull)[0]
         self._grid()
@@ -279,7 +286,7 @@ class Posterior:
                 share *= 0.5
 
     def _cost(self, cell: _Cell) -> float:
-        """Of coefficients far from their line, wherever that fits them best."""
+        """Compute the cost of coefficients far from their line, at the best position of that line."""
         gram = np.einsum("pim,pin->mn", self.lines, cell.weighed) + np.diag(self.tight)
         side = np.einsum("pim,pi->m", cell.weighed, self.theta) + self.tight * self.centre
         along = np.linalg.solve(gram, side)
@@ -289,46 +296,48 @@ class Posterior:
 
     def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
         """Rows' click probabilities (n,), their logits varying by ``more`` too; slopes (n, K + 1) in coefficients."""
-        shown = self.shown
-        own = theta[self.shown.action]
-        beta = own[:, :-1]
-        mean = np.einsum("nk,nk->n", shown.interests[shown.user], own[:, :-1]) + own[:, -1]
-        swung = np.einsum("nkl,nl->nk", shown.doubt[shown.user], beta)
+        recommended = self.shown
+        own_theta = theta[self.shown.action]
+        beta = own_theta[:, :-1]
+        mean = np.einsum("nk,nk->n", recommended.interests[recommended.user], own_theta[:, :-1]) + own_theta[:, -1]
+        swung = np.einsum("nkl,nl->nk", recommended.doubt[recommended.user], beta)
         sd = np.sqrt(np.einsum("nk,nk->n", swung, beta) + more + 1e-12)
-        here = [tuple(shown.looked * part for part in link_of(mean + at * sd, self.link)) for at in _AT]
-        p = np.einsum("jn,j->n", [each[0] for each in here], _WEIGHT)
-        by_mean = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT)
-        by_sd = np.einsum("jn,j->n", [each[1] for each in here], _WEIGHT * _AT)
-        slopes = by_mean[:, None] * shown.interests[shown.user] + (by_sd / sd)[:, None] * swung
+        here = [tuple(recommended.looked * part for part in link_of(mean + at * sd, self.link)) for at in _AT]
+        p = np.einsum("jn,j->n", [value[0] for value in here], _WEIGHT)
+        by_mean = np.einsum("jn,j->n", [value[1] for value in here], _WEIGHT)
+        by_sd = np.einsum("jn,j->n", [value[1] for value in here], _WEIGHT * _AT)
+        slopes = by_mean[:, None] * recommended.interests[recommended.user] + (by_sd / sd)[:, None] * swung
         return p, np.concatenate([slopes, by_mean[:, None]], axis=1)
 
     def _look(self, more: Floats | float = 0.0) -> None:
         """Log likelihood at the coefficients, and the normal one that touches it: information and pull."""
-        shown = self.shown
+        recommended = self.shown
         k = self.k + 1
         self.p, self.slopes = self.probabilities(self.theta, more)
         odds = self.p * (1.0 - self.p)
-        self.value = float((shown.clicks * np.log(self.p) + (shown.times - shown.clicks) * np.log1p(-self.p)).sum())
-        gradient = self.summed(((shown.clicks - shown.times * self.p) / odds)[:, None] * self.slopes)
-        weighted = (shown.times / odds)[:, None] * self.slopes
+        self.value = float(
+            (recommended.clicks * np.log(self.p) + (recommended.times - recommended.clicks) * np.log1p(-self.p)).sum()
+        )
+        gradient = self.summed(((recommended.clicks - recommended.times * self.p) / odds)[:, None] * self.slopes)
+        weighted = (recommended.times / odds)[:, None] * self.slopes
         self.curve = self.summed((weighted[:, :, None] * self.slopes[:, None, :]).reshape(-1, k * k)).reshape(-1, k, k)
         self.pull = np.einsum("pij,pj->pi", self.curve, self.theta) + gradient
 
     def summed(self, rows: Floats) -> Floats:
         """(P, ...) sums over each item's rows."""
-        found = np.zeros((len(self.theta), rows.shape[1]))
-        found[self.shown.action[self.starts]] = np.add.reduceat(rows, self.starts)
-        return found
+        sums = np.zeros((len(self.theta), rows.shape[1]))
+        sums[self.shown.action[self.starts]] = np.add.reduceat(rows, self.starts)
+        return sums
 
     def drawn(self, seed: int) -> Draw:
         """From the posterior; the pull of the rows varies, too, with what is not known of each user."""
-        shown = self.shown
+        recommended = self.shown
         bootstrap = rng.Stream.BOOTSTRAP
         cell = self._drawn_cell(rng.uniforms(seed, bootstrap, np.arange(3), 0))
-        z = rng.normals(seed, bootstrap, 1, (len(shown.interests), self.k))
-        other = np.einsum("ukl,ul->uk", np.linalg.cholesky(shown.doubt), z)[shown.user]
-        swing = np.einsum("nk,nk->n", other, self.theta[shown.action, :-1]) * self.slopes[:, -1]
-        pull = self.pull + self.summed((shown.times * swing / (self.p * (1.0 - self.p)))[:, None] * self.slopes)
+        z = rng.normals(seed, bootstrap, 1, (len(recommended.interests), self.k))
+        other = np.einsum("ukl,ul->uk", np.linalg.cholesky(recommended.doubt), z)[recommended.user]
+        swing = np.einsum("nk,nk->n", other, self.theta[recommended.action, :-1]) * self.slopes[:, -1]
+        pull = self.pull + self.summed((recommended.times * swing / (self.p * (1.0 - self.p)))[:, None] * self.slopes)
         normal = rng.normals(seed, bootstrap, 2, (len(self.theta) + 1, self.k + 4))
         moved = np.einsum("mn,n->m", np.linalg.cholesky(cell.doubt_along), normal[-1, :3])
         theta, along = cell.mean(pull, moved)
@@ -336,9 +345,11 @@ class Posterior:
         return Draw(theta, self.link, float(along[0]), cell.spreads[0], self.follows())
 
     def follows(self) -> float:
-        """See :class:`Draw`."""
-        shown = self.shown
-        return float((shown.times * self.p * shown.logs).sum() / (shown.times * self.slopes[:, -1]).sum())
+        """Implement :class:`Draw`."""
+        recommended = self.shown
+        return float(
+            (recommended.times * self.p * recommended.logs).sum() / (recommended.times * self.slopes[:, -1]).sum()
+        )
 
     def _drawn_cell(self, u: Floats) -> _Cell:
         """A node by its chance, and a place within its width."""

@@ -50,13 +50,13 @@ class Transitions(NamedTuple):
 def transitions_of(log: Log) -> Transitions:
     """Count what follows what; the end of a user's rows counts as leaving."""
     user = log["user"]
-    shown = log.is_bandit
+    decision_rows = log.is_bandit
     following = np.full(len(user), 2)
-    following[:-1] = np.where(user[1:] == user[:-1], shown[1:].astype(np.int64), 2)
-    clicked = shown & (log["reward"] > 0)
+    following[:-1] = np.where(user[1:] == user[:-1], decision_rows[1:].astype(np.int64), 2)
+    clicked = decision_rows & (log["reward"] > 0)
     return Transitions(
-        organic=np.bincount(following[~shown], minlength=3),
-        bandit=np.bincount(following[shown & ~clicked], minlength=3),
+        organic=np.bincount(following[~decision_rows], minlength=3),
+        bandit=np.bincount(following[decision_rows & ~clicked], minlength=3),
         clicked=np.bincount(following[clicked], minlength=3),
         n_users=len(user_starts(user)),
     )
@@ -144,7 +144,10 @@ class FittedWorld:
             raise UserError(f"the ensemble has {len(self.ensemble)} worlds, from 0: there is no number {i}")
         params: Any = self.params if i is None else self.ensemble[i]
         kind: Any = entry_of(self.world).world_class()
-        more = {} if self.catalogues is None else {"catalogue": self.catalogues[0 if i is None else i + 1]}
+        if self.catalogues is None:
+            more = {}
+        else:
+            more = {"catalogue": self.catalogues[0 if i is None else i + 1]}
         return kind(params, **more)
 
     def to_dict(self) -> dict[str, Any]:
@@ -190,23 +193,26 @@ class FittedWorld:
         return dataclasses.replace(self, path=path)
 
     def _arrays(self) -> Mapping[str, Any]:
-        found = {}
+        arrays = {}
         for i, catalogue in enumerate(self.catalogues or []):
             ending = f"_{i}" if i else ""
             for name, values in catalogue.arrays().items():
-                found[name + ending] = values
-        return found
+                arrays[name + ending] = values
+        return arrays
 
     @classmethod
     def load(cls, path: str | Path) -> FittedWorld:
         """Read the file of :meth:`save`; UserError if it does not exist."""
         best = make_world(str(path))
-        found = read_world_file(str(path))
-        content: Mapping[str, Any] = found.content
+        stored = read_world_file(str(path))
+        content: Mapping[str, Any] = stored.content
         members: list[Any] = [make_world(f"{path}#{i + 1}") for i in range(len(content.get("ensemble", [])))]
-        catalogues = [w.catalogue for w in (best, *members)] if "arrays" in content else None
+        if "arrays" in content:
+            catalogues = [w.catalogue for w in (best, *members)]
+        else:
+            catalogues = None
         return cls(
-            world=found.world,
+            world=stored.world,
             params=best.params,
             ensemble=[w.params for w in members],
             identified=content.get("identified", {}),
@@ -214,7 +220,7 @@ class FittedWorld:
             facts=content.get("facts", {}),
             method=content.get("method", []),
             catalogues=catalogues,
-            path=found.path,
+            path=stored.path,
             made_from=content.get("made_from", {}),
         )
 
@@ -250,8 +256,10 @@ class Maker:
 
     @property
     def n_factors(self) -> int:
-        """Of the views."""
-        return self.views.model.factors.shape[1] if self.views is not None else 0
+        """Count the factors of the views."""
+        if self.views is not None:
+            return self.views.model.factors.shape[1]
+        return 0
 
     def best(self) -> Member:
         """The best fit."""
@@ -262,7 +270,10 @@ class Maker:
             factors = self.views.factors
             offsets = self.views.scales.offsets
             drift = self.views.scales.drift
-        clicks = self._unknown_clicks(factors, None) if self.clicks is None else self.clicks.best
+        if self.clicks is None:
+            clicks = self._unknown_clicks(factors, None)
+        else:
+            clicks = self.clicks.best
         free = {name: value for name, (value, *_) in _FREE.items()}
         read: Mapping[str, object] = {} if self.places is None else self.places.params(self.places.exponent)
         return self._made({**free, **rows_of(self.found, self.seed), **read}, factors, offsets, drift, clicks)
@@ -317,7 +328,8 @@ class Maker:
         if self.n_factors == 0 or lives.no_repeats:
             # Neither strength nor drift is fitted: the draw's noise must not make factors stronger.
             factors = turned * np.sqrt((views.factors**2).sum() / max((turned**2).sum(), 1e-12))
-            drift, strength = 0.0, 1.0
+            drift = 0.0
+            strength = 1.0
         else:
             drift, strength = self._drawn_scales(views, weights)
             factors = turned * strength * _without_noise(views, turned)
@@ -333,9 +345,15 @@ class Maker:
         fitted = views.resemblances(np.ones(len(weights)))
         shift = np.log(np.maximum(views.resemblances(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
         is_drift_known = bool(views.lives.far)
-        target = shift if is_drift_known else shift * [1.0, 0.0]
+        if is_drift_known:
+            target = shift
+        else:
+            target = shift * [1.0, 0.0]
         log_strength, drift_change = np.linalg.lstsq(views.scales.slope, target, rcond=1e-3)[0]
-        drift = float(np.clip(views.scales.drift + drift_change, 0.0, _MOST_DRIFT)) if is_drift_known else 0.0
+        if is_drift_known:
+            drift = float(np.clip(views.scales.drift + drift_change, 0.0, _MOST_DRIFT))
+        else:
+            drift = 0.0
         return drift, _bounded_exp(log_strength)
 
     def _turned(self, i: int) -> Floats:
@@ -364,7 +382,8 @@ class Maker:
         if i is not None:
             normal = normals(derive_seed(self.seed, "calibrate/unknown"), Stream.BOOTSTRAP, i, normal.shape)
         r, b0, s, s_b = normal[-1, :4] * [prior.relations, prior.levels, prior.factors, prior.offsets]
-        r = prior.relations if i is None else r
+        if i is None:
+            r = prior.relations
         offsets = prior.level + b0 + abs(s_b) * normal[:-1, -1:]
         theta = np.concatenate([r * factors + abs(s) * normal[:-1, :k], offsets], axis=1)
         return Draw(theta, LOGISTIC, float(r), float(abs(s)))
@@ -385,8 +404,8 @@ def _bounded_exp(logarithm: float) -> float:
 
 def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
     """(n_users,) of mean 1, those of the i-th member's Bayesian bootstrap (Rubin 1981)."""
-    own = derive_seed(seed, f"calibrate/member/{i}")
-    weights = -np.log1p(-uniforms(own, Stream.BOOTSTRAP, np.arange(n_users), 0))
+    member_seed = derive_seed(seed, f"calibrate/member/{i}")
+    weights = -np.log1p(-uniforms(member_seed, Stream.BOOTSTRAP, np.arange(n_users), 0))
     return np.asarray(weights / weights.mean())
 
 
@@ -397,7 +416,7 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[di
     identified: dict[str, Evidence] = {}
     unknown: dict[str, Evidence] = {}
     for name, says in SAYS.items():
-        values = [each[name] for each in draws]
+        values = [draw[name] for draw in draws]
         why = _why_not(maker, name)
         says += OF_SLATES.get(name, "") if maker.places is not None else ""
         if not why:
@@ -429,7 +448,9 @@ def _why_not(maker: Maker, name: str) -> str:
     if name in maker.assume:
         return "assumed, as asked"
     if views is None:
-        return "" if name in ("click_rate", "click_spread_items") else "the log has no views"
+        if name in ("click_rate", "click_spread_items"):
+            return ""
+        return "the log has no views"
     if views.lives.no_repeats and name in OF_VIEWS:
         return "no user sees an item twice; the range is the ensemble's, not known to hold the truth"
     if not maker.n_factors and name in ("drift_per_event", "click_spread_users"):
@@ -437,7 +458,9 @@ def _why_not(maker: Maker, name: str) -> str:
     if name == "drift_per_event" and not views.lives.far:
         return "lives are too short: too few pairs of views far apart"
     of_views = (*OF_VIEWS, "views_per_user", "p_leave_organic")
-    return "" if maker.found.both or name in of_views else "the log has no recommendations"
+    if maker.found.both or name in of_views:
+        return ""
+    return "the log has no recommendations"
 
 
 def interval(value: float, draws: list[float], why: str = "") -> Evidence:

@@ -1,4 +1,4 @@
-"""How often users look at each place of a slate, relative to the first, from items' known probabilities of places.
+"""Examination of each place of a slate, relative to the first, from items' known probabilities of places.
 
 A click at place j is a look there, of chance theta_j, times the item's appeal to this user. A row's weight 1 / p_j, p_j
 the probability of this item at this place given the context, makes every item that the place can show count alike
@@ -43,7 +43,7 @@ _SURE, _DOUBT, _KNOWN = 1.0 - 1e-9, 0.999, 0.75
 
 @dataclass(frozen=True)
 class Examination:
-    """How often each place is looked at, relative to the first; NaN at places of which the log does not say.
+    """Relative examination by place; NaN at places on which the log has no evidence.
 
     Attributes:
         relative: (k,) the first is 1.
@@ -92,12 +92,18 @@ def examination(log: Log, *, n_items: int | None = None, level: float = 0.9) -> 
     rows = slates_of(log)
     if rows is None:
         raise UserError("the log has no slates: examination is of places. Columns slate and position say them")
-    n_items = log.n_items if n_items is None else whole_number(n_items, "n_items", log.n_items)
+    if n_items is None:
+        n_items = log.n_items
+    else:
+        n_items = whole_number(n_items, "n_items", log.n_items)
     reward = log["reward"][rows]
     p = log["propensity"][rows]
     owner = np.unique(log["user"][rows[:, 0]], return_inverse=True)[1]
     plain = reward.mean(axis=0)
-    plain = plain / plain[0] if plain[0] > 0 else np.full(len(plain), np.nan)
+    if plain[0] > 0:
+        plain = plain / plain[0]
+    else:
+        plain = np.full(len(plain), np.nan)
     orders = None
     if {"slate_propensity", "set_propensity"} <= set(log.columns):
         orders = log["set_propensity"][rows[:, 0]] / log["slate_propensity"][rows[:, 0]]
@@ -106,7 +112,10 @@ def examination(log: Log, *, n_items: int | None = None, level: float = 0.9) -> 
     varied = np.flatnonzero((p < _SURE).all(axis=1))  # given the context a place is certain of its item or is not
     if not len(varied):
         return _unknown(plain, "given the context items do not change places: the logged propensities are 1")
-    orders = None if orders is None else orders[varied]
+    if orders is None:
+        orders = None
+    else:
+        orders = orders[varied]
     return _examined(reward[varied], p[varied], owner[varied], orders, n_items, plain, level)
 
 
@@ -120,13 +129,18 @@ def slates_of(log: Log) -> Ints | None:
     if not there or not log.is_bandit.any():
         return None
     if len(there) == 1:
-        lacking = "position" if there == ["slate"] else "slate"
+        if there == ["slate"]:
+            lacking = "position"
+        else:
+            lacking = "slate"
         raise UserError(
             f"the log has a column {there[0]} and none of {lacking}: which rows are one decision is not known. Add "
             "both: slate counts a user's slates, position their places, each from 0"
         )
     rows = _blocks(log, np.flatnonzero(log.is_bandit))
-    return rows if rows.shape[1] > 1 else None
+    if rows.shape[1] > 1:
+        return rows
+    return None
 
 
 def decisions_of(log: Log, rows: Ints | None) -> Log:
@@ -153,7 +167,10 @@ def _blocks(log: Log, rows: Ints) -> Ints:
         wrong[1:] |= at[1:] & (values[1:] != values[:-1])
     wrong[1:] |= at[1:] & (np.diff(rows) != 1)
     if wrong.any() or len(rows) % size:
-        row = int(rows[np.argmax(wrong)]) if wrong.any() else int(rows[-1])
+        if wrong.any():
+            row = int(rows[np.argmax(wrong)])
+        else:
+            row = int(rows[-1])
         raise UserError(
             f"row {row}: slates must be whole and of one size, here {size}: consecutive rows of one user and slate, "
             "positions from 0 on. Keep the slates of one size"
@@ -174,23 +191,23 @@ def _examined(
     weights = 1.0 / p
     slates = np.bincount(owner).astype(np.float64)
     clicks = _by_user(owner, weights * reward)
-    shown = _by_user(owner, weights)
+    by_user = _by_user(owner, weights)
     size = p.shape[1]
     effective = _effective(clicks)
     every = orders is not None and not _short(
         np.bincount(owner, orders).astype(np.float64), slates, math.factorial(size)
     )
     why = [
-        ("" if every else _short(shown[:, j], slates, n_items)) or _few(effective[j], _effective(shown)[j])
+        ("" if every else _short(by_user[:, j], slates, n_items)) or _few(effective[j], _effective(by_user)[j])
         for j in range(size)
     ]
     kept = np.array([j for j in range(size) if not why[j]], np.int64)
     if why[0] or len(kept) < 2:
         return _unknown(plain, f"at place {1 if why[0] else 2} {why[0] or why[1]}", effective)
-    total = shown.sum(axis=0)[kept]
+    total = by_user.sum(axis=0)[kept]
     logs = np.log(clicks.sum(axis=0)[kept] / total)
     # Influence of users on the logarithms, as the others have it: a user pulls the estimate towards himself.
-    apart = (clicks[:, kept] / (total * np.exp(logs)) - shown[:, kept] / total) / (1.0 - shown[:, kept] / total)
+    apart = (clicks[:, kept] / (total * np.exp(logs)) - by_user[:, kept] / total) / (1.0 - by_user[:, kept] / total)
     relative = np.full(size, np.nan)
     relative[0] = 1.0
     low = relative.copy()
@@ -243,9 +260,9 @@ def _short(sums: Floats, slates: Floats, wanted: int) -> str:
 
 def _few(clicks: float, users: float) -> str:
     """Why there is too little to go by; empty if there is enough."""
-    for found, least, what in ((users, LEAST_USERS, "users"), (clicks, LEAST_CLICKS, "clicks")):
-        if found < least:
-            return f"the weights leave {found:.3g} effective {what}: at least {least:g} are needed"
+    for number, least, what in ((users, LEAST_USERS, "users"), (clicks, LEAST_CLICKS, "clicks")):
+        if number < least:
+            return f"the weights leave {number:.3g} effective {what}: at least {least:g} are needed"
     return ""
 
 
@@ -277,7 +294,10 @@ _LEVEL, _DENIED, _PAIRS = 0.9, 0.01, 5.0
 
 
 class Evidence(TypedDict, total=False):
-    """What a log says of a number, ``value`` in an interval; or what is ``used`` where it does not say, and a range."""
+    """Evidence of a log on a number: ``value`` in an interval.
+
+    Or the ``used`` value where there is none, and a range.
+    """
 
     value: float
     low: float
@@ -288,7 +308,7 @@ class Evidence(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Places:
-    """How the slates of a log are read, and what is taken where the log does not say.
+    """Reading of the slates of a log, and the values taken where it has no evidence.
 
     Attributes:
         size: items of a slate.
@@ -314,21 +334,24 @@ class Places:
 
     @classmethod
     def of(cls, log: Log, rows: Ints, n_items: int, assume: Mapping[str, Any]) -> Places:
-        """Of the slates ``rows`` (S, k) of a log; UserError where what is assumed is not of its slates."""
+        """Find the places of the slates ``rows`` (S, k) of a log.
+
+        UserError where the assumption does not fit its slates.
+        """
         (n, size), clicked = rows.shape, log["reward"][rows]
         if assume.get("slate_size", size) != size:
             raise UserError(f"slate_size is {assume['slate_size']}, the log's slates have {size} items: leave it out")
         model = assume.get("user_model", POSITION)
         if model == CASCADE:
             raise UserError(f"slates are fitted with {POSITION} or {INDEPENDENT} users: set user_model to one of them")
-        found = examination(log, n_items=n_items, level=_LEVEL)
+        examined = examination(log, n_items=n_items, level=_LEVEL)
         exponent = assume.get("examination", SessionsParams.examination)
         deviation = 0.0
         if model == INDEPENDENT:
             exponent = 0.0
-        elif found.identified and "examination" not in assume:
-            reach = found.exponent_high - found.exponent
-            exponent = max(found.exponent, 0.0)
+        elif examined.identified and "examination" not in assume:
+            reach = examined.exponent_high - examined.exponent
+            exponent = max(examined.exponent, 0.0)
             deviation = reach / _quantile(_LEVEL)
         rates = clicked.mean(axis=0)
         many = clicked.sum(axis=1)
@@ -340,7 +363,7 @@ class Places:
             clicks = ONE
         assumed = {name: assume[name] for name in ("user_model", "examination", "clicks") if name in assume}
         shares = float((many > 0).mean()), float(many.mean())
-        return cls(size, n, *shares, float(exponent), deviation, assumed, clicks, found)
+        return cls(size, n, *shares, float(exponent), deviation, assumed, clicks, examined)
 
     def params(self, exponent: float) -> dict[str, object]:
         """Parameters of the world."""
@@ -358,12 +381,12 @@ class Places:
 
     def facts(self) -> Mapping[str, float]:
         """Statistics of the slates."""
-        found = {"slate_size": self.size, "slates_clicked": self.clicked, "clicks_per_slate": self.rate}
+        result = {"slate_size": self.size, "slates_clicked": self.clicked, "clicks_per_slate": self.rate}
         if self.found.identified:
-            found["p_no_position_effect"] = self.found.p_same
+            result["p_no_position_effect"] = self.found.p_same
             if not math.isnan(self.found.p_power):
-                found["p_power_of_position"] = self.found.p_power
-        return found
+                result["p_power_of_position"] = self.found.p_power
+        return result
 
     def method(self) -> list[str]:
         """Sentences on slates."""
@@ -379,7 +402,7 @@ class Places:
 
     def tell(self, identified: dict[str, Evidence], unknown: dict[str, Evidence]) -> None:
         """Add what the log says of places, and what it does not, to the tables of a fitted world."""
-        found = self.found
+        examined = self.found
         rate = identified["click_rate_on_log"]
         identified["clicks_per_slate"] = {
             "value": self.size * rate["value"],
@@ -388,24 +411,33 @@ class Places:
             "why": "clicks per slate of the log",
         }
         for j in range(1, self.size):
-            if math.isfinite(found.relative[j]):
+            if math.isfinite(examined.relative[j]):
                 identified[f"examination_at_{j + 1}"] = {
-                    "value": float(found.relative[j]),
-                    "low": float(found.low[j]),
-                    "high": float(found.high[j]),
-                    "why": f"looks at place {j + 1} per look at the first; plain click rates: {found.plain[j]:.3g}",
+                    "value": float(examined.relative[j]),
+                    "low": float(examined.low[j]),
+                    "high": float(examined.high[j]),
+                    "why": f"looks at place {j + 1} per look at the first; plain click rates: {examined.plain[j]:.3g}",
                 }
-        why = "assumed, as asked" if {"examination", "user_model"} & set(self.assumed) else found.why
+        if {"examination", "user_model"} & set(self.assumed):
+            why = "assumed, as asked"
+        else:
+            why = examined.why
         if why:
             unknown["examination"] = {"used": self.exponent, "why": f"{_EXPONENT}: {why}"}
         else:
-            denied = f"; places deny a power (p = {found.p_power:.2g})" if found.p_power < _DENIED else ""
-            taken = "; at most one click per slate: other places take away from it" if self.clicks == ONE else ""
+            if examined.p_power < _DENIED:
+                denied = f"; places deny a power (p = {examined.p_power:.2g})"
+            else:
+                denied = ""
+            if self.clicks == ONE:
+                remark = "; at most one click per slate: other places take away from it"
+            else:
+                remark = ""
             identified["examination"] = {
                 "value": self.exponent,
-                "low": max(found.exponent_low, 0.0),
-                "high": max(found.exponent_high, 0.0),
-                "why": _EXPONENT + denied + taken,
+                "low": max(examined.exponent_low, 0.0),
+                "high": max(examined.exponent_high, 0.0),
+                "why": _EXPONENT + denied + remark,
             }
         unknown["examination_level"] = {"used": 1.0, "why": _OF_LEVEL}
         unknown["user_model"] = {"used": self.assumed.get("user_model", POSITION), "why": _OF_MODEL}

@@ -44,10 +44,13 @@ class Lives:
     def of(cls, log: Log, n_items: int) -> Lives:
         """The lives of a log with rows ordered by (user, step)."""
         owner = user_numbers(log["user"])
-        shown = log["event"] == schema.BANDIT
-        item = np.where(shown, log["action"], log["item"]).astype(np.int64)
-        n_users = int(owner[-1]) + 1 if len(owner) else 0
-        return cls(n_users, n_items, owner, shown, item, log["reward"].astype(np.float64))
+        decision_rows = log["event"] == schema.BANDIT
+        item = np.where(decision_rows, log["action"], log["item"]).astype(np.int64)
+        if len(owner):
+            n_users = int(owner[-1]) + 1
+        else:
+            n_users = 0
+        return cls(n_users, n_items, owner, decision_rows, item, log["reward"].astype(np.float64))
 
     def rows(self, which: NDArray[np.bool_]) -> Lives:
         """Some rows; users without any stay counted."""
@@ -96,9 +99,9 @@ class Lives:
         order = np.argsort(pair, kind="stable")
         first = user_begins(pair[order])
         before: Ints = np.cumsum(counted[order]) - counted[order]
-        found = np.empty(len(order), np.int64)
-        found[order] = before - before[first][np.cumsum(first) - 1]
-        return found
+        earlier_rows = np.empty(len(order), np.int64)
+        earlier_rows[order] = before - before[first][np.cumsum(first) - 1]
+        return earlier_rows
 
 
 BINS = 30
@@ -178,8 +181,8 @@ class Row:
         """The check of its columns; none where there are none."""
         if columns is None:
             return []
-        found = compared(columns, groups)
-        return [Check(self.name, "statistic", self.question, self.what, tolerance=self.tolerance, **found)]
+        checks = compared(columns, groups)
+        return [Check(self.name, "statistic", self.question, self.what, tolerance=self.tolerance, **checks)]
 
 
 def _shares(sums: Floats) -> Floats:
@@ -211,15 +214,15 @@ def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str)
 
 
 def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
-    """How recommendations with an outcome differ from all in their traits, each in standard deviations."""
+    """Compare the traits of recommendations with an outcome with those of all, in standard deviations."""
     if not outcome.any():
         return None
-    shown = m.lives.decisions
+    decisions = m.lives.decisions
     traits = traits_of(m)
-    columns = [shown.per_user(outcome), shown.per_user()]
+    columns = [decisions.per_user(outcome), decisions.per_user()]
     for trait in traits.values():
         z = (trait - trait.mean()) / max(float(trait.std()), 1e-300)
-        columns += [shown.per_user(z * outcome), shown.per_user(z)]
+        columns += [decisions.per_user(z * outcome), decisions.per_user(z)]
     sums = np.stack(columns, axis=1)
 
     def values(s: Floats) -> Floats:
@@ -237,15 +240,15 @@ def popularity_level(views: Lives) -> Floats:
 
 
 def traits_of(m: Material) -> dict[str, Floats]:
-    """What each recommendation is to its user, by name: (d,) each."""
+    """Compute the traits of each recommendation to its user, by name: (d,) each."""
     lives = m.lives
-    found = {}
+    traits = {}
     if m.items is not None:
-        found["like what was viewed"] = _likeness(lives, m.items[lives.item])
-    found["viewed before"] = np.log1p(lives.earlier(~lives.shown))
-    found["popular"] = popularity_level(lives.views)[lives.item]
-    found["late"] = np.log1p(lives.position())
-    return {name: values[lives.shown] for name, values in found.items()}
+        traits["like what was viewed"] = _likeness(lives, m.items[lives.item])
+    traits["viewed before"] = np.log1p(lives.earlier(~lives.shown))
+    traits["popular"] = popularity_level(lives.views)[lives.item]
+    traits["late"] = np.log1p(lives.position())
+    return {name: values[lives.shown] for name, values in traits.items()}
 
 
 def _likeness(lives: Lives, at: Floats) -> Floats:
@@ -268,8 +271,14 @@ def _popular_items(m: Material) -> Columns | None:
     def curve(sums: Floats) -> Floats:
         return np.cumsum(-np.sort(-_shares(sums), axis=1), axis=1)
 
-    values = _shares if m.same_items else curve
-    distance = SHARES if m.same_items else CUMULATIVE
+    if m.same_items:
+        values = _shares
+    else:
+        values = curve
+    if m.same_items:
+        distance = SHARES
+    else:
+        distance = CUMULATIVE
     tenth = max(1, views.n_items // 10) - 1
     names = [str(i) for i in range(views.n_items)]
     return Columns(by_item(views), values, distance, lambda s: curve(s)[:, tenth], names, "item", features)
@@ -301,7 +310,10 @@ def _co_occurrence(m: Material) -> Columns | None:
 
 
 def _drift(m: Material) -> Columns | None:
-    """How much better the last views predict the next one than older views do: of the same view, so tastes cancel."""
+    """Compute how much better the last views predict the next one than older views do.
+
+    Of the same view, so tastes cancel.
+    """
     views = m.lives.views
     columns = []
     names = []
@@ -330,7 +342,7 @@ def _drift(m: Material) -> Columns | None:
 
 
 def _agreements(m: Material, views: Lives) -> Iterator[tuple[str, Callable[[Ints, int], Floats]]]:
-    """How two views agree: functions of positions and a lag to numbers."""
+    """List measures of agreement of two views: functions of positions and a lag to numbers."""
     if m.items is not None:
         at = m.items[views.item]
         yield "likeness", lambda rows, lag: np.einsum("ij,ij->i", at[rows], at[rows - lag])
@@ -352,20 +364,24 @@ def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[i
 
 def _clicks_by_place(m: Material) -> Columns | None:
     lives = m.lives
-    shown = m.lives.decisions
-    if lives.rates or not (shown.reward > 0).any():
+    decisions = m.lives.decisions
+    if lives.rates or not (decisions.reward > 0).any():
         return None
     place = lives.place_in_run()[lives.shown]
-    return _by_place(shown.owner, shown.reward, place, lives.n_users, "clicks by place in a row")
+    return _by_place(decisions.owner, decisions.reward, place, lives.n_users, "clicks by place in a row")
 
 
 def _clicks_by_interest(m: Material) -> Columns | None:
-    return None if m.lives.rates else _contrasts(m, m.lives.decisions.reward, "clicked items, compared with shown, are")
+    if m.lives.rates:
+        return None
+    return _contrasts(m, m.lives.decisions.reward, "clicked items, compared with shown, are")
 
 
 def _leaving(m: Material) -> Columns | None:
     last = np.append(user_begins(m.lives.owner)[1:], True)[m.lives.shown].astype(np.float64)
-    return None if m.lives.rates else _contrasts(m, last, "items shown last, compared with all, are")
+    if m.lives.rates:
+        return None
+    return _contrasts(m, last, "items shown last, compared with all, are")
 
 
 def _stars(m: Material) -> Columns | None:

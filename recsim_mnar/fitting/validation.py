@@ -51,11 +51,11 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     action = log["action"][log.is_bandit]
     shares = np.bincount(action, minlength=n_items) + 0.5
     shares = shares / shares.sum()
-    found: list[Policy] = [
+    policies: list[Policy] = [
         FeaturePolicy(n_items, "last=1", distribution=lambda x: np.tile(shares, (len(x), 1)), name="shares")
     ]
     if n_items > MOST_ITEMS:
-        return found
+        return policies
     organic = log.organic()
     owner = user_numbers(organic["user"])
     views = sparse.csr_array((np.ones(len(owner)), (owner, organic["item"])), shape=(len(owner), n_items))
@@ -80,7 +80,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
         return np.asarray(softmax(features(last) @ weights, axis=-1))
 
     logit = FeaturePolicy(n_items, f"last={LAST}", distribution=chances, name="logit")
-    return [*found, logit]
+    return [*policies, logit]
 
 
 def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
@@ -142,18 +142,22 @@ def shown_in(
     name, policy = _named(world, log, logging) if same_items else ("", None)
     if policy is not None and policy.n_items == world.n_items and gives_propensities(log, policy):
         return ShownPolicy(policy, True, "", {"how": "replayed", "policy": name})
-    found = _fitted(world, log, halves, same_items=same_items, seed=seed)
-    said = f"{name}, replayed, does not give the logged propensities: it did not make this log; "
-    return found if policy is None else found._replace(says=said + found.says)
+    fitted = _fitted(world, log, halves, same_items=same_items, seed=seed)
+    problem = f"{name}, replayed, does not give the logged propensities: it did not make this log; "
+    if policy is None:
+        return fitted
+    return fitted._replace(says=problem + fitted.says)
 
 
 def _is_uniform(log: Log, n_items: int) -> bool:
     """True if the propensities and actions say so: a file without propensities may have been read as if it were."""
-    shown = log.is_bandit
-    each = shown.sum() / n_items
-    excess = ((np.bincount(log["action"][shown], minlength=n_items) - each) ** 2).sum() / max(each, 1e-300) - n_items
-    said = np.all(np.abs(log["propensity"][shown] * n_items - 1.0) < TOLERANCE)
-    return bool(said and excess <= MOST_DEVIATIONS * np.sqrt(2.0 * n_items))
+    decision_rows = log.is_bandit
+    expected = decision_rows.sum() / n_items
+    excess = ((np.bincount(log["action"][decision_rows], minlength=n_items) - expected) ** 2).sum() / max(
+        expected, 1e-300
+    ) - n_items
+    uniform = np.all(np.abs(log["propensity"][decision_rows] * n_items - 1.0) < TOLERANCE)
+    return bool(uniform and excess <= MOST_DEVIATIONS * np.sqrt(2.0 * n_items))
 
 
 def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
@@ -177,16 +181,16 @@ def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, 
     """A mixture of recommenders whose weights are likeliest by the first half's actions, tried on the second's."""
     n_items = max(world.n_items, log.highest_item + 1)
     parts = _parts(halves[0], n_items, same_items, seed)
-    shown = [np.stack([replay(half, part)[half.is_bandit] for part in parts], axis=1) for half in halves]
-    weights = likeliest_weights(shown[0])
+    probabilities = [np.stack([replay(half, part)[half.is_bandit] for part in parts], axis=1) for half in halves]
+    weights = likeliest_weights(probabilities[0])
     kept = np.flatnonzero(weights >= _LEAST)
     weights = weights[kept] / weights[kept].sum()
     policy = MixturePolicy([parts[i] for i in kept], weights, "fitted")
     far = _misses(halves[1], policy, same_items, seed)
     most = {trait: OFTEN if trait == _AGAIN else FAR for trait in far}
     worst = max(far, key=lambda trait: far[trait] / most[trait])
-    score = float(np.log(np.maximum(shown[1][:, kept] @ weights, 1e-300)).mean())
-    mixed = {each.name: weight for each, weight in zip(policy.policies, weights.tolist(), strict=True)}
+    score = float(np.log(np.maximum(probabilities[1][:, kept] @ weights, 1e-300)).mean())
+    mixed = {policy_part.name: weight for policy_part, weight in zip(policy.policies, weights.tolist(), strict=True)}
     details = {"how": "fitted", "weights": mixed, "misses": far, "log_score": score}
     if n_items != world.n_items:  # items are others: so are the recommenders, none of which knows items
         parts = _parts(halves[0], world.n_items, same_items, seed)
@@ -198,11 +202,13 @@ def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, 
 
 
 def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
-    found = []
+    parts = []
     for name in (*OWN, *OF_ITEMS) if same_items else OWN:
         with contextlib.suppress(UserError):
-            found.append(as_policy(learner(name).fit(log, n_items=n_items, seed=derive_seed(seed, name))))
-    return found + imitations(log, n_items, derive_seed(seed, "counts")) if same_items else found
+            parts.append(as_policy(learner(name).fit(log, n_items=n_items, seed=derive_seed(seed, name))))
+    if same_items:
+        return parts + imitations(log, n_items, derive_seed(seed, "counts"))
+    return parts
 
 
 def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, float]:
@@ -314,7 +320,9 @@ def _fewer(held: Log, seed: int) -> Log:
     users = _drawn(held, derive_seed(seed, "fewer"))
     clicks = float(held["reward"][held.is_bandit].sum())
     most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
-    return held if len(users) <= most else held.select(np.isin(held["user"], users[:most]))
+    if len(users) <= most:
+        return held
+    return held.select(np.isin(held["user"], users[:most]))
 
 
 @dataclass(frozen=True)
@@ -375,8 +383,8 @@ def _case(
         report("fitting on half of the users")
         world = _fit(world, first, n_items, seed, report)
         n = len(first.users())
-        others = len(second.users())
-        notes.append(f"the world was fitted anew on {n:,} users and is compared with {others:,} others")
+        n_others = len(second.users())
+        notes.append(f"the world was fitted anew on {n:,} users and is compared with {n_others:,} others")
     elif fits:
         notes.append("the world may have been fitted on these very users: its figures are then of fit, not held out")
     made = as_world(world.make() if hasattr(world, "ensemble") else world)
@@ -384,17 +392,21 @@ def _case(
     same = same_items
     if same is None:  # a fit has items of its own
         itself = getattr(world, "catalogues", ()) is not None or getattr(made, "matrix", None) is not None
-        same = itself if fits else names_catalogue(log.provenance, made)
+        if fits:
+            same = itself
+        else:
+            same = names_catalogue(log.provenance, made)
     _refuse(made, largest, n_items, same)
     if not same:
         notes.append("the world's items are not the log's: only what does not name items is compared")
     report("the policy that made the log")
-    shown = shown_in(made, log, (first, second), logging, same_items=same, seed=derive_seed(seed, "logging policy"))
-    notes += [shown.says] * bool(shown.says)
+    logger = shown_in(made, log, (first, second), logging, same_items=same, seed=derive_seed(seed, "logging policy"))
+    notes += [logger.says] * bool(logger.says)
     held = second if anew else log
-    held = _fewer(held, seed) if shown.details["how"] == "fitted" else held
+    if logger.details["how"] == "fitted":
+        held = _fewer(held, seed)
     size = max(n_items or 0, largest + 1, made.n_items)
-    return _Case(made, first if anew else None, held, shown, seed, size, same, notes)
+    return _Case(made, first if anew else None, held, logger, seed, size, same, notes)
 
 
 def _refuse(made: Any, largest: int, n_items: int | None, same: bool) -> None:
@@ -423,43 +435,46 @@ def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[
 def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], list[str]]:
     """The results of exchanging users: the statistics, the classifier, and questions without data."""
     report("simulating users")
-    real = [Lives.of(each, case.n_items) for each in (case.known, case.held) if each is not None]
-    known = sum(part.n_users for part in real[:-1])
+    real = [Lives.of(world_part, case.n_items) for world_part in (case.known, case.held) if world_part is not None]
+    n_known = sum(part.n_users for part in real[:-1])
     held = real[-1].n_users
     simulated = case.simulated(_SIMULATED * held, case.shown.policy)
     n_simulated = sum(part.n_users for part in simulated)
-    allowance = 1.0 + (1.0 / known) / (1.0 / held + 1.0 / n_simulated) if known else 1.0
+    if n_known:
+        allowance = 1.0 + (1.0 / n_known) / (1.0 / held + 1.0 / n_simulated)
+    else:
+        allowance = 1.0
     material = Material.of([*real, *simulated], same_items=case.same_items)
-    groups = Groups(known, held, n_simulated, derive_seed(case.seed, "groups"), allowance)
+    groups = Groups(n_known, held, n_simulated, derive_seed(case.seed, "groups"), allowance)
     columns = {row: row.columns(material) for row in TABLE}
     rows = TABLE if case.shown.known else _whatever_is_shown(case, simulated)
-    found: list[Check] = []
+    result: list[Check] = []
     report("statistics")
     for row in counting(TABLE, "checks"):
         checks = row.check(columns[row], groups)
-        found += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
+        result += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
     report("classifier")
-    of = [each for row in rows if (each := columns[row]) is not None]
-    found += classifier_check(of, groups)
-    return found, _unseen(case, material)
+    of = [world_part for row in rows if (world_part := columns[row]) is not None]
+    result += classifier_check(of, groups)
+    return result, _unseen(case, material)
 
 
 def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
     """Rows of the table that do not depend on the recommendations: users shown random items look much the same."""
     n = simulated[0].n_users
-    others = case.simulated(n, uniform_policy(case.world.n_items))[:1]
-    material = Material.of([simulated[0], *others], same_items=case.same_items)
+    other_parts = case.simulated(n, uniform_policy(case.world.n_items))[:1]
+    material = Material.of([simulated[0], *other_parts], same_items=case.same_items)
     groups = Groups(0, n, n, derive_seed(case.seed, "shown"), draws=199)
     checks = [(row, row.check(row.columns(material), groups)) for row in TABLE if not row.shown]
-    return [row for row, found in checks if all(check.p is not None and check.p > _SAME for check in found)]
+    return [row for row, row_checks in checks if all(check.p is not None and check.p > _SAME for check in row_checks)]
 
 
 def _unseen(case: _Case, material: Material) -> list[str]:
     """Questions without data in the log."""
     lives = material.lives
-    found = {
+    remarks = {
         "which items are popular, and which the same users meet: the world's items are others": not case.same_items,
         "clicks: the log has no recommendations that were clicked": not (lives.decisions.reward > 0).any(),
         "what users browse: the log has no views": not (~lives.shown).any(),
     }
-    return [question for question, lacks in found.items() if lacks]
+    return [question for question, lacks in remarks.items() if lacks]

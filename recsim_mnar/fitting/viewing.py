@@ -1,4 +1,4 @@
-"""What users view: popularity, factors, how strong they are and how they drift.
+"""Users' views: popularity, factors, their strength and their drift.
 
 **The shape of the factors**, by a model with a likelihood: each user's interests are normal, items are drawn by their
 factors. User u's interests are omega_u ~ N(0, I) and item i has the weight w_ui = exp(mu_i + gamma_i . omega_u). Views
@@ -49,7 +49,7 @@ may be too few for a factor to stand out."""
 
 @dataclass(frozen=True, eq=False)
 class ViewModel:
-    """Of P items: gamma (P, K), mu (P,) of mean 0, and (P, K, K) the covariance of the errors of factors."""
+    """Model of P items: gamma (P, K), mu (P,) of mean 0, and (P, K, K) the covariance of the errors of factors."""
 
     factors: Floats
     offsets: Floats
@@ -73,7 +73,8 @@ def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, ite
     if not no_repeats and not state.strong:
         finer = _State(counts, first, np.log(shares), no_repeats, seed)
         _iterate(finer, iterations)
-        state = state if finer.strong else finer
+        if not finer.strong:
+            state = finer
     return ViewModel(state.factors, state.offsets, state.spread)
 
 
@@ -169,7 +170,10 @@ class _State:
                 gradient = _product(score, self.factors) - score.sum(axis=1, dtype=np.float64)[:, None] * mean
                 gradient -= self.tight[:, None] * self.interests
                 self.interests += _short(np.linalg.solve(curve, gradient[:, :, None]))
-                self.tilt = self.averaged(mean, outer) if self.averages else 0.0
+                if self.averages:
+                    self.tilt = self.averaged(mean, outer)
+                else:
+                    self.tilt = 0.0
 
     def averaged(self, mean: Floats, outer: Floats) -> Floats:
         """(U, P) by how much averages over the posterior move logarithms of weights: half their variance about it."""
@@ -249,12 +253,12 @@ def _first_factors(counts: Cells, shares: Floats, n_factors: int, seed: int) -> 
     """Leading directions of the Pearson residuals, (P, K), by subspace iteration."""
     expected = counts.sum(axis=1, dtype=np.float64)[:, None] * shares
     residual = ((counts - expected) / np.sqrt(np.maximum(expected, 1e-9))).astype(np.float32)
-    found = rng.normals(seed, rng.Stream.FIT, 1, (counts.shape[1], n_factors))
+    factors = rng.normals(seed, rng.Stream.FIT, 1, (counts.shape[1], n_factors))
     for _ in range(6):
-        found = _product(residual.T, _product(residual, found))
-        root = np.linalg.cholesky(np.einsum("pk,pl->kl", found, found) + 1e-9 * np.eye(n_factors))
-        found = np.asarray(np.linalg.solve(root, found.T).T, np.float64)
-    return np.asarray(0.7 * found / np.maximum(np.sqrt((found**2).mean()), 1e-9))
+        factors = _product(residual.T, _product(residual, factors))
+        root = np.linalg.cholesky(np.einsum("pk,pl->kl", factors, factors) + 1e-9 * np.eye(n_factors))
+        factors = np.asarray(np.linalg.solve(root, factors.T).T, np.float64)
+    return np.asarray(0.7 * factors / np.maximum(np.sqrt((factors**2).mean()), 1e-9))
 
 
 FACTORS = 5
@@ -299,7 +303,10 @@ class Shares:
         """Logarithms (P,) that vary as true ones do: a posterior draw, given errors to add, else the best fit."""
         apart = self.logs - self.centre
         kept = self.kept
-        moved = np.sqrt(kept) * apart if noise is None else kept * apart + np.sqrt(kept) * noise
+        if noise is None:
+            moved = np.sqrt(kept) * apart
+        else:
+            moved = kept * apart + np.sqrt(kept) * noise
         return np.asarray(self.centre + moved)
 
 
@@ -342,13 +349,13 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     counts = counted_views(user, item, kept, n_items)
     most = min(FACTORS, n_items - 1)
     report(f"fit what is viewed, {most} factors")
-    whole = fit_views(counts, most, no_repeats=no_repeats, seed=seed)
+    all_views = fit_views(counts, most, no_repeats=no_repeats, seed=seed)
     report("set the strength and the drift of preferences")
     sums, pairs = resemblance(user, item, lives.far)
-    model = whole.shown()
+    model = all_views.shown()
     more = sums[:, 0] - float((by_item**2).sum()) * pairs[:, 0]  # than if all users were alike
     if model.factors.shape[1] == 0 and more.sum() > _RETURNS * np.sqrt((more**2).sum()):
-        model = whole
+        model = all_views
     if model.factors.shape[1] == 0 or no_repeats:
         scales = Scales(1.0, 0.0, match_popularity(model.factors, model.offsets, lives, 0.0), np.eye(2))
     else:
@@ -400,7 +407,10 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
     pairs = np.zeros((n_users, 2))
     for column, lags in enumerate((_NEAR, far)):
         for lag in lags:
-            first = np.flatnonzero(user[lag:] == user[:-lag]) if lag < len(user) else np.zeros(0, np.int64)
+            if lag < len(user):
+                first = np.flatnonzero(user[lag:] == user[:-lag])
+            else:
+                first = np.zeros(0, np.int64)
             sums[:, column] += np.bincount(user[first], item[first] == item[first + lag], n_users)
             pairs[:, column] += np.bincount(user[first], minlength=n_users)
     pairs[:, 1] *= sums[:, 0] / np.maximum(pairs[:, 0], 1.0)
@@ -415,8 +425,8 @@ def expected(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float)
     if not lives.far:
         return np.array([first, 1.0])
     far = _at_places(factors, offsets, lives, drift, lives.far)
-    own = _pairs_at(lives.lengths, _NEAR, _pairs_of(lives.lengths, lives.far) / np.maximum(of, 1.0))
-    return np.array([first, (_pairs_at(lives.lengths, lives.far) * far).sum() / (own * near).sum()])
+    own_pairs = _pairs_at(lives.lengths, _NEAR, _pairs_of(lives.lengths, lives.far) / np.maximum(of, 1.0))
+    return np.array([first, (_pairs_at(lives.lengths, lives.far) * far).sum() / (own_pairs * near).sum()])
 
 
 def _pairs_of(lengths: Ints, lags: Sequence[int]) -> Floats:
@@ -433,7 +443,9 @@ def _at_places(factors: Floats, offsets: Floats, lives: LifeLengths, drift: floa
     """(longest life,) chance of the same item by the first view's place: taken at some places, straight between."""
     upto = np.cumsum(_pairs_at(lives.lengths, lags))
     places = np.unique(np.searchsorted(upto, (np.arange(_PLACES) + 0.5) / _PLACES * upto[-1]))
-    places = places if drift > 0.0 else places[:1]  # interests that stand still are alike at all places
+    # interests that stand still are alike at all places
+    if not (drift > 0.0):
+        places = places[:1]
     k = factors.shape[1]
     _, normal = points(n_points(len(offsets)), 2 * k)
     walked = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:]
@@ -441,7 +453,10 @@ def _at_places(factors: Floats, offsets: Floats, lives: LifeLengths, drift: floa
     for place in places:
         omega = interests_at(normal[:, :k], float(place), drift)
         one = softmax(omega, factors, offsets)
-        other = softmax(omega + walked, factors, offsets) if drift > 0.0 else one
+        if drift > 0.0:
+            other = softmax(omega + walked, factors, offsets)
+        else:
+            other = one
         values.append(float(np.einsum("np,np->", one, other)) / len(one))
     return np.interp(np.arange(len(upto)), places, values)
 
@@ -486,16 +501,19 @@ def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales
     def gap(point: Floats) -> Floats:
         nonlocal held
         scaled = np.exp(point[0]) * model.factors
-        drift = float(point[1]) if free == 2 else 0.0
+        if free == 2:
+            drift = float(point[1])
+        else:
+            drift = 0.0
         held = match_popularity(scaled, held, lives, drift)
-        found = expected(scaled, held, lives, drift)
-        return np.asarray((np.log(np.maximum(found, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
+        pairs = expected(scaled, held, lives, drift)
+        return np.asarray((np.log(np.maximum(pairs, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
 
     def slope(point: Floats) -> Floats:
         here = gap(point)
         return np.stack([(gap(point + step) - here) / step.max() for step in np.diag(_STEPS[:free])], axis=1)
 
-    found = least_squares(
+    solution = least_squares(
         gap,
         [0.0, 0.003][:free],
         slope,
@@ -506,7 +524,7 @@ def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales
         gtol=1e-12,
         max_nfev=10,
     )
-    gap(found.x)
+    gap(solution.x)
     steep = np.eye(2)
-    steep[:free, :free] = found.jac
-    return Scales(float(np.exp(found.x[0])), float(found.x[1]) if free == 2 else 0.0, held, steep)
+    steep[:free, :free] = solution.jac
+    return Scales(float(np.exp(solution.x[0])), float(solution.x[1]) if free == 2 else 0.0, held, steep)

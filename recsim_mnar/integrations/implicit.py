@@ -41,7 +41,7 @@ def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePo
         if len(some) == 0:
             return out
         try:
-            items, given = model.recommend(
+            items, scores_given = model.recommend(
                 np.arange(len(some)),
                 sparse.csr_matrix(x[some].astype(np.float64)),
                 N=n_items,
@@ -53,7 +53,7 @@ def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePo
                 f"{type(model).__name__} of implicit cannot score a user by views alone: take ALS or item neighbours"
             ) from None
         row, column = np.nonzero(items >= 0)
-        out[some[row], items[row, column]] = given[row, column]
+        out[some[row], items[row, column]] = scores_given[row, column]
         return out
 
     return FeaturePolicy(n_items, scores=scores, name=name or type(model).__name__)
@@ -72,7 +72,10 @@ class Recommender(Learner):
         self.name = name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the seed is the model's ``random_state`` where it has one."""
+        """Fit as :meth:`recsim_mnar.policies.Learner.fit` says.
+
+        The seed is the model's ``random_state`` where it has one.
+        """
         counts, _users = view_counts(log, n_items)
         model = copy.deepcopy(self.model)
         if hasattr(model, "random_state"):

@@ -45,9 +45,9 @@ def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeatureP
         for row, counts in enumerate(x):
             viewed = np.flatnonzero(counts)
             if len(viewed):
-                given = np.asarray(scored(RecQuery(user_items=ItemList(item_ids=viewed))).scores(), np.float64)
-                known = np.isfinite(given)
-                out[row] = np.where(known, given, given[known].min(initial=0.0) - 1.0)
+                scores_given = np.asarray(scored(RecQuery(user_items=ItemList(item_ids=viewed))).scores(), np.float64)
+                finite = np.isfinite(scores_given)
+                out[row] = np.where(finite, scores_given, scores_given[finite].min(initial=0.0) - 1.0)
         return out
 
     return FeaturePolicy(n_items, scores=scores, name=name or type(scorer).__name__)
@@ -66,7 +66,7 @@ class Scorer(Learner):
         self.name = name or type(scorer).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
         import pandas as pd
 
         users, items = views_of(log, n_items)

@@ -57,20 +57,31 @@ class MabPolicy(FeaturePolicy):
         """(n, n_items) expectations; zeros before anything was learned."""
         if self.mab._is_initial_fit is False:
             return np.zeros((len(x), self.n_items))
-        given = self.mab.predict_expectations(x) if self.mab.is_contextual else self.mab.predict_expectations()
-        rows = [given] if isinstance(given, dict) else given
+        if self.mab.is_contextual:
+            expectations = self.mab.predict_expectations(x)
+        else:
+            expectations = self.mab.predict_expectations()
+        if isinstance(expectations, dict):
+            rows = [expectations]
+        else:
+            rows = expectations
         expected = np.array([[row[item] for item in range(self.n_items)] for row in rows], np.float64)
-        return np.broadcast_to(expected, (len(x), self.n_items)) if len(expected) != len(x) else expected
+        if len(expected) != len(x):
+            return np.broadcast_to(expected, (len(x), self.n_items))
+        return expected
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.learn`."""
-        contexts = self.features(users) if self.mab.is_contextual else None
+        """Implement :meth:`recsim_mnar.policies.Policy.learn`."""
+        if self.mab.is_contextual:
+            contexts = self.features(users)
+        else:
+            contexts = None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self.forget_answers()
         super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
-        """See :meth:`recsim_mnar.policies.Policy.fresh`: with a separate bandit in its present state."""
+        """Implement :meth:`recsim_mnar.policies.Policy.fresh`: with a separate bandit in its present state."""
         again = copy.copy(self)
         again.mab = copy.deepcopy(self.mab)
         again._given_scores = again._expected
@@ -78,7 +89,7 @@ class MabPolicy(FeaturePolicy):
         return again
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`recsim_mnar.policies.Policy.describe`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.describe`."""
         return {**super().describe(), "learning_policy": str(self.mab.learning_policy)}
 
 
@@ -128,13 +139,16 @@ class _Sampler:
         return np.atleast_1d(np.array(self.mab.predict(contexts), np.int64))
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.learn`."""
-        contexts = self._users.features(users) if self.mab.is_contextual else None
+        """Implement :meth:`recsim_mnar.policies.Policy.learn`."""
+        if self.mab.is_contextual:
+            contexts = self._users.features(users)
+        else:
+            contexts = None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self._users.learn(users, actions, rewards, propensities)
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`recsim_mnar.policies.Policy.describe`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.describe`."""
         return {"learning_policy": str(self.mab.learning_policy)}
 
 

@@ -94,7 +94,10 @@ class _Fitted(Learner):
     ) -> None:
         self.model = model
         self.observation = observation
-        self.weighted = self.weighs if weighted is None else weighted
+        if weighted is None:
+            self.weighted = self.weighs
+        else:
+            self.weighted = weighted
         self.name = arguments.get("name") or type(model).__name__
         self.arguments = {**arguments, "name": self.name}
 
@@ -114,20 +117,23 @@ class RewardModel(_Fitted):
     """
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`.
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`.
 
         Raises:
             UserError: the log has no bandit rows.
         """
-        x, shown = _decisions(log, n_items, self.observation, self.arguments, self.name)
+        x, actions = _decisions(log, n_items, self.observation, self.arguments, self.name)
         items = _item_features(self.arguments.get("item_features"), n_items)
         together = self.arguments.get("together") or side_by_side
         model = seeded(self.model, seed)
-        weights = {"sample_weight": 1.0 / log["propensity"][shown]} if self.weighted else {}
-        reward = log["reward"][shown]
+        if self.weighted:
+            weights = {"sample_weight": 1.0 / log["propensity"][actions]}
+        else:
+            weights = {}
+        reward = log["reward"][actions]
         if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
             reward = (reward > 0).astype(np.int64)
-        model.fit(together(x, items[log["action"][shown]]), reward, **weights)
+        model.fit(together(x, items[log["action"][actions]]), reward, **weights)
         return reward_policy(model, n_items, self.observation, **self.arguments)
 
 
@@ -147,18 +153,18 @@ class RewardedActions(_Fitted):
     weighs = True
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`.
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`.
 
         Raises:
             UserError: the log has no bandit rows, or no two actions that were rewarded.
         """
-        x, shown = _decisions(log, n_items, self.observation, self.arguments, self.name)
-        reward = log["reward"][shown]
-        action = log["action"][shown].astype(np.int64)
+        x, actions = _decisions(log, n_items, self.observation, self.arguments, self.name)
+        reward = log["reward"][actions]
+        action = log["action"][actions].astype(np.int64)
         paid = reward > 0
         if len(np.unique(action[paid])) < 2:
             raise UserError(f"{self.name}: fewer than two actions of the log earned a reward, a classifier needs two")
-        weights = reward[paid] / (log["propensity"][shown][paid] if self.weighted else 1.0)
+        weights = reward[paid] / (log["propensity"][actions][paid] if self.weighted else 1.0)
         model = seeded(self.model, seed)
         model.fit(x[paid], action[paid], sample_weight=weights)
         return classifier_policy(model, n_items, self.observation, **self.arguments)
@@ -194,7 +200,10 @@ def _decisions(
 
 
 def _item_features(given: Array | None, n_items: int) -> Array:
-    items = np.eye(n_items, dtype=np.float32) if given is None else np.asarray(given, np.float32)
+    if given is None:
+        items = np.eye(n_items, dtype=np.float32)
+    else:
+        items = np.asarray(given, np.float32)
     if items.ndim != 2 or len(items) != n_items:
         raise UserError(f"item_features must have shape ({n_items}, k), got {items.shape}")
     return items

@@ -105,8 +105,11 @@ class VecEnvAdapter(VecEnv):
         options = self._options[0]
         if any(other != options for other in self._options):
             raise UserError("set_options: lanes are one environment. Give one dictionary for all of them")
-        observations, given = self.env.reset(seed=self._seeds[0], options=options or None)
-        self.reset_infos = self._lanes(given) if self.infos else [{} for _ in range(self.num_envs)]
+        observations, info = self.env.reset(seed=self._seeds[0], options=options or None)
+        if self.infos:
+            self.reset_infos = self._lanes(info)
+        else:
+            self.reset_infos = [{} for _ in range(self.num_envs)]
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -124,11 +127,14 @@ class VecEnvAdapter(VecEnv):
 
     def step_wait(self) -> tuple[Array, Array, Array, Infos]:
         """Step: observations, rewards (n,) float32, flags of ended lanes, and one ``info`` per lane."""
-        observations, rewards, terminated, truncated, given = self.env.step(self._actions)
+        observations, rewards, terminated, truncated, info = self.env.step(self._actions)
         ended = terminated | truncated
-        infos = self._lanes(given) if self.infos else [{} for _ in range(self.num_envs)]
+        if self.infos:
+            infos = self._lanes(info)
+        else:
+            infos = [{} for _ in range(self.num_envs)]
         for lane in np.flatnonzero(ended).tolist():
-            infos[lane]["terminal_observation"] = given["final_obs"][lane]
+            infos[lane]["terminal_observation"] = info["final_obs"][lane]
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return observations, rewards.astype(np.float32), ended, infos
 
@@ -235,7 +241,10 @@ def policy_of(
     if observation is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
         observation = f"last={observed_space.shape[0]}"
     written = _written_by(model, transform)
-    kind = "scores" if deterministic or hasattr(model, "q_net") else "distribution"
+    if deterministic or hasattr(model, "q_net"):
+        kind = "scores"
+    else:
+        kind = "distribution"
     policy = FeaturePolicy(
         n_items,
         observation or "counts",
@@ -250,7 +259,7 @@ def policy_of(
 
 
 def _written_by(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
-    """What a model answers to observations (n, width), by whatever stood between it and its environment."""
+    """Get a model's outputs for observations (n, width), through all wrappers around its environment."""
     answer = _answer_of(model)
     changes = _changes_of(model.get_env(), transform)
     shape = model.observation_space.shape
@@ -268,7 +277,7 @@ def _written_by(model: Any, transform: Callable[[Array], Array] | None) -> Calla
 
 
 def _n_items_of(actions: Any) -> int:
-    """How many items a model chooses from; UserError for other actions."""
+    """Count the items that a model chooses from; UserError for other actions."""
     if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
         raise UserError(
             f"policy_of: the model's actions are {actions}, a policy's are the items from 0. Train it where they are "
@@ -280,10 +289,10 @@ def _n_items_of(actions: Any) -> int:
 def _compare(observed: Any, policy: FeaturePolicy) -> None:
     """Refuse a model that was shown something else than what the policy will show it."""
     kind = policy.describe()["features"]
-    shown = policy.space
-    if observed != shown:
+    space = policy.space
+    if observed != space:
         model = _in_a_line(observed)
-        ours = _in_a_line(shown)
+        ours = _in_a_line(space)
         raise UserError(
             f"the model observes {model}, the policy would show it {ours} ({kind}). Give the observation= "
             "or user_features= of its environment, or a transform; of ratings and dictionaries nothing is kept"
@@ -291,7 +300,7 @@ def _compare(observed: Any, policy: FeaturePolicy) -> None:
 
 
 def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Callable[[Array], Any]]:
-    """What a model's environment does to observations, one after another, frozen as it is now.
+    """List the changes that a model's environment makes to observations, in order, frozen as they are now.
 
     Args:
         env: as the model holds it.
@@ -300,7 +309,10 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
     Raises:
         UserError: it changes actions, does more to observations than ``VecNormalize``, or is not known.
     """
-    changes = [transform] if transform else []
+    if transform:
+        changes = [transform]
+    else:
+        changes = []
     if env is None and not changes:
         raise UserError(
             "policy_of: the model has no environment, so what changed its observations is not known. Load it with "
@@ -322,13 +334,15 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
 
 
 def _inside(layer: Any) -> Any:
-    """What a layer wraps, the first of several environments; None where it is an environment itself."""
+    """Get the wrapped layer, the first of several environments; None for an environment itself."""
     held = vars(layer)
-    return held["envs"][0] if "envs" in held else held.get("venv", held.get("env"))
+    if "envs" in held:
+        return held["envs"][0]
+    return held.get("venv", held.get("env"))
 
 
 def _passes_on(layer: Any) -> bool:
-    """Whether observations and actions pass as they are; of environments in other processes it is not known."""
+    """Return whether observations and actions pass as they are; of environments in other processes it is not known."""
     if isinstance(layer, gym.Wrapper | vector.VectorWrapper | vector.AsyncVectorEnv):
         return isinstance(layer, _TRANSPARENT)
     return isinstance(layer, (gym.Env, VectorEnv, *_TRANSPARENT))
@@ -343,7 +357,7 @@ def _in_a_line(space: Any) -> str:
 
 
 def _answer_of(model: Any) -> Callable[[Any], Any]:
-    """What a model answers to observations: the values of actions, or their probabilities.
+    """Get a model's outputs for observations: the values of actions, or their probabilities.
 
     Raises:
         UserError: neither, or not to observations alone.

@@ -64,7 +64,7 @@ class VowpalWabbit(FeaturePolicy):
         return np.array([self.workspace.predict(f"| {features}") for features in feature_texts(x)], np.float64)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`recsim_mnar.policies.Policy.learn`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.learn`."""
         if self.learns == "all users":
             for features, action, reward, propensity in zip(
                 feature_texts(self.features(users)),
@@ -79,7 +79,7 @@ class VowpalWabbit(FeaturePolicy):
         super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
-        """See :meth:`recsim_mnar.policies.Policy.fresh`: with a workspace of its own that knows what this one does."""
+        """Implement :meth:`recsim_mnar.policies.Policy.fresh`, with a new workspace that knows what this one does."""
         again = copy.copy(self)
         if self._learned:
             with tempfile.TemporaryDirectory() as folder:
@@ -93,5 +93,5 @@ class VowpalWabbit(FeaturePolicy):
         return again
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`recsim_mnar.policies.Policy.describe`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.describe`."""
         return {**super().describe(), "arguments": self.arguments}

@@ -199,7 +199,7 @@ def centred(word):
 
 @inlined
 def in_tail(q):
-    """Whether the quantile at q needs :func:`normal_tail`."""
+    """Return whether the quantile at q needs :func:`normal_tail`."""
     return abs(q) > _CENTRE
 
 
@@ -247,7 +247,9 @@ def normal_tail(q):
     low = low * r + 2.05319162663775882187e0
     low = low * r + 1.0
     z = top / low
-    return z if q > 0.0 else -z
+    if q > 0.0:
+        return z
+    return -z
 
 
 @inlined

@@ -37,13 +37,16 @@ def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = No
     """
     try:
         with zipfile.ZipFile(path) as archive:
-            members = {_name(each): each for each in archive.infolist()}
+            members = {_name(entry): entry for entry in archive.infolist()}
             lacking = [name for name in names or () if name not in members]
             if lacking:
                 raise UserError(f"{path} holds no array {lacking[0]!r}: it is not the file that is wanted")
-            wanted = members if names is None else {name: members[name] for name in names}
-            _check_sizes(path, wanted.values())
-            return {name: _array(archive, member) for name, member in wanted.items()}
+            if names is None:
+                wanted_members = members
+            else:
+                wanted_members = {name: members[name] for name in names}
+            _check_sizes(path, wanted_members.values())
+            return {name: _array(archive, member) for name, member in wanted_members.items()}
     except FileNotFoundError:
         raise
     except UserError:
@@ -66,7 +69,8 @@ def _name(member: zipfile.ZipInfo) -> str:
 
 
 def _check_sizes(path: str | os.PathLike[str], members: Collection[zipfile.ZipInfo]) -> None:
-    size, unpacked = os.path.getsize(path), sum(member.file_size for member in members)
+    size = os.path.getsize(path)
+    unpacked = sum(member.file_size for member in members)
     if unpacked > max(LARGEST, FACTOR * size):
         raise UserError(
             f"{path} would unpack from {size:,} to {unpacked:,} bytes: save it with numpy.savez, which does not pack"
@@ -80,7 +84,8 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
         rest = member.file_size - file.tell()
         if kind.hasobject or math.prod(shape) * kind.itemsize != rest or any(n < 0 for n in shape):
             raise ValueError(f"{member.filename} does not hold what its header says")
-        data, end = bytearray(rest), 0
+        data = bytearray(rest)
+        end = 0
         while chunk := file.read(_CHUNK):  # to its end, where the archive's own checksum is looked at
             data[end : end + len(chunk)] = chunk
             end += len(chunk)

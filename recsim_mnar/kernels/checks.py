@@ -30,8 +30,8 @@ def whole_number(value: Any, name: str, least: int = 0, most: int | None = None)
     Raises:
         UserError: not an integer (a bool is none), below ``least`` or above ``most``.
     """
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
-    if not whole or value < least:
+    integral = isinstance(value, (int, np.integer)) and not isinstance(value, (bool, np.bool_))
+    if not integral or value < least:
         raise UserError(f"{name} must be a whole number of at least {least}, got {value!r}")
     if most is not None and value > most:
         raise UserError(f"{name} must be at most {most:,}, got {value:,}")
@@ -61,13 +61,19 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
     if not inside:
         if high == math.inf:
             raise UserError(f"{name} must be a number {'from' if ends[0] == '[' else 'above'} {low:g}, got {value!r}")
-        hint = f"; {_as_share(value)}" if real and (low, high) == (0.0, 1.0) and _is_percent(value) else ""
+        if real and (low, high) == (0.0, 1.0) and _is_percent(value):
+            hint = f"; {_as_share(value)}"
+        else:
+            hint = ""
         raise UserError(f"{name} must be in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}{hint}")
     return float(value)
 
 
 def _is_percent(value: float) -> bool:
-    """Whether what is to be a share was meant as percent: nobody writes 1.5 % for 0.015 of a level or a power."""
+    """Return whether what is to be a share was meant as percent.
+
+    Nobody writes 1.5 % for 0.015 of a level or a power.
+    """
     return 2.0 <= value <= 100.0
 
 
@@ -113,8 +119,8 @@ def texts_of(value: Any, name: str) -> list[str]:
     Raises:
         UserError: it is none.
     """
-    found = of_type(value, name, (list, tuple), "a list of texts")
-    return [text_of(each, f"each of {name}") for each in found]
+    texts = of_type(value, name, (list, tuple), "a list of texts")
+    return [text_of(text, f"each of {name}") for text in texts]
 
 
 def list_of(value: Any, name: str) -> Any:
@@ -134,8 +140,8 @@ def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
     Raises:
         UserError: it is none.
     """
-    found: Mapping[str, Any] = of_type(value, name, Mapping, "a table by name (a dict)")
-    return found
+    table: Mapping[str, Any] = of_type(value, name, Mapping, "a table by name (a dict)")
+    return table
 
 
 def flag(value: Any, name: str) -> bool:
@@ -157,7 +163,10 @@ def level_of(value: Any, name: str = "level") -> float:
     """
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not (number and 0.0 < float(value) < 1.0):
-        hint = _as_share(float(value)) if number and _is_percent(value) and value < 100.0 else "0.95 is usual"
+        if number and _is_percent(value) and value < 100.0:
+            hint = _as_share(float(value))
+        else:
+            hint = "0.95 is usual"
         raise UserError(f"{name} must be strictly between 0 and 1, got {value!r}; {hint}")
     return float(value)
 
@@ -177,10 +186,10 @@ def value_of(text: str) -> Any:
 def told_apart(value: float, other: float) -> tuple[str, str]:
     """Two numbers in as many digits, three at least, as it takes to tell them apart; nine where they are the same."""
     for digits in range(3, 10):
-        said = f"{value:.{digits}g}", f"{other:.{digits}g}"
-        if said[0] != said[1]:
+        texts = f"{value:.{digits}g}", f"{other:.{digits}g}"
+        if texts[0] != texts[1]:
             break
-    return said
+    return texts
 
 
 def rounded_down(value: float) -> str:

@@ -42,7 +42,9 @@ class _CheckedFile(IndexDataCacheFile):
             version, stamp, overloads = pickle.loads(_checked(self._index_path))
         except (OSError, ValueError):
             return {}
-        return overloads if (version, stamp) == (self._version, self._source_stamp) else {}
+        if (version, stamp) == (self._version, self._source_stamp):
+            return overloads
+        return {}
 
     def _save_index(self, overloads: dict[Any, Any]) -> None:
         self._write(self._index_path, self._dump((self._version, self._source_stamp, overloads)))
@@ -69,7 +71,8 @@ def _checked(path: str) -> bytes:
         OSError: it cannot be read.
     """
     with open(path, "rb") as file:
-        digest, data = file.read(_DIGEST), file.read()
+        digest = file.read(_DIGEST)
+        data = file.read()
     if hashlib.sha256(data).digest() != digest:
         raise ValueError(f"{path} is damaged")
     return data
@@ -84,11 +87,11 @@ def guard(compiled: Any) -> Any:
 
 
 def is_private(folder: Path) -> bool:
-    """Whether only this user and the superuser may put machine code there."""
+    """Return whether only this user and the superuser may put machine code there."""
     if not hasattr(os, "getuid"):
         return True
-    found = folder.stat()
-    return found.st_uid in (os.getuid(), 0) and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    status = folder.stat()
+    return status.st_uid in (os.getuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 # Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
@@ -111,9 +114,9 @@ _NO_ENTRY: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 def _cache_root() -> Path:
-    given = os.environ.get("RECSIM_MNAR_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
-    if given:
-        return Path(given)
+    folder_named = os.environ.get("RECSIM_MNAR_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
+    if folder_named:
+        return Path(folder_named)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "recsim-mnar"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "recsim-mnar"
@@ -151,7 +154,10 @@ def _cache_dir(folder: str) -> str | None:
 def cache_folders() -> list[str]:
     """Folders in which compiled kernels are kept; none where nothing can be written."""
     package = str(Path(__file__).resolve().parents[1])
-    agents = package if (Path(package) / "agents").exists() else str(Path(package).parent / "agents")
+    if (Path(package) / "agents").exists():
+        agents = package
+    else:
+        agents = str(Path(package).parent / "agents")
     return sorted({found for folder in (package, agents) if (found := _cache_dir(folder)) is not None})
 
 
@@ -164,7 +170,7 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """As :func:`kernel`, for one that kernels alone call: compiled into them, a plain function for Python."""
+    """Compile a kernel as :func:`kernel` does, for calls from kernels alone: a plain function for Python."""
     return register_jitable(**_NO_ENTRY)(function)
 
 
@@ -192,7 +198,8 @@ def compiled_as(intrinsic: Any) -> Callable[[Callable[..., Any]], Any]:
         def typed(value: Any) -> Any:
             return lambda value: intrinsic(value)
 
-        config, options = numba.config, {**_NO_ENTRY, "forceinline": True}
+        config = numba.config
+        options = {**_NO_ENTRY, "forceinline": True}
         if not config.DISABLE_JIT:  # type: ignore[attr-defined]  # its settings are attributes made at run time
             overload(function, jit_options=options, strict=False)(typed)  # type: ignore[arg-type]  # _nrt is not listed
         return function

@@ -157,12 +157,15 @@ def _search(
         value = objective(x_new, g_new)
         return _Point(t, value, float(k.dot(g_new, p)))
 
-    low, high = origin, None
-    t, previous = first, origin
+    low = origin
+    high = None
+    t = first
+    previous = origin
     for _ in range(30):
         here = at(t)
         if not math.isfinite(here.value):
-            high, t = here, 0.5 * (low.t + t)
+            high = here
+            t = 0.5 * (low.t + t)
             if t < 1e-20:
                 return None, made
             continue
@@ -171,11 +174,13 @@ def _search(
         elif abs(here.slope) <= -_CURVATURE * origin.slope:
             return here, made
         elif here.slope * ((high.t if high else math.inf) - low.t) >= 0.0:
-            high, low = low, here
+            high = low
+            low = here
         else:
             low = here
         if high is None:
-            t, previous = _extended(previous, here), here
+            t = _extended(previous, here)
+            previous = here
         else:
             width = abs(high.t - low.t)
             if width * -origin.slope <= 1e-16 * max(abs(origin.value), 1e-300):
@@ -195,9 +200,12 @@ def _extended(previous: _Point, here: _Point) -> float:
 def _between(low: _Point, high: _Point) -> float:
     """The cubic's minimum between two steps, kept a tenth of their distance away from either."""
     t = _cubic(low, high)
-    a, b = min(low.t, high.t), max(low.t, high.t)
+    a = min(low.t, high.t)
+    b = max(low.t, high.t)
     margin = 0.1 * (b - a)
-    return min(max(t, a + margin), b - margin) if math.isfinite(t) else 0.5 * (a + b)
+    if math.isfinite(t):
+        return min(max(t, a + margin), b - margin)
+    return 0.5 * (a + b)
 
 
 def _cubic(p: _Point, q: _Point) -> float:
@@ -210,4 +218,6 @@ def _cubic(p: _Point, q: _Point) -> float:
         return math.nan
     d2 = math.copysign(math.sqrt(square), q.t - p.t)
     divisor = q.slope - p.slope + 2.0 * d2
-    return q.t - (q.t - p.t) * (q.slope + d2 - d1) / divisor if divisor != 0.0 else math.nan
+    if divisor != 0.0:
+        return q.t - (q.t - p.t) * (q.slope + d2 - d1) / divisor
+    return math.nan

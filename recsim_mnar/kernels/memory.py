@@ -12,7 +12,9 @@ from pathlib import Path
 
 def in_words(size: float) -> str:
     """A number of bytes in words."""
-    return f"{size / 1e9:.2g} GB" if size >= 1e9 else f"{max(size / 1e6, 1.0):.0f} MB"
+    if size >= 1e9:
+        return f"{size / 1e9:.2g} GB"
+    return f"{max(size / 1e6, 1.0):.0f} MB"
 
 
 def give_back() -> None:
@@ -54,7 +56,9 @@ def address_limit() -> float:
         limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     except (ImportError, AttributeError):  # not a POSIX system
         return float("inf")
-    return float("inf") if limit == resource.RLIM_INFINITY else limit
+    if limit == resource.RLIM_INFINITY:
+        return float("inf")
+    return limit
 
 
 def peak_memory() -> int:
@@ -66,7 +70,7 @@ def peak_memory() -> int:
 
 
 def peak_memory_of_a_child() -> int:
-    """As :func:`peak_memory`, of the largest of the processes that this one started and that have ended."""
+    """Measure :func:`peak_memory` of the largest of the processes that this one started and that have ended."""
     return _most_held("RUSAGE_CHILDREN")
 
 
@@ -75,5 +79,8 @@ def _most_held(of: str) -> int:
         import resource
     except ImportError:  # not a POSIX system
         return 0
-    unit = 1 if sys.platform == "darwin" else 1024
+    if sys.platform == "darwin":
+        unit = 1
+    else:
+        unit = 1024
     return unit * resource.getrusage(getattr(resource, of)).ru_maxrss

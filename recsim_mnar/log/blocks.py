@@ -75,25 +75,27 @@ class LogBlocks:
         if any(is_text_file(part) for part in parts.files):
             return None
         blocks = cls(parts.path, parts, read_rows)
-        return blocks if blocks._plain() else None
+        if blocks._plain():
+            return blocks
+        return None
 
     def _plain(self) -> bool:
         """True if all parts have the same columns, and those beyond the schema are numbers."""
         import pyarrow as pa
 
         try:
-            kinds = [dict(zip(each.names, each.types, strict=True)) for each in map(schema_of, self.parts.files)]
+            kinds = [dict(zip(entry.names, entry.types, strict=True)) for entry in map(schema_of, self.parts.files)]
         except (OSError, ValueError, pa.ArrowException):
             return False
-        known = (*schema.BY_NAME, *schema.OPTIONAL)
-        further = [kind for name, kind in kinds[0].items() if name not in known]
+        known_columns = (*schema.BY_NAME, *schema.OPTIONAL)
+        further = [kind for name, kind in kinds[0].items() if name not in known_columns]
         further += [kinds[0][name] for name in ("user", "item", "action") if name in kinds[0]]
         numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in further)
-        return numbers and all(each == kinds[0] for each in kinds)
+        return numbers and all(entry == kinds[0] for entry in kinds)
 
     @property
     def provenance(self) -> Provenance:
-        """How the log was made, as its first part says."""
+        """Read from the first part how the log was made."""
         return provenance_of(self.parts)
 
     def survey(
@@ -114,8 +116,8 @@ class LogBlocks:
 
         kinds = schema_of(self.parts.files[0])
         further = [n for n in kinds.names if n not in schema.BY_NAME and n not in schema.OPTIONAL]
-        whole = [name for name in further if pa.types.is_integer(kinds.field(name).type)]
-        names = [name for name in (*columns, *whole) if name in kinds.names]
+        integral_columns = [name for name in further if pa.types.is_integer(kinds.field(name).type)]
+        names = [name for name in (*columns, *integral_columns) if name in kinds.names]
         n_rows = n_users = shared = 0
         highest = -1
         all_bandit = True
@@ -123,10 +125,15 @@ class LogBlocks:
         gaps = set()
         size = 1
         for table, _, _ in self._tables(names):
-            user = table.column("user").to_numpy() if "user" in table.column_names else np.zeros(0, np.int64)
+            if "user" in table.column_names:
+                user = table.column("user").to_numpy()
+            else:
+                user = np.zeros(0, np.int64)
             starts = user[user_begins(user)]
-            starts = starts[1:] if last is not None and len(starts) and starts[0] == last else starts
-            last = user[-1] if len(user) else last
+            if last is not None and len(starts) and starts[0] == last:
+                starts = starts[1:]
+            if len(user):
+                last = user[-1]
             n_rows = n_rows + len(table)
             n_users = n_users + len(starts)
             shared += int(np.isin(starts, others).sum()) if others is not None else 0
@@ -134,7 +141,7 @@ class LogBlocks:
             size = max(size, _highest(table, "position") + 1)
             all_bandit = all_bandit and "event" in table.column_names
             all_bandit = all_bandit and bool(Events.of(table.column("event")).shown.all())
-            gaps |= {name for name in whole if table.column(name).null_count}
+            gaps |= {name for name in integral_columns if table.column(name).null_count}
         return Survey(n_rows, n_users, highest, all_bandit, shared, frozenset(gaps), size)
 
     def blocks(self, users: int, with_gaps: frozenset[str] = frozenset()) -> Iterator[Log]:
@@ -160,7 +167,10 @@ class LogBlocks:
                 b = int(starts[first + users])
                 yield _checked({name: values[a:b] for name, values in columns.items()}, done + a, last)
                 last = int(columns["user"][b - 1])
-            cut = int(starts[n_whole]) if n_whole else 0
+            if n_whole:
+                cut = int(starts[n_whole])
+            else:
+                cut = 0
             kept = [{name: values[cut:].copy() if cut else values for name, values in columns.items()}]
             done += cut
         columns = _together(kept)
@@ -203,7 +213,9 @@ class FiledLog(Log):
     def or_whole(path: str | os.PathLike[str]) -> Log:
         """The log of a path; a table of text, and one with columns of other types, read and checked at once."""
         source = LogBlocks.open(path)
-        return Log.read(path).validate(first_row=1) if source is None else FiledLog(source)
+        if source is None:
+            return Log.read(path).validate(first_row=1)
+        return FiledLog(source)
 
     @functools.cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
@@ -212,19 +224,19 @@ class FiledLog(Log):
 
     @functools.cached_property
     def highest_item(self) -> int:
-        """See :attr:`Log.highest_item`; both columns are read for it."""
+        """Compute :attr:`Log.highest_item`; both columns are read for it."""
         return self.source.survey(columns=("item", "action")).highest_item
 
     @property
     def n_items(self) -> int:
-        """See :attr:`Log.n_items`; where the log says it, items are checked as rows are handed out."""
+        """Count :attr:`Log.n_items`; where the log states it, items are checked as rows are handed out."""
         return stated_items(self.provenance, 0) or self.highest_item + 1
 
     def __len__(self) -> int:
         return int(self.surveyed.n_rows)
 
     def blocks(self) -> Iterator[Log]:
-        """See :meth:`Log.blocks`."""
+        """Implement :meth:`Log.blocks`."""
         return map(self._stated, self.source.blocks(_USERS, self.surveyed.with_gaps))
 
     def _stated(self, rows: Log) -> Log:
@@ -233,7 +245,7 @@ class FiledLog(Log):
         return rows
 
     def users(self) -> NDArray[np.int64]:
-        """See :meth:`Log.users`."""
+        """Implement :meth:`Log.users`."""
         return np.concatenate([np.zeros(0, np.int64), *(block.users() for block in self.blocks())])
 
 
@@ -269,5 +281,10 @@ def _together(pieces: list[Columns]) -> Columns:
 def _highest(table: Any, name: str) -> int:
     import pyarrow.compute as pc
 
-    found = pc.max(table.column(name)).as_py() if name in table.column_names else None
-    return -1 if found is None else int(found)
+    if name in table.column_names:
+        highest = pc.max(table.column(name)).as_py()
+    else:
+        highest = None
+    if highest is None:
+        return -1
+    return int(highest)

@@ -29,9 +29,13 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
         UserError: not real numbers, masked values, not one-dimensional, or of another length.
     """
     try:
-        values = values if getattr(getattr(values, "dtype", None), "kind", None) else np.asarray(values)
+        if not getattr(getattr(values, "dtype", None), "kind", None):
+            values = np.asarray(values)
         real = values.dtype.kind not in "cmM"  # complex numbers, durations and dates would be converted
-        array = np.ascontiguousarray(values, dtype=np.float64) if real else values
+        if real:
+            array = np.ascontiguousarray(values, dtype=np.float64)
+        else:
+            array = values
     except (TypeError, ValueError, OverflowError):
         raise UserError(f"column {name!r} must hold numbers{_first_text(values)}") from None
     if not real:
@@ -45,7 +49,7 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
 
 
 def _first_text(values: Any) -> str:
-    """Which entry of a sequence is not a number, for a message; "" if none can be named."""
+    """Find the first entry of a sequence that is not a number, for a message; "" if none can be named."""
     for row, value in enumerate(values if isinstance(values, (list, tuple)) or np.ndim(values) == 1 else ()):
         try:
             float(value)
@@ -64,15 +68,17 @@ def refuse_masked(values: Any, name: str) -> None:
 
 
 def finite_column(values: Any, name: str, rows: int, numbers: RowNumbers = None) -> Floats:
-    """As :func:`column`, and every value finite; ``numbers`` are its rows in a file."""
+    """Check a column as :func:`column` does, and that every value is finite; ``numbers`` are its rows in a file."""
     array = column(values, name, rows=rows)
     refuse_rows(~np.isfinite(array), array, name, "is not a finite number; drop the row or correct the value", numbers)
     return array
 
 
 def row_in_words(row: int, numbers: RowNumbers = None) -> str:
-    """Where a row stands: in the file that has these row numbers, or in an array."""
-    return f"row {row} (counted from 0)" if numbers is None else f"row {int(numbers[row])} (from 1, below the header)"
+    """Describe the position of a row: in the file that has these row numbers, or in an array."""
+    if numbers is None:
+        return f"row {row} (counted from 0)"
+    return f"row {int(numbers[row])} (from 1, below the header)"
 
 
 def refuse_rows(bad: NDArray[np.bool_], values: Floats, name: str, why: str, numbers: RowNumbers = None) -> None:
@@ -125,32 +131,41 @@ class Clusters:
     def at(self, rows: NDArray[Any]) -> Clusters:
         """Those of some rows."""
         codes = self.codes[rows]
-        found = Clusters.of(codes, codes.size)
-        assert found is not None
-        return found if self.again is None else replace(found, again=self.again[rows])
+        clusters = Clusters.of(codes, codes.size)
+        assert clusters is not None
+        if self.again is None:
+            return clusters
+        return replace(clusters, again=self.again[rows])
 
     def together(self, values: NDArray[Any]) -> NDArray[Any]:
         """``values`` with the rows of a cluster side by side."""
-        return values if self.order is None else values[self.order]
+        if self.order is None:
+            return values
+        return values[self.order]
 
     def first_rows(self) -> Ints:
         """(users,) the row in which each user first appears, users in the order of :func:`user_sums`."""
         starts = user_starts(self.together(self.codes))
-        return starts if self.order is None else self.order[starts]
+        if self.order is None:
+            return starts
+        return self.order[starts]
 
     @property
     def number(self) -> int:
-        """How many clusters there are."""
+        """Count the clusters."""
         return self.dense()[1]
 
     def dense(self) -> tuple[Ints, int]:
         """Codes 0 .. k-1 in the order of the original rows, numbered by sorted code, and k."""
         steps = user_numbers(self.together(self.codes))
-        number = int(steps[-1]) + 1 if steps.size else 0
+        if steps.size:
+            number = int(steps[-1]) + 1
+        else:
+            number = 0
         return self.back(steps), number
 
     def back(self, together: NDArray[Any]) -> NDArray[Any]:
-        """What :meth:`together` brought together, in the order of the rows as they came."""
+        """Restore the original order of rows that :meth:`together` gathered."""
         if self.order is None:
             return together
         rows = np.empty_like(together)
@@ -176,12 +191,12 @@ def _factorize(array: NDArray[Any], name: str) -> Ints:
         import pandas as pd
 
         try:
-            found, ids = pd.factorize(array)
+            result, ids = pd.factorize(array)
         except TypeError:  # dicts, lists
             raise UserError(
                 f"column {name!r} must hold ids, numbers or text; it holds {type(array[0]).__name__}"
             ) from None
-        codes = found.astype(np.int64)
+        codes = result.astype(np.int64)
         missing = codes < 0
         if array.dtype.kind in "OUT":
             missing |= np.isin(codes, np.flatnonzero(np.asarray(ids, dtype=object) == ""))

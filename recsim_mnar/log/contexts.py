@@ -30,7 +30,7 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class Observation(abc.ABC):
-    """What is observed of users, each a row of float32 numbers that starts at 0 and that events change.
+    """Observation of users, each a row of float32 numbers that starts at 0 and that events change.
 
     One definition for environments, :class:`recsim_mnar.FeaturePolicy`, replays and exports. Derive one for a world of
     your own: define :meth:`width` and :meth:`observe`, :meth:`show` where recommendations count, and set the world's
@@ -93,12 +93,12 @@ class Observation(abc.ABC):
         for step in range(int(lengths.max(initial=0))):  # all users side by side
             users = np.flatnonzero(lengths > step)
             now = begins[users] + step
-            asked = bandit[now]
-            out[place[now[asked]]] = states[users[asked]]
-            if not asked.all():
-                self.observe(states, users[~asked], items[now[~asked]])
-            if self.counts_shown and asked.any():
-                self.show(states, users[asked], items[now[asked]], log["reward"][now[asked]])
+            asked_rows = bandit[now]
+            out[place[now[asked_rows]]] = states[users[asked_rows]]
+            if not asked_rows.all():
+                self.observe(states, users[~asked_rows], items[now[~asked_rows]])
+            if self.counts_shown and asked_rows.any():
+                self.show(states, users[asked_rows], items[now[asked_rows]], log["reward"][now[asked_rows]])
         return out, states
 
     def _read(self, log: Log, n_items: int) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
@@ -107,7 +107,10 @@ class Observation(abc.ABC):
         items = np.array(log["item"], np.int32)
         if self.counts_shown:
             items[bandit] = log["action"][bandit]
-        read = items if self.counts_shown else items[~bandit]
+        if self.counts_shown:
+            read = items
+        else:
+            read = items[~bandit]
         if len(read) and (read.min() < 0 or read.max() >= n_items):
             bad = int(read[(read < 0) | (read >= n_items)][0])
             raise UserError(f"the log has item {bad}, but n_items = {n_items}: items must be in 0..{n_items - 1}")
@@ -120,16 +123,16 @@ class NoEvents(Observation):
     kind = "features"
 
     def width(self, n_items: int) -> int:
-        """See :meth:`Observation.width`."""
+        """Implement :meth:`Observation.width`."""
         return 0
 
     def observe(self, states: NDArray[np.float32], rows: NDArray[Any], items: NDArray[Any]) -> None:
-        """See :meth:`Observation.observe`."""
+        """Implement :meth:`Observation.observe`."""
 
 
 @dataclass(frozen=True)
 class ContextRule(Observation):
-    """How a user's views, and with ``shown`` the recommendations too, become numbers.
+    """Rule that turns a user's views, and with ``shown`` the recommendations too, into numbers.
 
     A context of ``shown`` has 3 n_items numbers: v (views), s (recommendations) and r (their rewards), n_items each, in
     this order, all 0 when the user arrives. Each event of the user, a view or a recommendation, first multiplies every
@@ -161,30 +164,37 @@ class ContextRule(Observation):
 
     @property
     def counts_shown(self) -> bool:  # type: ignore[override]  # by its kind
-        """See :class:`Observation`."""
+        """Implement :class:`Observation`."""
         return self.kind == "shown"
 
     def width(self, n_items: int) -> int:
         """Numbers in a context."""
         if self.kind == "last":
             return self.last
-        return 3 * n_items if self.counts_shown else n_items
+        if self.counts_shown:
+            return 3 * n_items
+        return n_items
 
     def space(self, n_items: int) -> gym.Space[Any]:
         """Gymnasium's space of a context, as environments state it: two contexts are alike only if their spaces are."""
         if self.kind == "last":
             return gym.spaces.MultiDiscrete(np.full(self.last, n_items + 1))
         decays = self.kind in ("decayed", "shown") and self.decay < 1
-        most = min(1.001 / (1.0 - self.decay), COUNT_LIMIT) if decays else COUNT_LIMIT
+        if decays:
+            most = min(1.001 / (1.0 - self.decay), COUNT_LIMIT)
+        else:
+            most = COUNT_LIMIT
         if not self.counts_shown:
             return gym.spaces.Box(0.0, most, (n_items,), np.float32)
         low, high = np.repeat([[0.0, 0.0, -_LARGEST], [most, most, _LARGEST]], n_items, axis=1).astype(np.float32)
         return gym.spaces.Box(low, high, dtype=np.float32)  # a reward may be any number
 
     def settings(self) -> Mapping[str, Any]:
-        """See :meth:`Observation.settings`."""
+        """Implement :meth:`Observation.settings`."""
         number = {"decayed": "decay", "shown": "decay", "last": "last"}.get(self.kind)
-        return {} if number is None else {number: getattr(self, number)}
+        if number is None:
+            return {}
+        return {number: getattr(self, number)}
 
     def observe(self, states: NDArray[np.float32], rows: NDArray[Any], items: NDArray[Any]) -> None:
         """Views in their order: ``items[j]`` by the user in row ``rows[j]`` of ``states``, which is changed."""
@@ -197,16 +207,19 @@ class ContextRule(Observation):
         """Recommendations in their order, as :meth:`observe`, with what they earned; for ``shown`` only."""
         from recsim_mnar.log import _contexts_kernel
 
-        shown = _plain(rows, np.int64), _plain(actions, np.int32), _plain(rewards, np.float32)
-        _contexts_kernel.show_all(states, *shown, self._factor)
+        showings = _plain(rows, np.int64), _plain(actions, np.int32), _plain(rewards, np.float32)
+        _contexts_kernel.show_all(states, *showings, self._factor)
 
     def of(self, log: Log, n_items: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """See :meth:`Observation.of`."""
+        """Implement :meth:`Observation.of`."""
         from recsim_mnar.log import _contexts_kernel
 
         n_items = whole_number(n_items, "n_items", 1)
         bandit, items = self._read(log, n_items)
-        rewards = log["reward"].astype(np.float32) if self.counts_shown else np.empty(0, np.float32)
+        if self.counts_shown:
+            rewards = log["reward"].astype(np.float32)
+        else:
+            rewards = np.empty(0, np.float32)
         begins = user_begins(log["user"])
         out = self.empty(int(bandit.sum()), n_items)
         final = self.empty(int(begins.sum()), n_items)
@@ -227,7 +240,7 @@ Context = str | Observation
 
 
 def observation_of(given: Context, *, user_features: UserFeatures | None = None) -> tuple[Observation, bool]:
-    """What a name says is observed, and whether the users' features follow it.
+    """Parse the name of an observation, and whether the users' features follow it.
 
     Args:
         given: ``counts``, ``decayed=0.95``, ``last=20`` or ``shown=0.95``, without a number :data:`DECAY` and
@@ -265,9 +278,9 @@ def contexts_of(
     at, ends = rule.of(log, n_items)
     if not more:
         return at, ends
-    known = checked_features(user_features, given)
+    features = checked_features(user_features, given)
     users = log["user"]
-    return joined(at, known(users[log.is_bandit])), joined(ends, known(users[user_begins(users)]))
+    return joined(at, features(users[log.is_bandit])), joined(ends, features(users[user_begins(users)]))
 
 
 def feature_texts(context: NDArray[np.floating[Any]]) -> Iterator[str]:
@@ -309,4 +322,6 @@ def _number(given: Context, text: str, kind: Any) -> Any:
 def _plain(values: Any, kind: Any) -> NDArray[Any]:
     """Values as the one sort of array that kernels are compiled for; a copy only where they are of another."""
     array = np.ascontiguousarray(values, kind)
-    return array if array.flags.writeable else array.copy()
+    if array.flags.writeable:
+        return array
+    return array.copy()

@@ -82,7 +82,10 @@ class Ratings:
     def from_dense(cls, matrix: Any, observed: Any = None) -> Ratings:
         """The entries of a (U, I) matrix where ``observed`` is true (by default: where the matrix is not 0)."""
         matrix = np.asarray(matrix, np.float64)
-        mask = matrix != 0 if observed is None else np.asarray(observed, bool)
+        if observed is None:
+            mask = matrix != 0
+        else:
+            mask = np.asarray(observed, bool)
         if matrix.ndim != 2 or mask.shape != matrix.shape:
             raise UserError(f"a rating matrix and its mask must be (U, I), got {matrix.shape} and {mask.shape}")
         users, items = np.nonzero(mask)

@@ -15,9 +15,9 @@ _FIRST_DATE, _LAST_DATE = 1e8, 1e11
 
 def user_begins(users: ArrayLike) -> NDArray[np.bool_]:
     """(n,) which rows are the first of their user; rows stand user by user."""
-    given: NDArray[Any] = np.asarray(users)
-    begins = np.ones(len(given), np.bool_)
-    np.not_equal(given[1:], given[:-1], out=begins[1:])
+    user_column: NDArray[Any] = np.asarray(users)
+    begins = np.ones(len(user_column), np.bool_)
+    np.not_equal(user_column[1:], user_column[:-1], out=begins[1:])
     return begins
 
 
@@ -36,9 +36,9 @@ def user_numbers(users: ArrayLike) -> NDArray[np.int64]:
 
 def steps_within(users: ArrayLike) -> NDArray[np.int64]:
     """(n,) position of each row among those of its user, from 0; rows stand user by user."""
-    given = np.asarray(users)
-    starts = user_starts(given)
-    return np.arange(len(given)) - np.repeat(starts, np.diff(np.append(starts, len(given))))
+    user_column = np.asarray(users)
+    starts = user_starts(user_column)
+    return np.arange(len(user_column)) - np.repeat(starts, np.diff(np.append(starts, len(user_column))))
 
 
 def consecutive(ids: NDArray[np.int64]) -> list[slice]:

@@ -52,7 +52,10 @@ def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype == dtype:
         return np.ascontiguousarray(array)
-    kind = "whole numbers" if dtype.kind == "i" else "numbers"
+    if dtype.kind == "i":
+        kind = "whole numbers"
+    else:
+        kind = "numbers"
     refusal = UserError(
         f"{name} must hold {kind} ({dtype}), it holds {array.dtype}; number or convert the values first"
     )
@@ -79,21 +82,21 @@ def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
     if named and not values.null_count:  # a look at each name instead of at each row
         codes = []
         for chunk in values.chunks:
-            known = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)
-            if known.null_count:
+            code_of_name = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)
+            if code_of_name.null_count:
                 break
-            codes.append(np.asarray(known, np.int8)[np.asarray(chunk.indices)])
+            codes.append(np.asarray(code_of_name, np.int8)[np.asarray(chunk.indices)])
         else:
             return np.concatenate([np.zeros(0, np.int8), *codes])
     try:
         text = values.cast(pa.string())
     except pa.ArrowException:
         raise UserError(f"{source}: column 'event' ({values.type}) must hold organic or bandit") from None
-    found = pc.index_in(text, value_set=names)
-    if found.null_count:
-        row = int(np.flatnonzero(found.is_null().to_numpy())[0])
+    result = pc.index_in(text, value_set=names)
+    if result.null_count:
+        row = int(np.flatnonzero(result.is_null().to_numpy())[0])
         raise UserError(f"{source}: row {row + first_row}: event must be organic or bandit, got {text[row].as_py()!r}")
-    codes_of_all: NDArray[Any] = found.to_numpy()
+    codes_of_all: NDArray[Any] = result.to_numpy()
     return codes_of_all
 
 

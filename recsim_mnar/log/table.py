@@ -70,7 +70,9 @@ class FixedColumns(dict[str, NDArray[Any]]):
 
 def _name(made: Any) -> str:
     """Name of a world or policy as provenance describes it; empty where it has none."""
-    return str(made.get("name", "")) if isinstance(made, dict) else ""
+    if isinstance(made, dict):
+        return str(made.get("name", ""))
+    return ""
 
 
 Provenance = dict[str, Any]
@@ -96,16 +98,19 @@ class Log:
     def __post_init__(self) -> None:
         """Bring the columns to the schema's types and order; a missing item, action, propensity or reward is null."""
         columns = table_by_name(self.columns, "columns")
-        given = {text_of(name, "a column's name"): np.asarray(values) for name, values in columns.items()}
-        lengths = {values.shape for values in given.values()}
+        arrays = {text_of(name, "a column's name"): np.asarray(values) for name, values in columns.items()}
+        lengths = {values.shape for values in arrays.values()}
         if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
-            shapes = {name: values.shape for name, values in given.items()}
+            shapes = {name: values.shape for name, values in arrays.items()}
             raise UserError(f"a log's columns must be one-dimensional and of one length, got {shapes}")
-        n = next(iter(lengths))[0] if lengths else 0
+        if lengths:
+            n = next(iter(lengths))[0]
+        else:
+            n = 0
         ordered: dict[str, NDArray[Any]] = {}
         for column in schema.COLUMNS:
-            if column.name in given:
-                values = given.pop(column.name)
+            if column.name in arrays:
+                values = arrays.pop(column.name)
                 if column.null == -1 and values.dtype.kind == "f":  # as pandas holds integers among which some are null
                     values = np.where(np.isnan(values), column.null, values)
                 ordered[column.name] = schema.as_type(values, column.dtype, column.name)
@@ -116,16 +121,16 @@ class Log:
             else:
                 raise UserError(f"a log needs a column {column.name!r}: {column.meaning}")
         for name, extra in schema.OPTIONAL.items():
-            if name in given:
-                given[name] = schema.as_type(given[name], extra.dtype, name)
-        object.__setattr__(self, "columns", FixedColumns({**ordered, **given}))
+            if name in arrays:
+                arrays[name] = schema.as_type(arrays[name], extra.dtype, name)
+        object.__setattr__(self, "columns", FixedColumns({**ordered, **arrays}))
 
     def __repr__(self) -> str:
-        shown = int(self.is_bandit.sum())
+        n_shown = int(self.is_bandit.sum())
         rewards = self.columns["reward"][self.is_bandit]
         parts = [f"{len(self):,} rows", f"{np.unique(self.columns['user']).size:,} users"]
-        parts += [f"{shown:,} recommendations" + (f" (mean reward {np.nanmean(rewards):.4g})" if shown else "")]
-        parts += [f"{len(self) - shown:,} views"]
+        parts += [f"{n_shown:,} recommendations" + (f" (mean reward {np.nanmean(rewards):.4g})" if n_shown else "")]
+        parts += [f"{len(self) - n_shown:,} views"]
         made = [f"{key} {_name(self.provenance.get(key))}" for key in ("world", "policy")]
         parts += [text for text in made if not text.endswith(" ")]
         return f"Log({', '.join(parts)})"
@@ -257,14 +262,26 @@ class Log:
         step = c["step"]
         event = c["event"]
         check((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
-        same = np.concatenate([[False], user[1:] == user[:-1]]) if len(user) else np.zeros(0, bool)
-        back = np.concatenate([[False], user[1:] < user[:-1]]) if len(user) else np.zeros(0, bool)
+        if len(user):
+            same = np.concatenate([[False], user[1:] == user[:-1]])
+        else:
+            same = np.zeros(0, bool)
+        if len(user):
+            back = np.concatenate([[False], user[1:] < user[:-1]])
+        else:
+            back = np.zeros(0, bool)
         check(back, user, "user", "is out of order: sort the rows by (user, step)")
-        stuck = same & np.concatenate([[False], step[1:] <= step[:-1]]) if len(user) else same
+        if len(user):
+            stuck = same & np.concatenate([[False], step[1:] <= step[:-1]])
+        else:
+            stuck = same
         check(stuck, step, "step", "is out of order: a user's steps must increase")
         check(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
         bandit = event == schema.BANDIT
-        limit = np.iinfo(np.int32).max if n_items is None else n_items - 1
+        if n_items is None:
+            limit = np.iinfo(np.int32).max
+        else:
+            limit = n_items - 1
         for name, rows in (("item", ~bandit), ("action", bandit)):
             check(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must be in 0..{limit}")
         p = c["propensity"]
@@ -360,7 +377,9 @@ class Log:
             cls.from_arrow(typed_table(part) if is_text_file(part) else read_table(part, held=held), str(part))
             for part in parts
         ]
-        return logs[0] if len(logs) == 1 else cls.concat(logs)
+        if len(logs) == 1:
+            return logs[0]
+        return cls.concat(logs)
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
         """Write as one CSV file (the provenance is left out: CSV has no place for it)."""
@@ -412,7 +431,10 @@ def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes
         if name == "event":
             array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
         elif column is not None and column.null is not None:
-            null = np.isnan(values) if column.dtype.kind == "f" else values == column.null
+            if column.dtype.kind == "f":
+                null = np.isnan(values)
+            else:
+                null = values == column.null
             array = pa.array(values, mask=null)
         else:
             array = pa.array(values)
@@ -433,22 +455,22 @@ def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> Prove
     """
     meta = (metadata or {}).get(key)
     try:
-        found = json.loads(meta) if meta else {}
+        result = json.loads(meta) if meta else {}
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+        result = None
+    if not isinstance(result, dict):
         raise UserError(f"the metadata {key.decode()!r} is no table of JSON: the file was changed; write it anew")
-    version = found.pop("schema_version", schema.SCHEMA_VERSION)
+    version = result.pop("schema_version", schema.SCHEMA_VERSION)
     if type(version) is not int or version != schema.SCHEMA_VERSION:
         raise UserError(
             f"schema version {json.dumps(version)[:20]}: this package reads version {schema.SCHEMA_VERSION}. Read the "
             "file with the package that wrote it, or write it anew"
         )
-    return found
+    return result
 
 
 def provenance_of(path: str | os.PathLike[str] | Parts) -> Provenance:
-    """How a log was made, as its file, or the first of its parts, says; empty where it says nothing, as text tables do.
+    """Read how a log was made from its file or its first part; empty where nothing is stated, as in text tables.
 
     Raises:
         UserError: no such file, or one that cannot be read.
@@ -504,9 +526,12 @@ def write_part(
         provenance: of the log, JSON types only.
         more: further metadata of the file.
     """
-    form = "arrow" if path.suffix in ARROW else "parquet"
+    if path.suffix in ARROW:
+        form = "arrow"
+    else:
+        form = "parquet"
     _write(path, pieces, {**metadata_of(provenance), **(more or {})}, form)
-    return sum(len(each["user"]) for each in pieces)
+    return sum(len(piece["user"]) for piece in pieces)
 
 
 def write_stream(path: Path, blocks: Iterable[Columns], provenance: Mapping[str, Any], form: str) -> None:
@@ -527,8 +552,11 @@ def record_part(
     into: RunFolder, number: int, pieces: Sequence[Columns], provenance: Mapping[str, Any], form: str = "parquet"
 ) -> None:
     """Write one part of a log into a folder that is being filled, and take it down in a receipt."""
-    users = [each["user"] for each in pieces if len(each["user"])]
-    span = (int(users[0][0]), int(users[-1][-1])) if users else None
+    users = [piece["user"] for piece in pieces if len(piece["user"])]
+    if users:
+        span = (int(users[0][0]), int(users[-1][-1]))
+    else:
+        span = None
     name = part_path(into.path, number, FORMATS[form]).name
     with into.recording(name, rows=lambda written: rows_in(written, FORMATS[form]), users=span) as path:
         write_part(path, pieces, provenance, mark_of_part(number, into.index.made))
@@ -545,20 +573,23 @@ def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
         if held < rows:
             continue
         any_full = True
-        together = {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
+        together = {name: np.concatenate([piece[name] for piece in kept]) for name in kept[0]}
         full = held // rows * rows
         for first in range(0, full, rows):
             yield {name: values[first : first + rows] for name, values in together.items()}
         kept = [{name: values[full:].copy() for name, values in together.items()}]
         held = held - full
     if held or not any_full:  # of no rows a file with their columns
-        yield {name: np.concatenate([each[name] for each in kept]) for name in kept[0]}
+        yield {name: np.concatenate([piece[name] for piece in kept]) for name in kept[0]}
 
 
 def _write(path: Path, pieces: Iterable[Columns], metadata: Mapping[bytes, bytes], form: str) -> None:
     """Write pieces one after another by pyarrow's writer of a format."""
-    as_table = _texts_of if form == "csv" else arrow_of
-    tables = (as_table(each, metadata) for each in pieces)
+    if form == "csv":
+        as_table = _texts_of
+    else:
+        as_table = arrow_of
+    tables = (as_table(piece, metadata) for piece in pieces)
     first = next(tables)
     with replacing(path) as temporary, contextlib.ExitStack() as stack:
         writer = _writer(temporary, first.schema, form, stack)

@@ -47,7 +47,7 @@ class Views:
         return np.repeat(np.arange(len(self.users)), np.diff(self.starts))
 
     def repeat(self) -> bool:
-        """Whether any user views an item twice."""
+        """Return whether any user views an item twice."""
         if len(self.items) == 0:
             return False
         pairs = self.owners() * (int(self.items.max()) + 1) + self.items

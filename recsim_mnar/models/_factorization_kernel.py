@@ -50,7 +50,10 @@ def loss_and_gradient(starts, items, ratings, weights, smooth, v, w, a, b, c, gv
             else:
                 root = math.sqrt(e * e + smooth * smooth)
                 loss += weights[n] * (root - smooth)
-                t = weights[n] * e / root if root > 0.0 else 0.0
+                if root > 0.0:
+                    t = weights[n] * e / root
+                else:
+                    t = 0.0
             g_user += t
             gb[i] += t
             # Two loops of one store each: together they would wait for a test of aliasing at every rating.
@@ -120,7 +123,10 @@ def _solve(a, y, m):
     for p in range(m):
         pivot = a[p, p]
         row = a[p]
-        inverse = 1.0 / pivot if pivot > 1e-14 else 0.0
+        if pivot > 1e-14:
+            inverse = 1.0 / pivot
+        else:
+            inverse = 0.0
         for q in range(p + 1, m):
             s = row[q] * inverse
             below = a[q]

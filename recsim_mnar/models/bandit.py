@@ -195,7 +195,7 @@ class Solution:
 
 @dataclass(frozen=True)
 class Scale:
-    """What rewards are measured by, in units of the standardised reward of the whole log.
+    """Scale of rewards, in units of the standardised reward of the whole log.
 
     Attributes:
         mean: weighted.
@@ -304,7 +304,10 @@ class RewardMoments:
             mean = float(first.sum() / total)
             variance = float(second.sum() / total) - mean**2
         # Rounding leaves of a constant reward a variance of about 1e-16.
-        sd = math.sqrt(variance) if variance > 1e-12 else 1.0
+        if variance > 1e-12:
+            sd = math.sqrt(variance)
+        else:
+            sd = 1.0
         seen = np.maximum(mass, 1e-300)
         squares = (second - first**2 / seen) / sd**2
         four = fourth.sum() - 4 * mean * third.sum() + 6 * mean**2 * second.sum() - 3 * mean**4 * total
@@ -335,15 +338,15 @@ class RewardMoments:
         cross = cross / scale.noise[:, None]
         k = places.shape[1]
         precision = ridge.precision(k)
-        known = np.concatenate([places, np.ones((len(places), 1))], axis=1)
+        design = np.concatenate([places, np.ones((len(places), 1))], axis=1)
         inverse = np.linalg.inv(gram + np.diag(precision))
         # What the data say about an item's mean: (gram^-1 + precision^-1)^-1, in a form for items without data.
         data_precision = np.diag(precision) - precision[:, None] * inverse * precision
         estimate = precision * np.einsum("pij,pj->pi", inverse, cross)
-        normal = np.einsum("pi,pij,pj->ij", known, data_precision, known)
+        normal = np.einsum("pi,pij,pj->ij", design, data_precision, design)
         normal.flat[:: k + 2] += 1e-9 * max(float(np.trace(normal)), 1e-300)
-        stretch = np.linalg.solve(normal, (known * estimate).sum(axis=0))
-        theta = np.einsum("pij,pj->pi", inverse, cross + precision * stretch * known)
+        stretch = np.linalg.solve(normal, (design * estimate).sum(axis=0))
+        theta = np.einsum("pij,pj->pi", inverse, cross + precision * stretch * design)
         return Solution(theta[:, :k], theta[:, k], stretch[:k], float(stretch[k])).times(scale.sd, scale.mean)
 
     def held_out(self, solution: Solution, fold: int) -> float:
@@ -550,7 +553,7 @@ class JointObjective:
 
     def fit(self) -> tuple[ViewMap, Solution, Minimum]:
         """Minimise from :meth:`start`."""
-        found = minimise(
+        minimum = minimise(
             self,
             self.start(),
             preconditioner=self.preconditioner(),
@@ -558,4 +561,4 @@ class JointObjective:
             gradient_tolerance=1e-9,
             value_tolerance=1e-8,
         )
-        return *self.parts(found.x), found
+        return *self.parts(minimum.x), minimum

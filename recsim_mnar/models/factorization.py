@@ -51,8 +51,8 @@ class FactorizationConfig:
         """Raise UserError for impossible settings."""
         whole_number(self.rank, "rank")
         number_in(self.penalty, "penalty")
-        for name, value, known in (("biases", self.biases, BIASES), ("loss", self.loss, LOSSES)):
-            one_of(value, name, known)
+        for name, value, known_values in (("biases", self.biases, BIASES), ("loss", self.loss, LOSSES)):
+            one_of(value, name, known_values)
         number_in(self.smoothing, "smoothing", ends="(]")
 
     def to_dict(self) -> Mapping[str, Any]:
@@ -117,15 +117,22 @@ class Objective:
         if len(ratings) == 0:
             raise UserError("there are no ratings to factorise")
         cells = ratings.n_users * ratings.n_items
-        given = np.full(len(ratings), 1.0 / ratings.density) if weights is None else np.asarray(weights, np.float64)
-        if given.shape != (len(ratings),):
-            raise UserError(f"weights must have shape ({len(ratings)},), got {given.shape}")
-        if not np.isfinite(given).all():
-            row = int(np.flatnonzero(~np.isfinite(given))[0])
-            raise UserError(f"rating {row}: weight {given[row]} is not a finite number (a propensity of 0?)")
-        if given.min() < 0.0 or given.max() == 0.0:
-            row = int(np.argmin(given))
-            raise UserError(f"rating {row}: weight {given[row]:g}; weights must not be negative, nor all of them 0")
+        if weights is None:
+            weights_of_ratings = np.full(len(ratings), 1.0 / ratings.density)
+        else:
+            weights_of_ratings = np.asarray(weights, np.float64)
+        if weights_of_ratings.shape != (len(ratings),):
+            raise UserError(f"weights must have shape ({len(ratings)},), got {weights_of_ratings.shape}")
+        if not np.isfinite(weights_of_ratings).all():
+            row = int(np.flatnonzero(~np.isfinite(weights_of_ratings))[0])
+            raise UserError(
+                f"rating {row}: weight {weights_of_ratings[row]} is not a finite number (a propensity of 0?)"
+            )
+        if weights_of_ratings.min() < 0.0 or weights_of_ratings.max() == 0.0:
+            row = int(np.argmin(weights_of_ratings))
+            raise UserError(
+                f"rating {row}: weight {weights_of_ratings[row]:g}; weights must not be negative, nor all of them 0"
+            )
         order = np.argsort(ratings.users, kind="stable")
         self.form = form
         self.n_users, self.n_items = ratings.shape
@@ -133,7 +140,7 @@ class Objective:
         self.users = ratings.users[order]
         self.items = ratings.items[order]
         self.values = ratings.values[order]
-        self.weights = given[order] / cells
+        self.weights = weights_of_ratings[order] / cells
         self.stride = -(-form.rank // 4) * 4
         self.size = (self.n_users + self.n_items) * (self.stride + 1) + 1
         self._edges = np.cumsum(
@@ -158,7 +165,10 @@ class Objective:
         form = self.form
         e = self._edges
         gradient[e[1] :] = 0.0
-        penalised = e[3] if form.biases == "regularised" else e[1]
+        if form.biases == "regularised":
+            penalised = e[3]
+        else:
+            penalised = e[1]
         value = _vectors_kernel.penalise(x[:penalised], form.penalty, gradient[:penalised])
         v, w, a, b = self.parts(x)
         gv, gw, ga, gb = self.parts(gradient)
@@ -219,7 +229,10 @@ class Objective:
         by_item = np.bincount(self.items, self.weights, self.n_items)
         square = 0.5 * float(self.values.std()) / math.sqrt(max(form.rank, 1))
         v[:], w[:] = (by_user * square + form.penalty)[:, None], (by_item * square + form.penalty)[:, None]
-        free = form.penalty if form.biases == "regularised" else 0.0
+        if form.biases == "regularised":
+            free = form.penalty
+        else:
+            free = 0.0
         a[:], b[:], out[-1] = by_user + free, by_item + free, by_user.sum()
         return np.maximum(out, 1e-6 * float(out.max()))
 
@@ -271,8 +284,11 @@ def factorise(
     """
     seed = rng.check_seed(seed)
     objective = Objective(ratings, weights, form)
-    x = objective.vector(start) if start is not None else objective.start(seed)
-    found: Minimum = minimise(
+    if start is not None:
+        x = objective.vector(start)
+    else:
+        x = objective.start(seed)
+    minimum: Minimum = minimise(
         objective,
         x,
         preconditioner=objective.preconditioner(),
@@ -281,7 +297,7 @@ def factorise(
         gradient_tolerance=gradient_tolerance,
         warn=warn,
     )
-    return Fit(objective.factors(found.x), found.value, found.gradient, found.iterations, found.converged)
+    return Fit(objective.factors(minimum.x), minimum.value, minimum.gradient, minimum.iterations, minimum.converged)
 
 
 def fold_in(

@@ -158,16 +158,20 @@ class Pilot:
         """
         if isinstance(log, Pilot):
             return log
-        given = {} if columns is None else columns
+        columns_given = {} if columns is None else columns
         policies = [text_of(name, "a policy's column") for name in policies]
-        reading = given if isinstance(given, Reading) else Reading(columns=dict(table_by_name(given, "columns")))
-        asked = _Asked(tuple(policies), propensity, reading)
+        reading = (
+            columns_given
+            if isinstance(columns_given, Reading)
+            else Reading(columns=dict(table_by_name(columns_given, "columns")))
+        )
+        question = _Asked(tuple(policies), propensity, reading)
         if isinstance(log, (str, os.PathLike)):
-            return _from_file(path_of(log), asked)
+            return _from_file(path_of(log), question)
         if isinstance(log, Log):
-            return _from_columns(log.bandit().columns, asked)
+            return _from_columns(log.bandit().columns, question)
         if isinstance(log, Mapping) or hasattr(log, "columns"):
-            return _from_columns({str(name): np.asarray(log[name]) for name in log}, asked)
+            return _from_columns({str(name): np.asarray(log[name]) for name in log}, question)
         raise UserError(f"a log is a file, a Log or columns by name, got {type(log).__name__}")
 
 
@@ -176,7 +180,9 @@ def names_of_columns(log: Any) -> list[str]:
     if isinstance(log, (str, os.PathLike)):
         path = path_of(log)
         return list(TableFile.open(path / "log" if (path / "log").is_dir() else path).names)
-    return list(log.columns) if isinstance(log, Log) else [str(name) for name in log]
+    if isinstance(log, Log):
+        return list(log.columns)
+    return [str(name) for name in log]
 
 
 @dataclass(frozen=True)
@@ -188,7 +194,7 @@ class _Asked:
     reading: Reading
 
     def columns(self, source: str, known: Sequence[str]) -> Columns:
-        """Which column is what; a policy's must be there."""
+        """Recognise the columns; a policy's must be there."""
         self.check_policies(source, known)
         needed = ("reward", "propensity") if self.propensity else ("reward",)
         named = self.reading.columns
@@ -205,37 +211,48 @@ class _Asked:
 
 
 def _from_file(path: Path, asked: _Asked) -> Pilot:
-    source = path / "log" if (path / "log").is_dir() else path
+    if (path / "log").is_dir():
+        source = path / "log"
+    else:
+        source = path
     table = TableFile.open(source, asked.reading.decimal)
-    known, slates = table.names, find_slates(table, asked.reading.columns, asked.policies)
+    names = table.names
+    slates = find_slates(table, asked.reading.columns, asked.policies)
     if slates is not None and (asked.propensity or slates.per_slate):
         raise UserError(f"{path} is a log of slates ({slates.form}): without --target, one row per position is read")
     reading = _of_rewards(table, asked.reading, slates)
-    asked.check_policies(str(path), known)
+    asked.check_policies(str(path), names)
     needs = ("propensity",) if asked.propensity else ()
-    of_slates = [] if slates is None else [slates.columns["position"]]
-    found = BanditLog.open(source, asked.policies, reading=reading, needs=needs, others=of_slates).read()
-    if found.weight is not None:
-        why = f"each row stands for as many rows as {found.columns['weight']} says, and a plan needs all of them"
+    if slates is None:
+        of_slates = []
+    else:
+        of_slates = [slates.columns["position"]]
+    log = BanditLog.open(source, asked.policies, reading=reading, needs=needs, others=of_slates).read()
+    if log.weight is not None:
+        why = f"each row stands for as many rows as {log.columns['weight']} says, and a plan needs all of them"
         raise UserError(f"{path}: {why}: give a log that keeps every row, or add --weight-column none")
-    clusters = None if found.users is None else Clusters.of(found.users, len(found))
-    days, undated = None, ""
+    if log.users is None:
+        clusters = None
+    else:
+        clusters = Clusters.of(log.users, len(log))
+    days = None
+    undated = ""
     if "world" not in provenance_of(source):  # a world's times are no dates
-        days, undated = _file_days(source, found, asked.reading.drop_invalid)
-    if days is None and undated and found.columns.how["time"] == NAMED:
+        days, undated = _file_days(source, log, asked.reading.drop_invalid)
+    if days is None and undated and log.columns.how["time"] == NAMED:
         raise UserError(f"{path}: {undated}")
     if days is not None and undated:
-        found.lines.append(undated)
+        log.lines.append(undated)
     return Pilot(
-        found.reward,
-        np.ones(len(found)) if found.propensity is None else found.propensity,
+        log.reward,
+        np.ones(len(log)) if log.propensity is None else log.propensity,
         clusters,
-        {name: found.policies[name] for name in asked.policies},
+        {name: log.policies[name] for name in asked.policies},
         days=days,
         undated=undated if days is None else "",
         name=str(path),
-        lines=tuple(found.lines) if set(found.columns.how.values()) != {OWN_SCHEMA} else (),
-        slates=None if slates is None or found.key is None else slates_in(found, slates),
+        lines=tuple(log.lines) if set(log.columns.how.values()) != {OWN_SCHEMA} else (),
+        slates=None if slates is None or log.key is None else slates_in(log, slates),
     )
 
 
@@ -266,25 +283,29 @@ def day_numbers(times: Floats, most: float = MOST_UNDATED) -> NDArray[np.int64] 
     Rows without a time, NaN, have day -1. None where the times are no dates (smaller numbers), where a larger share
     than ``most`` is missing, or where they span less than a day and a half.
     """
-    known = times[np.isfinite(times)]
-    if not known.size or (times.size - known.size) / times.size > most or np.median(known) < _FIRST_DATE:
+    present = times[np.isfinite(times)]
+    if not present.size or (times.size - present.size) / times.size > most or np.median(present) < _FIRST_DATE:
         return None
-    a_day = 86_400.0 * (1000.0 if np.median(known) > 1000.0 * _FIRST_DATE else 1.0)
-    days = np.where(np.isfinite(times), (times - known.min()) / a_day, -1.0)
+    a_day = 86_400.0 * (1000.0 if np.median(present) > 1000.0 * _FIRST_DATE else 1.0)
+    days = np.where(np.isfinite(times), (times - present.min()) / a_day, -1.0)
     number = round(float(days.max()))
-    return np.minimum(days.astype(np.int64), number - 1) if number >= 2 else None
+    if number >= 2:
+        return np.minimum(days.astype(np.int64), number - 1)
+    return None
 
 
 def _file_days(source: Path, found: BanditFile, accepted: float | None) -> tuple[NDArray[np.int64] | None, str]:
     """Days where the file's times are dates, and a line on rows without one, or on why there are no days."""
-    name, most = found.columns.get("time"), max(MOST_UNDATED, accepted or 0.0)
+    name = found.columns.get("time")
+    most = max(MOST_UNDATED, accepted or 0.0)
     if name is None or found.user is None:
         return None, ""
     rows = TableFile.open(source).read({name: "time"})
     times = rows.times(name)[found.row_numbers - 1]
     far = far_from_the_others(times)
     times = np.where(far, np.nan, times)
-    number, days = int(np.count_nonzero(np.isnan(times))), day_numbers(times, most)
+    number = int(np.count_nonzero(np.isnan(times)))
+    days = day_numbers(times, most)
     if not number or (days is None and number / times.size <= most):
         return days, ""
     share = 100.0 * number / times.size
@@ -294,12 +315,12 @@ def _file_days(source: Path, found: BanditFile, accepted: float | None) -> tuple
             days,
             f"{number:,} of {times.size:,} rows have no date, or one far from all others (row {row:,}): left out",
         )
-    said = f"{number:,} of {times.size:,} rows ({share:.2g} %) have no date that can be read"
-    said += f" ({'; '.join(fault.message for fault in rows.faults.found)})"
+    remark = f"{number:,} of {times.size:,} rows ({share:.2g} %) have no date that can be read"
+    remark += f" ({'; '.join(fault.message for fault in rows.faults.found)})"
     if days is not None:
-        return days, f"{said}: days are counted by the others"
+        return days, f"{remark}: days are counted by the others"
     return None, (
-        f"{said}, more than {100.0 * most:g} %, so no days are counted: correct them, add --drop-invalid "
+        f"{remark}, more than {100.0 * most:g} %, so no days are counted: correct them, add --drop-invalid "
         f"{math.ceil(share) / 100:g} to count those that can be read, or say how many users enter a day "
         "(--users-per-day)"
     )
@@ -309,12 +330,18 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked) -> Pilot:
     columns = asked.columns("the log", list(given))
     rows = len(given[columns["reward"]])
     user = columns.get("user")
-    clusters = None if user is None else Clusters.of(np.asarray(given[user]), rows, user)
+    if user is None:
+        clusters = None
+    else:
+        clusters = Clusters.of(np.asarray(given[user]), rows, user)
 
     def numbers(name: str) -> Floats:
         return column(given[name], name, rows=rows)
 
-    times = np.asarray(given[columns["time"]]) if "time" in columns else None
+    if "time" in columns:
+        times = np.asarray(given[columns["time"]])
+    else:
+        times = None
     pilot = Pilot(
         numbers(columns["reward"]),
         numbers(columns["propensity"]) if asked.propensity else np.ones(rows),

@@ -41,7 +41,7 @@ class UserTotals:
 
     @staticmethod
     def of(reward: Floats, clusters: Clusters | None) -> UserTotals:
-        """Of the rewards (n,) of a log's decisions; without users every decision is one."""
+        """Sum the rewards (n,) of a log's decisions; without users every decision is one."""
         return UserTotals(
             user_sums(reward, clusters),
             user_sums(np.ones(reward.size), clusters),
@@ -77,8 +77,10 @@ class UserTotals:
 
     @property
     def design_effect(self) -> float:
-        """How many times as large the variance is as that of as many independent decisions."""
-        return float(self.deviations @ self.deviations) / self.row_square if self.row_square > 0.0 else 1.0
+        """Compute the ratio of the variance to that of as many independent decisions."""
+        if self.row_square > 0.0:
+            return float(self.deviations @ self.deviations) / self.row_square
+        return 1.0
 
     def variance_under(self, lift: float) -> float:
         """Var(d) where a recommender earns 1 + lift times as much of every user.
@@ -99,7 +101,10 @@ class UserTotals:
         """
         if self.variance <= 0.0 or self.users < 2:
             return math.inf
-        below = self.rewards if relative else self.decisions
+        if relative:
+            below = self.rewards
+        else:
+            below = self.decisions
         influence = self.deviations**2 / self.variance - 1.0 - 2.0 * (below / below.mean() - 1.0)
         return float(influence.std(ddof=1)) / math.sqrt(self.users)
 
@@ -142,8 +147,11 @@ class Returning:
         from scipy.sparse import coo_matrix
 
         there = days >= 0
-        share, number = float(there.mean()), int(days.max()) + 1
-        codes, days, deviations = clusters.dense()[0][there], days[there], deviations[there]
+        share = float(there.mean())
+        number = int(days.max()) + 1
+        codes = clusters.dense()[0][there]
+        days = days[there]
+        deviations = deviations[there]
         codes = np.unique(codes, return_inverse=True)[1]
         users = int(codes.max()) + 1
         table = coo_matrix((deviations, (codes, days)), (users, number)).tocsr()
@@ -168,27 +176,36 @@ class Returning:
         return np.sqrt(2.0 * (before + after) * self.squares) / (self.decisions * days)
 
     def floor(self, before: float, after: float) -> float:
-        """That standard error after days without end."""
+        """Get the limit of the standard error as days grow."""
         return math.sqrt(2.0 * (before + after) * self.lasting) / self.decisions
 
 
 def first_day(reached: NDArray[np.bool_]) -> int | None:
     """The first T from which on (MOST_DAYS,) holds; None where it never does."""
     missed = np.flatnonzero(~reached)
-    day = int(missed[-1]) + 2 if missed.size else 1
-    return day if day <= MOST_DAYS else None
+    if missed.size:
+        day = int(missed[-1]) + 2
+    else:
+        day = 1
+    if day <= MOST_DAYS:
+        return day
+    return None
 
 
 def levels_off(errors: Floats, floor: float) -> int | None:
     """Days from which the error is within a tenth of its floor; None where it keeps falling."""
-    return first_day(errors <= _NEAR * floor) if floor > 0.0 else None
+    if floor > 0.0:
+        return first_day(errors <= _NEAR * floor)
+    return None
 
 
 def _present(codes: NDArray[np.int64], days: NDArray[np.int64], number: int) -> Floats:
-    """As :attr:`Returning.present`."""
+    """Compute :attr:`Returning.present`."""
     visits = np.unique(codes * number + days)
-    user, day = visits // number, visits % number
-    first, last = np.append(True, user[1:] != user[:-1]), np.append(user[1:] != user[:-1], True)
+    user = visits // number
+    day = visits % number
+    first = np.append(True, user[1:] != user[:-1])
+    last = np.append(user[1:] != user[:-1], True)
     before = day - np.where(first, -1, np.append(0, day[:-1])) - 1
     idle = np.bincount(np.concatenate([before, number - 1 - day[last]]), minlength=number + 1)
     windows = number - np.arange(number)
@@ -196,10 +213,14 @@ def _present(codes: NDArray[np.int64], days: NDArray[np.int64], number: int) -> 
     missed = [np.sum(np.maximum(np.arange(number + 1) - length, 0) * idle) for length in range(number)]
     inside = int(first.sum()) - np.array(missed) / windows
     seen = np.bincount(np.bincount(user)[np.unique(user)], minlength=3)
-    once, twice = float(seen[1]), float(seen[2])
+    once = float(seen[1])
+    twice = float(seen[2])
     unseen = (number - 1) / number * (once**2 / (2.0 * twice) if twice else once * (once - 1.0) / 2.0)
     more = np.arange(1, MOST_DAYS - number + 1)
-    beyond = unseen * -np.expm1(more * np.log1p(-once / (number * unseen + once))) if unseen > 0.0 else 0.0 * more
+    if unseen > 0.0:
+        beyond = unseen * -np.expm1(more * np.log1p(-once / (number * unseen + once)))
+    else:
+        beyond = 0.0 * more
     return np.concatenate([inside, inside[-1] + beyond])[:MOST_DAYS]
 
 
@@ -311,14 +332,14 @@ def plan_ab(
         raise UserError(f"power {power:g} is reached without any effect at level {level:g}; ask for more, 0.8 is usual")
     if lift is None and users is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
-    given = None if users is None else whole_number(users, "users", least=2)
+    stated_users = None if users is None else whole_number(users, "users", least=2)
     pilot, baseline = _pilot(log, target, baseline, columns)
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     if users_per_day is not None:
         users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
-    least = None if given is None else least_lift(totals, given, power, level)
+    least = None if stated_users is None else least_lift(totals, stated_users, power, level)
     if lift is None:
         assert least is not None
         size, relative = least, True
@@ -328,9 +349,9 @@ def plan_ab(
     _check_rate(totals, size)
     needed = users_needed(totals, size, power, level)
     low, high = factor_range(totals.relative_error(relative=relative), level)
-    arm = math.ceil(needed) if given is None else given
+    arm = math.ceil(needed) if stated_users is None else stated_users
     error = standard_error(totals, size, arm)
-    reach = (low, 1.0, high) if given is None else None
+    reach = (low, 1.0, high) if stated_users is None else None
     dates = _Test(size, power, level, arm, reach).dates(pilot, totals, users_per_day)
     return ABPlan(
         value=totals.value,
@@ -350,7 +371,7 @@ def plan_ab(
         **vars(dates),
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=_notes(totals, math.ceil(needed), given, dates.users_per_day, pilot.undated),
+        notes=_notes(totals, math.ceil(needed), stated_users, dates.users_per_day, pilot.undated),
         reading=pilot.lines,
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
@@ -362,7 +383,8 @@ def _pilot(
     """The log with its users, and the baseline's column; None for the policy that logged."""
     if baseline is not None and target is None:
         raise UserError("baseline has no effect without a target: name both, or neither")
-    baseline = None if baseline == "today" and baseline not in names_of_columns(log) else baseline
+    if baseline == "today" and baseline not in names_of_columns(log):
+        baseline = None
     policies = [name for name in (target, baseline) if name is not None]
     pilot = Pilot.of(log, policies, propensity=target is not None, columns=columns)
     if pilot.clusters is None:
@@ -391,7 +413,7 @@ class Dates:
 
 @dataclass(frozen=True)
 class _Test:
-    """What a test is to find.
+    """Question that a test answers.
 
     Attributes:
         lift: in the reward's unit.
@@ -415,7 +437,10 @@ class _Test:
             totals: of its users.
             entering: users who enter a day, as given.
         """
-        span = None if pilot.days is None else int(pilot.days.max()) + 1
+        if pilot.days is None:
+            span = None
+        else:
+            span = int(pilot.days.max()) + 1
         both_arms = 2.0 * self.arm
         if entering is not None:
             days = both_arms / entering
@@ -425,16 +450,24 @@ class _Test:
             return Dates(log_days=span)
         log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
         after = totals.variance_under(self.lift / totals.value if totals.value else 0.0) / totals.variance
-        errors, floor, users = log.error(1.0, after), log.floor(1.0, after), log.present
-        z, found_at = two_sided(self.level), two_sided(self.level) + quantile(self.power)
+        errors = log.error(1.0, after)
+        floor = log.floor(1.0, after)
+        users = log.present
+        z = two_sided(self.level)
+        found_at = two_sided(self.level) + quantile(self.power)
         if self.factors is None:
             ends = [first_day((users >= both_arms) & (np.arange(users.size) + 1 >= span))]
         else:
             ends = [first_day(errors * math.sqrt(factor) * found_at <= abs(self.lift)) for factor in self.factors]
-        low, middle, high = ends[0], ends[len(ends) // 2], ends[-1]
+        low = ends[0]
+        middle = ends[len(ends) // 2]
+        high = ends[-1]
         by_then = rows = None
         if middle is not None:
-            by_then = both_arms if self.factors is None else float(users[middle - 1])
+            if self.factors is None:
+                by_then = both_arms
+            else:
+                by_then = float(users[middle - 1])
             rows = round(self.arm * totals.length if self.factors is None else middle * log.decisions / 2)
         table = tuple(
             {
@@ -451,14 +484,20 @@ class _Test:
 
 def users_needed(totals: UserTotals, lift: float, power: float, level: float) -> float:
     """Users an arm: (z_level + z_power)^2 (Var(d_0) + Var(d_1)) / (length lift)^2."""
-    share = lift / totals.value if totals.value else 0.0
+    if totals.value:
+        share = lift / totals.value
+    else:
+        share = 0.0
     both = totals.variance + totals.variance_under(share)
     return (two_sided(level) + quantile(power)) ** 2 * both / (totals.length * lift) ** 2
 
 
 def standard_error(totals: UserTotals, lift: float, users: int) -> float:
-    """Of the difference of two arms of so many users each."""
-    share = lift / totals.value if totals.value else 0.0
+    """Compute the standard error of the difference of two arms of this many users each."""
+    if totals.value:
+        share = lift / totals.value
+    else:
+        share = 0.0
     return math.sqrt((totals.variance + totals.variance_under(share)) / users) / totals.length
 
 
@@ -466,7 +505,10 @@ def least_lift(totals: UserTotals, users: int, power: float, level: float) -> fl
     """The smallest positive lift that so many users per arm find."""
     from scipy.optimize import brentq
 
-    most = totals.value if totals.value > 0.0 else 1.0
+    if totals.value > 0.0:
+        most = totals.value
+    else:
+        most = 1.0
     if totals.unit:
         most = (1.0 - totals.value) * (1.0 - 1e-9)
     else:
@@ -489,7 +531,10 @@ def _check_rate(totals: UserTotals, lift: float) -> None:
 
 def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: float) -> int:
     """Rows whose weighted difference has this standard error, by the users' sums of its row influences."""
-    other = np.ones(len(pilot)) if baseline is None else pilot.policies[baseline] / pilot.propensity
+    if baseline is None:
+        other = np.ones(len(pilot))
+    else:
+        other = pilot.policies[baseline] / pilot.propensity
     scores = (pilot.policies[target] / pilot.propensity - other) * pilot.reward
     if not pilot.policies[target].any():
         raise UserError(

@@ -27,7 +27,7 @@ STATED = (
 
 @dataclass(frozen=True)
 class Reading:
-    """How the user wants a file read.
+    """The user's instructions for reading a file.
 
     Attributes:
         columns: column by role (reward, propensity, action, user, time, logger, weight); None or left out: recognised.
@@ -67,7 +67,7 @@ class Reading:
 
     @property
     def says_more(self) -> bool:
-        """Whether the user says more of the file than our own logs need."""
+        """Return whether the user says more of the file than our own logs need."""
         leaves_out = self.drop_missing or self.deduplicate or self.drop_invalid is not None
         return leaves_out or any(self.columns.values()) or bool(self.context)
 
@@ -131,7 +131,9 @@ class BanditFile:
     @property
     def users(self) -> NDArray[np.int64] | None:
         """(n,) numbers of the users, None where rows are independent."""
-        return None if self.user is None else self.user.codes
+        if self.user is None:
+            return None
+        return self.user.codes
 
     @property
     def weight(self) -> Floats | None:
@@ -141,7 +143,9 @@ class BanditFile:
             return None
         values = self.others[name]
         alike = values[0] > 0.0 and np.all(values == values[0])
-        return None if alike else values
+        if alike:
+            return None
+        return values
 
     @property
     def chances(self) -> Floats | None:
@@ -156,10 +160,12 @@ class BanditFile:
 
         def part(values: Any) -> Any:
             if isinstance(values, dict):
-                return {name: part(each) for name, each in values.items()}
+                return {name: part(values_of) for name, values_of in values.items()}
             if isinstance(values, Ids):
                 return Ids(values.codes[keep], values.ids)
-            return None if values is None else values[keep]
+            if values is None:
+                return None
+            return values[keep]
 
         names = ("reward", "propensity", "user", "action", "logger", "key", "segment", "policies", "others", "context")
         return replace(self, **{name: part(getattr(self, name)) for name in (*names, "row_numbers", "again")})
@@ -174,12 +180,15 @@ class BanditFile:
             import pandas as pd
 
             met = pd.factorize(codes)[0].astype(np.int64)
-            codes = met if np.all(met[1:] >= met[:-1]) else codes
-        found = Clusters.of(codes, len(self), self.columns["user"])
-        return None if found is None else replace(found, again=self.again)
+            if np.all(met[1:] >= met[:-1]):
+                codes = met
+        result = Clusters.of(codes, len(self), self.columns["user"])
+        if result is None:
+            return None
+        return replace(result, again=self.again)
 
     def values(self, policies: Sequence[str] = ()) -> LogColumns:
-        """What estimators read.
+        """Columns that estimators read.
 
         Raises:
             UserError: there are no propensities.
@@ -188,8 +197,11 @@ class BanditFile:
             raise UserError(
                 f"{self.source}: no column is recognised as the propensity. Name it with --propensity-column"
             )
-        others = {name: self.policies[name] for name in policies} if policies else self.policies
-        return LogColumns(self.reward, self.propensity, self.clusters(), others, self.row_numbers)
+        if policies:
+            targets = {name: self.policies[name] for name in policies}
+        else:
+            targets = self.policies
+        return LogColumns(self.reward, self.propensity, self.clusters(), targets, self.row_numbers)
 
 
 @dataclass(frozen=True)
@@ -213,12 +225,18 @@ class WeighedLog:
     @staticmethod
     def of(log: BanditFile) -> WeighedLog:
         """The weights of a log as it was read for the estimates."""
-        users = None if log.users is None else int(np.unique(log.users).size)
+        if log.users is None:
+            users = None
+        else:
+            users = int(np.unique(log.users).size)
         weights = {}
         if log.propensity is not None:
             weights = {name: values / log.propensity for name, values in log.policies.items()}
-        told = {} if log.exact else {name: n for name, n in log.counts.items() if n and ":" not in name}
-        return WeighedLog(len(log), users, float(np.average(log.reward, weights=log.weight)), told, weights)
+        if log.exact:
+            counts = {}
+        else:
+            counts = {name: n for name, n in log.counts.items() if n and ":" not in name}
+        return WeighedLog(len(log), users, float(np.average(log.reward, weights=log.weight)), counts, weights)
 
 
 NOTE, PROBLEM = "note", "problem"
@@ -260,13 +278,15 @@ class Problem:
         return dict(vars(self))
 
     def __str__(self) -> str:
-        return f"{self.message}: {self.advice}" if self.advice else self.message
+        if self.advice:
+            return f"{self.message}: {self.advice}"
+        return self.message
 
 
 def texts_of(code: str, columns: tuple[str, ...], params: Mapping[str, Any]) -> tuple[str, str]:
-    """What a code says of some columns, and what to do."""
-    known = {**dict(zip(("column", "other"), columns, strict=False)), **params}
-    return written(code, "says", known), written(code, "do", known)
+    """Get the texts of a code for some columns: the problem and what to do."""
+    parameters = {**dict(zip(("column", "other"), columns, strict=False)), **params}
+    return written(code, "says", parameters), written(code, "do", parameters)
 
 
 _SAMPLED = 1 << 18
@@ -281,7 +301,7 @@ def chance_of(
     seen: tuple[Sequence[str], Mapping[str, Sequence[Any]]],
     digests: NDArray[np.uint64],
 ) -> tuple[float, bool]:
-    """How many rows are equal to an earlier one by chance, and whether more are.
+    """Estimate how many rows are equal to an earlier one by chance, and whether more are.
 
     By chance none where a column differs in all rows that differ, as a request's number does, or where the whole log
     is written twice. Of a large log some groups are looked at.
@@ -316,13 +336,20 @@ def chance_of(
         if "propensity" in columns:
             parts["propensity"].append(np.nan_to_num(rows.quiet().numbers(columns["propensity"]), nan=1.0))
         begin = end
-    whole = {name: np.concatenate(arrays) for name, arrays in parts.items()}
-    copies = n_repeats(whole["row"])
-    if any(n_repeats(whole[f"number {name}"]) == copies for name in numbering):
+    digests_of_rows = {name: np.concatenate(arrays) for name, arrays in parts.items()}
+    copies = n_repeats(digests_of_rows["row"])
+    if any(n_repeats(digests_of_rows[f"number {name}"]) == copies for name in numbering):
         return 0.0, True
-    probability = np.clip(whole["propensity"], 0.0, 1.0) if "propensity" in columns else None
+    if "propensity" in columns:
+        probability = np.clip(digests_of_rows["propensity"], 0.0, 1.0)
+    else:
+        probability = None
     expected, more = repeats_by_chance(
-        whole["row"], whole["group"], whole["item"], whole["item and reward"], probability
+        digests_of_rows["row"],
+        digests_of_rows["group"],
+        digests_of_rows["item"],
+        digests_of_rows["item and reward"],
+        probability,
     )
     return expected * float(one_in), more
 
@@ -356,7 +383,9 @@ def context_values(rows: Rows, name: str) -> Floats | Ids:
     if ids.ids.dtype.kind in "iuf":
         return np.append(ids.ids.astype(np.float64), np.nan)[ids.codes]
     numbers, _, bad = text_numbers(pa.array(ids.ids.astype(str)), rows.decimal)
-    return ids if bad.any() or ids.number == 0 else np.append(numbers, np.nan)[ids.codes]
+    if bad.any() or ids.number == 0:
+        return ids
+    return np.append(numbers, np.nan)[ids.codes]
 
 
 def names_behind(mark: str, counts: Counter[str]) -> list[str]:

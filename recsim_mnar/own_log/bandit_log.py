@@ -115,28 +115,39 @@ class BanditLog:
             UserError: no such file or column, several that could be meant.
         """
         reading = reading or Reading()
-        file = path if isinstance(path, TableFile) else TableFile.open(path, reading.decimal)
+        if isinstance(path, TableFile):
+            file = path
+        else:
+            file = TableFile.open(path, reading.decimal)
         key, by = ([] if name is None else [name] for name in (reading.key, reading.by))
-        given = ((*policies, *others), ""), (reading.context, " (--context-columns)"), (key, " (--on)"), (by, " (--by)")
+        column_groups = (
+            ((*policies, *others), ""),
+            (reading.context, " (--context-columns)"),
+            (key, " (--on)"),
+            (by, " (--by)"),
+        )
         if by and by[0] not in file.names and {part.strip() for part in by[0].split(",")} <= set(file.names):
             raise UserError(f"--by {by[0]}: one column at a time. Run it once per column")
-        for names, option in given:
+        for names, option in column_groups:
             for name in names:
                 if name not in file.names:
-                    said = f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}"
-                    raise UserError(said, code="no_such_column")
-        shown = ShownItem()
+                    message = f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}"
+                    raise UserError(message, code="no_such_column")
+        shown_item = ShownItem()
         if reading.exact:
             columns = exact_columns(file, reading)
         else:
-            columns, shown = recognised_columns(file, policies, reading, needs)
+            columns, shown_item = recognised_columns(file, policies, reading, needs)
         if "weight" in columns:
             others = [*others, columns["weight"]]
-        action = None if reading.exact else columns.get("action")
+        if reading.exact:
+            action = None
+        else:
+            action = columns.get("action")
         others_than_logged = [name for name in policies if name != columns.get("propensity")]
         of_items = () if action is None else columns_of_items(file, action, others_than_logged, reading)
         return BanditLog(
-            file, columns, policies, others, reading, needs, of_items=frozenset(of_items), chosen=shown.line
+            file, columns, policies, others, reading, needs, of_items=frozenset(of_items), chosen=shown_item.line
         )
 
     @property
@@ -161,8 +172,8 @@ class BanditLog:
 
     def kinds(self) -> dict[str, str]:
         """Use of each column."""
-        own = [self.columns[role] for role in ("reward", "propensity") if role in self.columns]
-        kinds = dict.fromkeys((*own, *self.policies, *self.others), "number")
+        own_columns = [self.columns[role] for role in ("reward", "propensity") if role in self.columns]
+        kinds = dict.fromkeys((*own_columns, *self.policies, *self.others), "number")
         kinds |= dict.fromkeys(self.of_items, "id")
         names = [self.columns[role] for role in ("user", "action", "logger") if role in self.columns]
         further = [name for name in (self.reading.key, self.reading.by) if name]
@@ -183,11 +194,11 @@ class BanditLog:
 
     @property
     def needs_all_rows(self) -> bool:
-        """Whether something that is read can only be worked with as a whole."""
+        """Return whether something that is read can only be worked with as a whole."""
         reading, loggers = self.reading, "logger" in self.columns and not self.reading.exact
         copies = self.looks_for_copies and "user" not in self.columns
-        whole = loggers or copies or "weight" in self.columns
-        return bool(reading.key or reading.by or reading.context or reading.deduplicate or whole)
+        whole_log = loggers or copies or "weight" in self.columns
+        return bool(reading.key or reading.by or reading.context or reading.deduplicate or whole_log)
 
     def read(self) -> BanditFile:
         """All decisions.
@@ -198,10 +209,10 @@ class BanditLog:
         work = _Pass(self)
         rows = self.file.read(self.kinds())
         rows.faults = work.faults
-        found = work.decisions(rows)
+        log = work.decisions(rows)
         work.finish()
-        found.lines[:] = self.lines
-        return found
+        log.lines[:] = self.lines
+        return log
 
     def blocks(self, rows: int) -> Iterator[Block]:
         """All decisions, some at a time.
@@ -211,8 +222,8 @@ class BanditLog:
             AgainError: what was learnt of the file on the way makes another pass necessary.
         """
         work = _Pass(self)
-        for each in self.file.blocks(dict.fromkeys(self.digested, "text") | self.kinds(), rows, work.faults):
-            block = work.block(each)
+        for table in self.file.blocks(dict.fromkeys(self.digested, "text") | self.kinds(), rows, work.faults):
+            block = work.block(table)
             if block is not None and len(block):
                 yield block
         work.finish()
@@ -222,10 +233,11 @@ class BanditLog:
 
         Where a part lacks one that is not read, in those that are.
         """
-        names, self.copies_in = columns_of_copies(self.file.names), "every column"
+        names = columns_of_copies(self.file.names)
+        self.copies_in = "every column"
         while True:
             try:
-                found = [rows.digests(names) for rows in self._recommendations(names)]
+                result = [rows.digests(names) for rows in self._recommendations(names)]
                 break
             except AgainError:
                 continue
@@ -235,7 +247,7 @@ class BanditLog:
                 names = self.read_columns
                 self.copies_in = ", ".join(names)
         self.digested = names
-        return np.concatenate(found)
+        return np.concatenate(result)
 
     def _recommendations(self, digested: Sequence[str] = ()) -> Iterator[Rows]:
         """The recommendations once more, some at a time; what is known of the last pass stays.
@@ -243,19 +255,25 @@ class BanditLog:
         Args:
             digested: columns that are read as text besides.
         """
-        counts, unread, work = self.counts, self.unread, _Pass(self)
+        counts = self.counts
+        unread = self.unread
+        work = _Pass(self)
         try:
-            for each in self.file.blocks(dict.fromkeys(digested, "text") | self.kinds(), BLOCK_ROWS):
-                yield work.recommendations(each)
+            for table in self.file.blocks(dict.fromkeys(digested, "text") | self.kinds(), BLOCK_ROWS):
+                yield work.recommendations(table)
         finally:
-            self.counts, self.unread = counts, unread
+            self.counts = counts
+            self.unread = unread
 
     def count_copies(self, alike: int = 1) -> None:
         """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row.
 
         Where chance explains that rows are equal they are taken as separate events from here on.
         """
-        digests = self.digests() if alike else np.zeros(0, np.uint64)
+        if alike:
+            digests = self.digests()
+        else:
+            digests = np.zeros(0, np.uint64)
         self.counts[_ALIKE] = alike - n_repeats(digests)
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
@@ -288,13 +306,17 @@ class BanditLog:
         number = n_repeats(digests)
         if not number:
             return False
-        key = [self.reading.key, *self.others] if self.reading.key else []
+        if self.reading.key:
+            key = [self.reading.key, *self.others]
+        else:
+            key = []
         group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
-        seen, tables = (self.digested, self.file.head()), self._recommendations(self.digested)
-        expected, found = chance_of(tables, self.columns, [*group, *key], seen, digests)
+        seen = (self.digested, self.file.head())
+        tables = self._recommendations(self.digested)
+        expected, more_than_chance = chance_of(tables, self.columns, [*group, *key], seen, digests)
         counts = self.counts
-        counts["duplicates" if found else "coincidences"], counts["by_chance"] = number, round(expected)
-        return found
+        counts["duplicates" if more_than_chance else "coincidences"], counts["by_chance"] = number, round(expected)
+        return more_than_chance
 
     @property
     def read_columns(self) -> list[str]:
@@ -319,8 +341,9 @@ class BanditLog:
         return [*self._introduction(), *self._copies(), *self._left_out()]
 
     def _copies(self) -> Iterator[str]:
-        """What is said of rows that are equal, in all columns or in those that are read."""
-        number, alike = self.counts["duplicates"] + self.counts["coincidences"], self.counts[_ALIKE]
+        """Describe rows that are equal, in all columns or in those that are read."""
+        number = self.counts["duplicates"] + self.counts["coincidences"]
+        alike = self.counts[_ALIKE]
         by_chance = self.counts["coincidences"] > 0
         what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
         chance = f"chance makes some {self.counts['by_chance']:,} equal"
@@ -335,8 +358,9 @@ class BanditLog:
             yield f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept"
 
     def _left_out(self) -> Iterator[str]:
-        """What is said of rows that are left out."""
-        missing, invalid = self.counts["dropped_missing"], self.counts["dropped_invalid"]
+        """Describe rows that are left out."""
+        missing = self.counts["dropped_missing"]
+        invalid = self.counts["dropped_invalid"]
         if missing:
             by_column = ", ".join(
                 f"{name} {self.counts[_LACKS + name]:,}" for name in names_behind(_LACKS, self.counts)
@@ -348,10 +372,13 @@ class BanditLog:
 
     def _have(self, number: int, one: str, several: str) -> str:
         """``1 row has a value and is``, ``2 rows have values and are``."""
-        return f"{number:,} {self.unit}s have {several} and are" if number > 1 else f"1 {self.unit} has {one} and is"
+        if number > 1:
+            return f"{number:,} {self.unit}s have {several} and are"
+        return f"1 {self.unit} has {one} and is"
 
     def _introduction(self) -> list[str]:
-        counts, name = self.counts, self.columns.get("event")
+        counts = self.counts
+        name = self.columns.get("event")
         written = self.file.how_written()
         rows = in_rows(counts["rows"] if self.lists is None else self.lists)
         rows += "" if self.lists is None else f", {counts['rows']:,} items"
@@ -360,17 +387,23 @@ class BanditLog:
         cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
         lines += [f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"] if cut else []
         lines += [
-            f"{each}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
+            f"{column}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
             + (" but for capitals" if self.reading.fold_case else "")
-            for each in sorted(self.of_items)
+            for column in sorted(self.of_items)
         ]
         lines += percent_lines({name: counts[_PERCENT + name] for name in names_behind(_PERCENT, counts)})
         if self.reading.context:
             lines.append(f"context: {', '.join(self.reading.context)}")
         if "user" not in self.columns:
-            key = [self.reading.key] if self.reading.key else []
+            if self.reading.key:
+                key = [self.reading.key]
+            else:
+                key = []
             perhaps = likely_users(self.file, [*self.columns.names.values(), *self.reading.context, *key])
-            hint = f" (perhaps {' or '.join(perhaps)})" if perhaps else ""
+            if perhaps:
+                hint = f" (perhaps {' or '.join(perhaps)})"
+            else:
+                hint = ""
             lines.append(
                 "no user column is recognised, so rows are taken as independent; --user-column names the one whose "
                 f"rows belong together{hint}"
@@ -389,9 +422,11 @@ class _Pass:
     """One pass over a log: counts, and problems found."""
 
     def __init__(self, log: BanditLog) -> None:
-        self.log, self.faults = log, Faults(str(log.file.path))
+        self.log = log
+        self.faults = Faults(str(log.file.path))
         self.counts: Counter[str] = Counter()
-        log.counts, log.unread = self.counts, ()
+        log.counts = self.counts
+        log.unread = ()
         dropped = (MISSING,) if log.reading.drop_missing else ()
         self.forgiven = (*dropped, *(() if log.reading.drop_invalid is None else INVALID))
 
@@ -402,26 +437,29 @@ class _Pass:
         rows = self.recommendations(rows)
         rows, again = self._without_copies(rows) if log.looks_for_copies else (rows, None)
         reward, propensity, policies = self._probabilities(rows)
-        others = {name: rows.numbers(name) for name in log.others}
+        other_columns = {name: rows.numbers(name) for name in log.others}
         if reading.times and "time" in columns:
-            others[columns["time"]] = rows.times(columns["time"])
+            other_columns[columns["time"]] = rows.times(columns["time"])
         ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
         if "action" in columns:
-            quiet = rows if "action" in log.needs else rows.quiet()
-            shown = quiet.ids(columns["action"])
-            ids |= {} if quiet is not rows and quiet.faults.found else {"action": shown}
+            if "action" in log.needs:
+                quiet = rows
+            else:
+                quiet = rows.quiet()
+            item_ids = quiet.ids(columns["action"])
+            ids |= {} if quiet is not rows and quiet.faults.found else {"action": item_ids}
         if reading.key is not None:
             ids["key"] = rows.ids(reading.key)
         if reading.by is not None:
             ids["segment"] = rows.quiet().ids(reading.by)
         context = {name: context_values(rows, name) for name in reading.context}
-        found = BanditFile(
+        result = BanditFile(
             rows.source,
             columns,
             reward,
             propensity,
             policies,
-            others,
+            other_columns,
             context,
             rows.row_numbers,
             [],
@@ -431,7 +469,9 @@ class _Pass:
             **ids,
         )
         keep = self._kept(rows)
-        return found if keep.all() else found.kept(keep)
+        if keep.all():
+            return result
+        return result.kept(keep)
 
     def block(self, rows: Rows) -> Block | None:
         """The decisions of a block; None from the first fault on."""
@@ -442,7 +482,10 @@ class _Pass:
         assert propensity is not None
         numbers = {columns["reward"]: reward, columns["propensity"]: propensity, **policies}
         numbers |= dict.fromkeys(log.today, propensity) | {name: rows.numbers(name) for name in log.others}
-        user = log.users.codes(rows, columns["user"], alone=log.alone) if "user" in columns else None
+        if "user" in columns:
+            user = log.users.codes(rows, columns["user"], alone=log.alone)
+        else:
+            user = None
         digest = None
         if log.looks_for_copies:
             digest = rows.digests(log.digested or log.read_columns)
@@ -453,34 +496,39 @@ class _Pass:
         if any(fault.code not in self.forgiven for fault in self.faults.found):
             return None
         block = Block(numbers, user, rows.row_numbers, action, digest)
-        return block if keep.all() else block[keep]
+        if keep.all():
+            return block
+        return block[keep]
 
     def _actions(self, rows: Rows) -> NDArray[np.int64] | None:
         log = self.log
         if "action" not in log.columns or log.some_without_action:
             return None
         quiet = rows.quiet()
-        found = log.actions.codes(quiet, log.columns["action"], alone=log.alone)
+        codes = log.actions.codes(quiet, log.columns["action"], alone=log.alone)
         if quiet.faults.found:
             log.some_without_action = True
             raise AgainError
-        return found
+        return codes
 
     def _probabilities(self, rows: Rows) -> tuple[Floats, Floats | None, dict[str, Floats]]:
         """Rewards, propensities and policies; the propensities under another name are the same array."""
         columns = self.log.columns
         reward = rows.numbers(columns["reward"])
-        known = {}
+        read_columns = {}
         if "propensity" in columns:
-            known[columns["propensity"]] = rows.probabilities(columns["propensity"], zero=False)
+            read_columns[columns["propensity"]] = rows.probabilities(columns["propensity"], zero=False)
         for name in self.log.policies:
             if name in self.log.of_items:
                 action = rows.quiet().ids(columns["action"])
-                known[name] = same_items(rows.ids(name), action, fold=self.log.reading.fold_case)
-            elif name not in known:
-                known[name] = rows.probabilities(name, zero=True)
-        propensity = known[columns["propensity"]] if "propensity" in columns else None
-        return reward, propensity, {name: known[name] for name in self.log.policies}
+                read_columns[name] = same_items(rows.ids(name), action, fold=self.log.reading.fold_case)
+            elif name not in read_columns:
+                read_columns[name] = rows.probabilities(name, zero=True)
+        if "propensity" in columns:
+            propensity = read_columns[columns["propensity"]]
+        else:
+            propensity = None
+        return reward, propensity, {name: read_columns[name] for name in self.log.policies}
 
     def _kept(self, rows: Rows) -> NDArray[np.bool_]:
         """(n,) which rows miss nothing, and have nothing that cannot be read; the others are counted."""
@@ -494,7 +542,8 @@ class _Pass:
 
     def recommendations(self, rows: Rows) -> Rows:
         """The rows that a column of events calls recommendations; all of them where it is about something else."""
-        name, log = self.log.columns.get("event"), self.log
+        name = self.log.columns.get("event")
+        log = self.log
         if name is None:
             return rows
         events = Events.of(rows.table.column(name))
@@ -517,12 +566,17 @@ class _Pass:
             rows.note(
                 "unknown_event", name, other, "is neither organic nor bandit", values=values, advice="write one of them"
             )
-        return rows if events.shown.all() else rows.kept(events.shown)
+        if events.shown.all():
+            return rows
+        return rows.kept(events.shown)
 
     def _without_copies(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_] | None]:
         """Count rows that repeat others in every column; leave them out where that is asked for, or else mark them."""
         alike = n_repeats(rows.digests(self.log.read_columns))
-        digests = self.log.digests() if alike else np.arange(len(rows), dtype=np.uint64)
+        if alike:
+            digests = self.log.digests()
+        else:
+            digests = np.arange(len(rows), dtype=np.uint64)
         again = repeats(digests)
         number = int(np.count_nonzero(again))
         self.counts[_ALIKE] = alike - number
@@ -538,7 +592,9 @@ class _Pass:
         Raises:
             UserError: nothing was recommended, no row is left, or one line with every fault.
         """
-        log, counts, source = self.log, self.counts, self.faults.source
+        log = self.log
+        counts = self.counts
+        source = self.faults.source
         name = log.columns.get("event")
         if name is not None and not log._no_events and not counts["shown_rows"]:
             raise UserError(
@@ -550,7 +606,10 @@ class _Pass:
         if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
             log.count_copies()
         again = counts["duplicates"] - counts["dropped_duplicates"]
-        besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)" if again else ""
+        if again:
+            besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)"
+        else:
+            besides = ""
         unread = sum(fault.count for fault in self.faults.found if fault.code in INVALID)
         self.faults.refuse(DROP + besides, _DROP_INVALID if 0 < unread <= _FEW_INVALID * counts["rows"] else "")
         self._refuse_many_invalid()
@@ -561,7 +620,8 @@ class _Pass:
 
     def _refuse_many_invalid(self) -> None:
         """Refuse where more rows have values that cannot be read than may be left out unasked."""
-        limit, number = self.log.reading.drop_invalid, self.counts["dropped_invalid"]
+        limit = self.log.reading.drop_invalid
+        number = self.counts["dropped_invalid"]
         total = number + self.counts["dropped_missing"] + self.counts["kept"]
         if limit is not None and number and number / total > limit:
             share = 100.0 * number / total

@@ -58,9 +58,9 @@ class Block:
         return len(self.numbers)
 
     def __getitem__(self, rows: Any) -> Block:
-        others = [None if each is None else each[rows] for each in (self.user, self.action, self.digest)]
+        other_columns = [None if column is None else column[rows] for column in (self.user, self.action, self.digest)]
         columns = {name: values[rows] for name, values in self.columns.items()}
-        return Block(columns, others[0], self.numbers[rows], *others[1:])
+        return Block(columns, other_columns[0], self.numbers[rows], *other_columns[1:])
 
     @staticmethod
     def concat(blocks: Sequence[Block]) -> Block:
@@ -69,8 +69,10 @@ class Block:
             return blocks[0]
 
         def together(name: str) -> Any:
-            found = [getattr(block, name) for block in blocks]
-            return None if found[0] is None else np.concatenate(found)
+            columns = [getattr(block, name) for block in blocks]
+            if columns[0] is None:
+                return None
+            return np.concatenate(columns)
 
         columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
         return Block(columns, *(together(name) for name in ("user", "numbers", "action", "digest")))
@@ -133,7 +135,9 @@ class BlockQuestion:
 
 
 def _named(estimator: str) -> str:
-    return LEADING if estimator == AUTO else estimator
+    if estimator == AUTO:
+        return LEADING
+    return estimator
 
 
 @dataclass
@@ -162,15 +166,22 @@ class Gathered:
 
     def value(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
-        name, asked = _named(estimator), self.question
-        clip = asked.clip if check_name(name).clips else math.inf
+        name = _named(estimator)
+        question = self.question
+        if check_name(name).clips:
+            clip = question.clip
+        else:
+            clip = math.inf
         scored = self.scores[policy, name]
-        return value_of(scored, name, facts=asked.facts, level=level, precision=asked.precision, clip=clip)
+        return value_of(scored, name, facts=question.facts, level=level, precision=question.precision, clip=clip)
 
     def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of its difference from the baseline, as :func:`recsim_mnar.estimators.difference`."""
         name = _named(estimator)
-        clip = self.question.clip if check_name(name).clips else math.inf
+        if check_name(name).clips:
+            clip = self.question.clip
+        else:
+            clip = math.inf
         return difference_of(self.pairs[policy, name], name, facts=self.question.facts, level=level, clip=clip)
 
     def add(self, block: Block) -> None:
@@ -180,10 +191,16 @@ class Gathered:
         except UserError:
             _refuse(self.question, block)
             raise
-        clusters = None if block.user is None else Clusters(block.user, None)
+        if block.user is None:
+            clusters = None
+        else:
+            clusters = Clusters(block.user, None)
         if block.digest is not None and (number := n_repeats(block.digest)):
             self.copies += number
-            clusters = None if clusters is None else replace(clusters, again=repeats(block.digest))
+            if clusters is None:
+                clusters = None
+            else:
+                clusters = replace(clusters, again=repeats(block.digest))
         if block.action is not None and clusters is not None:
             columns = block.columns[self.question.reward], block.columns[self.question.propensity]
             self.repeats.extend(*columns, block.action, clusters)
@@ -191,11 +208,16 @@ class Gathered:
 
     def _of_block(self, block: Block) -> Gathered:
         """The sums of a block, but for what rows say in their order."""
-        question, columns = self.question, block.columns
+        question = self.question
+        columns = block.columns
         _check_stated(question, block)
         more = Gathered(question, self.shift)
-        clusters = None if block.user is None else Clusters(block.user, None)
-        r, p = columns[question.reward], columns[question.propensity]
+        if block.user is None:
+            clusters = None
+        else:
+            clusters = Clusters(block.user, None)
+        r = columns[question.reward]
+        p = columns[question.propensity]
         of_policy: dict[tuple[str, str], tuple[Rows, Scores, ScoreSums]] = {}
         for name in question.policies:
             missing = _missing(question, block, name)
@@ -203,7 +225,10 @@ class Gathered:
             policy = more.policies[name] = PolicySums.of_rows(rows, question.facts)
             for estimator in map(_named, question.estimators):
                 info = check_name(estimator)
-                clipped = replace(rows, clip=question.clip) if info.clips else rows
+                if info.clips:
+                    clipped = replace(rows, clip=question.clip)
+                else:
+                    clipped = rows
                 scores = info.scores(clipped)
                 more.scores[name, estimator] = ScoreSums.of(scores, clipped, policy)
                 of_policy[name, estimator] = clipped, scores, more.scores[name, estimator]
@@ -218,24 +243,26 @@ class Gathered:
     def _merge(self, other: Gathered) -> None:
         """Add the sums of other rows, which share no user, in place; but for what rows say in their order."""
         if not self.policies:
-            self.policies, self.scores, self.pairs, self.items = (
-                other.policies,
-                other.scores,
-                other.pairs,
-                other.items,
-            )
+            self.policies = other.policies
+            self.scores = other.scores
+            self.pairs = other.pairs
+            self.items = other.items
             return
         self.policies = {name: sums + other.policies[name] for name, sums in self.policies.items()}
         self.scores = {key: scored + other.scores[key] for key, scored in self.scores.items()}
         self.pairs = {key: pair + other.pairs[key] for key, pair in self.pairs.items()}
         if other.items is not None:
-            self.items = other.items if self.items is None else self.items + other.items
+            if self.items is None:
+                self.items = other.items
+            else:
+                self.items = self.items + other.items
 
     def __add__(self, other: Gathered) -> Gathered:
-        """Of the rows of both; no user may be in both."""
+        """Add the sums of further rows; no user may be in both."""
         both = Gathered(self.question, self.shift, self.policies, self.scores, self.pairs, self.items)
         both._merge(other)
-        both.repeats, both.copies = self.repeats + other.repeats, self.copies + other.copies
+        both.repeats = self.repeats + other.repeats
+        both.copies = self.copies + other.copies
         return both
 
 
@@ -243,11 +270,14 @@ def _missing(question: BlockQuestion, block: Block, name: str) -> NDArray[np.flo
     if name in question.missing:
         return block.columns[question.missing[name]]
     # The policy that logged the rows takes nothing that it cannot take.
-    return np.zeros(len(block)) if name == question.propensity or name in question.today else None
+    if name == question.propensity or name in question.today:
+        return np.zeros(len(block))
+    return None
 
 
 def _check_stated(question: BlockQuestion, block: Block) -> None:
-    facts, columns = question.facts, block.columns
+    facts = question.facts
+    columns = block.columns
     refuse_outside(columns[question.reward], facts.reward_min, facts.reward_max, question.reward, block.numbers)
     if question.limit is not None:
         names = (question.reward, question.limit)
@@ -279,15 +309,17 @@ def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
     Raises:
         UserError: values that are no data, with column and row.
     """
-    in_order, shift = True, question.facts.counted_from(math.inf)
+    in_order = True
+    shift = question.facts.counted_from(math.inf)
     while True:
-        found, lowest = Gathered(question, shift), math.inf
+        gathered = Gathered(question, shift)
+        lowest = math.inf
         blocks = functools.partial(log.blocks, BLOCK_ROWS)
         try:
             for block in cut_blocks(blocks()) if in_order else sorted_blocks(blocks, SORTED_ROWS):
                 lowest = min(lowest, float(block.columns[question.reward].min()))
                 if question.facts.counted_from(lowest) >= shift:  # else these sums are of no use
-                    found.add(block)
+                    gathered.add(block)
                 else:
                     _check_stated(question, block)
         except OutOfOrderError:
@@ -296,7 +328,7 @@ def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
         except AgainError:
             continue
         if question.facts.counted_from(lowest) >= shift:
-            return found
+            return gathered
         shift = question.facts.counted_from(lowest)
 
 
@@ -323,7 +355,10 @@ def cut_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
         last = _last_edge(block, first)
         if last > first:
             yield block[first:last]
-        kept = [block[last:]] if last < len(block) else []
+        if last < len(block):
+            kept = [block[last:]]
+        else:
+            kept = []
     if kept:
         yield Block.concat(kept)
 
@@ -331,16 +366,18 @@ def cut_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
 def _ends_here(kept: list[Block], block: Block) -> int:
     """Number of a block's first rows that belong to the rows kept before."""
     if block.user is None:
-        return min(-sum(len(each) for each in kept) % CHUNK, len(block))
+        return min(-sum(len(entry) for entry in kept) % CHUNK, len(block))
     before = kept[-1].user if kept else None
     if (before is not None and block.user[0] < before[-1]) or not np.all(block.user[1:] >= block.user[:-1]):
         raise OutOfOrderError
-    return 0 if before is None else int(np.searchsorted(block.user, before[-1], side="right"))
+    if before is None:
+        return 0
+    return int(np.searchsorted(block.user, before[-1], side="right"))
 
 
 def _goes_on(kept: list[Block], block: Block) -> bool:
     """True if all rows of a block belong to the rows kept before, and more may follow."""
-    return block.user is not None or (sum(len(each) for each in kept) + len(block)) % CHUNK > 0
+    return block.user is not None or (sum(len(entry) for entry in kept) + len(block)) % CHUNK > 0
 
 
 def _last_edge(block: Block, first: int) -> int:
@@ -363,7 +400,7 @@ def sorted_blocks(blocks: Callable[[], Iterable[Block]], rows: int) -> Iterator[
     edges = np.unique(np.quantile(sample, np.arange(1, n_ranges) / n_ranges, method="lower")).tolist()
     lows = [None, *map(int, edges)]
     for low, high in zip(lows, [*lows[1:], None], strict=True):
-        found = []
+        result = []
         for block in blocks():
             user = block.user
             assert user is not None
@@ -373,22 +410,25 @@ def sorted_blocks(blocks: Callable[[], Iterable[Block]], rows: int) -> Iterator[
             if high is not None:
                 inside &= user < high
             if inside.any():
-                found.append(block if inside.all() else block[inside])
-        if found:
-            together = Block.concat(found)
+                result.append(block if inside.all() else block[inside])
+        if result:
+            together = Block.concat(result)
             assert together.user is not None
             yield together[np.argsort(together.user, kind="stable")]
 
 
 def _sampled(blocks: Iterable[Block]) -> tuple[int, NDArray[np.int64]]:
     """The number of rows, and a sample of user ids spread evenly over them."""
-    n, every, sample = 0, 1, np.zeros(0, np.int64)
+    n = 0
+    every = 1
+    sample = np.zeros(0, np.int64)
     for block in blocks:
         assert block.user is not None
         sample = np.concatenate([sample, block.user[-n % every :: every]])
         n += len(block)
         while len(sample) > _SAMPLES:
-            sample, every = sample[::2], every * 2
+            sample = sample[::2]
+            every = every * 2
     return n, sample
 
 
@@ -434,23 +474,23 @@ def gather_parts(
     while True:
         ask = functools.partial(_gather_part, log, question, shift, start)
         advance = counted(len(log.parts), "parts")
-        found: list[PartFound] = []
+        result: list[PartFound] = []
         counts: Counter[str] = Counter()
         jobs = (functools.partial(ask, path.absolute()) for path in log.parts.files)
-        for each in run_in_order(jobs, executor):
-            if each is None:
+        for part in run_in_order(jobs, executor):
+            if part is None:
                 return None
             advance(1)
-            counts += each.counts
-            if each.gathered is not None:
-                found.append(each)
-        if not found or any(a.users[1] >= b.users[0] for a, b in itertools.pairwise(found)):
+            counts += part.counts
+            if part.gathered is not None:
+                result.append(part)
+        if not result or any(a.users[1] >= b.users[0] for a, b in itertools.pairwise(result)):
             return None
-        needed = question.facts.counted_from(min(each.lowest for each in found))
+        needed = question.facts.counted_from(min(part.lowest for part in result))
         if needed >= shift:
             log.counts.clear()
             log.counts.update(counts)
-            parts = [each.gathered for each in found if each.gathered is not None]
+            parts = [part.gathered for part in result if part.gathered is not None]
             return functools.reduce(lambda one, other: one + other, parts)
         shift = needed
 
@@ -458,7 +498,8 @@ def gather_parts(
 def _first_items(log: BlockSource, question: BlockQuestion) -> RepeatSums:
     """The items of the log's first block; none where its first rows cannot be read, which its part says then."""
     for path in log.parts.files:
-        part, first = log.at(path.absolute()), Gathered(question, question.facts.counted_from(-math.inf))
+        part = log.at(path.absolute())
+        first = Gathered(question, question.facts.counted_from(-math.inf))
         try:
             for block in cut_blocks(part.blocks(BLOCK_ROWS)):
                 first.add(block)
@@ -474,7 +515,8 @@ def _gather_part(
     """On a worker: the sums of one part; None where it cannot stand alone."""
     gathered = Gathered(question, shift)
     gathered.repeats = start.empty()
-    lowest, users = math.inf, []
+    lowest = math.inf
+    users = []
     try:
         part = log.at(path)
         for block in cut_blocks(part.blocks(BLOCK_ROWS)):
@@ -485,7 +527,10 @@ def _gather_part(
                 gathered.add(block)
     except (OutOfOrderError, AgainError, UserError):
         return None
-    ends = (users[0], users[-1]) if users else (0, 0)
+    if users:
+        ends = (users[0], users[-1])
+    else:
+        ends = (0, 0)
     return PartFound(gathered if users else None, lowest, ends, part.counts)
 
 

@@ -47,7 +47,7 @@ from recsim_mnar.tables.values import MISSING, Ids, in_rows, listed, percent_lin
 
 @dataclass
 class TargetFacts:
-    """What a second file with the targets gives.
+    """Contents of a second file with the targets.
 
     Attributes:
         file: as it was named.
@@ -64,7 +64,7 @@ class TargetFacts:
 
 @dataclass
 class Contents:
-    """What the rows of a file hold; None for what does not apply.
+    """Contents of the rows of a file; None for what does not apply.
 
     Attributes:
         rows: all of them: ``bandit_rows``, ``organic_rows`` and ``other_rows`` by their events.
@@ -110,7 +110,10 @@ class Contents:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
-        slates = None if self.slates is None else self.slates.to_dict()
+        if self.slates is None:
+            slates = None
+        else:
+            slates = self.slates.to_dict()
         return asdict(self) | {"mean_weight": [weight.to_dict() for weight in self.mean_weight], "slates": slates}
 
 
@@ -154,7 +157,7 @@ class Examination:
         return self.contents.to_dict()
 
     def has(self, code: str) -> bool:
-        """Whether a problem of this code was found."""
+        """Return whether a problem of this code was found."""
         return any(problem.code == code for problem in self.problems)
 
     def to_dict(self) -> Mapping[str, object]:
@@ -193,34 +196,47 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
     slates, problems = slates_of_file(file, asked)
-    perhaps = None if slates else perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
+    if slates:
+        perhaps = None
+    else:
+        perhaps = perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
     problems += [perhaps] if perhaps else []
     recognised: set[str] = set()
     if slates is not None:
-        file, recognised = slates.found.file, set(slates.taken)
+        file = slates.found.file
+        recognised = set(slates.taken)
         asked = replace(asked, columns=slates.columns)
-    kind, columns, shown = columns_of(file, str(path), asked)
+    kind, columns, shown_item = columns_of(file, str(path), asked)
     how = dict.fromkeys(asked.guessed, GUESSED) | dict.fromkeys(recognised, RECOGNISED)
     columns = replace(columns, how=columns.how | {role: word for role, word in how.items() if role in columns})
     targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
-    items = _items(file, columns) if kind == BANDIT else {}
+    if kind == BANDIT:
+        items = _items(file, columns)
+    else:
+        items = {}
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
     examiner = _Examiner(file, kind, columns, targets, asked.n_actions, rows, items, slates)
-    found = examiner.examined(shown, problems)
-    contents = found.contents
-    contents.slates = None if slates is None else slates.facts
+    examination = examiner.examined(shown_item, problems)
+    contents = examination.contents
+    if slates is None:
+        contents.slates = None
+    else:
+        contents.slates = slates.facts
     contents.receipts = receipts
-    contents.target_file = None if asked.target_file is None else _of_target_file(file, asked, found)
-    return replace(found, decimal=asked.decimal)
+    if asked.target_file is None:
+        contents.target_file = None
+    else:
+        contents.target_file = _of_target_file(file, asked, examination)
+    return replace(examination, decimal=asked.decimal)
 
 
 def examine_tool_log(tool: ToolLog, asked: Asked) -> Examination:
-    """What is found about a tool's log, as :func:`recsim_mnar.own_log.doctor.examine_file`."""
+    """Examine a tool's log as :func:`recsim_mnar.own_log.doctor.examine_file` does."""
     columns = {role: name for role, name in asked.columns.items() if name in tool.file.names}
     targets = tuple(asked.targets or tool.policies if tool.has_propensities else ())
-    found = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
+    examination = examine_file(tool.file.parts.path, replace(asked, columns=columns, targets=targets))
     damages = [Problem(damage.code, PROBLEM, damage.message, damage.advice, ("propensity",)) for damage in tool.damages]
-    return replace(found, source=str(tool.file.path), kind=BANDIT, problems=[*damages, *found.problems])
+    return replace(examination, source=str(tool.file.path), kind=BANDIT, problems=[*damages, *examination.problems])
 
 
 def _of_other_kinds(names: Sequence[str]) -> set[str]:
@@ -229,14 +245,17 @@ def _of_other_kinds(names: Sequence[str]) -> set[str]:
 
 
 def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> TargetFacts:
-    """What a second file says of the rows; its problems are added to those found."""
+    """Join a second file to the rows; its problems are added to those found."""
     assert asked.target_file is not None
     facts = TargetFacts(str(asked.target_file), asked.on)
     try:
         outside = [name for name in asked.targets if name not in file.names]
         second = TargetFile.open(asked.target_file, asked.on, outside, file.names)
         columns = {role: name for role, name in asked.columns.items() if role != "item"}
-        needs = ["action"] if second.by_action else []
+        if second.by_action:
+            needs = ["action"]
+        else:
+            needs = []
         log = BanditLog.open(file, reading=Reading(columns, key=asked.on, drop_missing=True), needs=needs).read()
         targets = second.read(log, drop_missing=True)
     except UserError as error:
@@ -244,14 +263,18 @@ def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> Target
         return facts
     number = int(targets.absent.sum())
     if number:
-        case = {} if number > 1 else {"says": "one"}
+        if number > 1:
+            case = {}
+        else:
+            case = {"says": "one"}
         params = {"number": number, "rows": in_rows(len(log)), "file": asked.target_file}
         found.problems.append(Problem.of("without_target", PROBLEM, **params, **case))
     if log.propensity is not None:
         policies = targets.policies.items()
         weights = [mean_weight(log.propensity, values, log.users, policy=name) for name, values in policies]
         found.contents.mean_weight += _weighed(weights, log.columns.get("propensity") or "", found.problems)
-    facts.policies, facts.lines = list(second.names), targets.lines
+    facts.policies = list(second.names)
+    facts.lines = targets.lines
     return facts
 
 
@@ -265,21 +288,33 @@ def _receipts(path: Path) -> str | None:
         return None
     held = verify(path)
     if held.faults:
-        several = f"{len(held.faults):,} faults: " if len(held.faults) > 1 else ""
+        if len(held.faults) > 1:
+            several = f"{len(held.faults):,} faults: "
+        else:
+            several = ""
         raise UserError(f"{path}: {several}{'; '.join(held.faults)}")
-    return held.sentence() if held.n_files else None
+    if held.n_files:
+        return held.sentence()
+    return None
 
 
 def _items(file: TableFile, columns: Columns) -> dict[str, str]:
     """Columns without a role that hold items, and how."""
-    action, free = columns.get("action"), (name for name in file.names if name not in columns.names.values())
-    head = {} if action is None else file.head()
-    how = {name: held_items(head, action or "", name) for name in free} if head else {}
-    return {name: each for name, each in how.items() if each not in ("", UNCLEAR)}
+    action = columns.get("action")
+    free = (name for name in file.names if name not in columns.names.values())
+    if action is None:
+        head = {}
+    else:
+        head = file.head()
+    if head:
+        how = {name: held_items(head, action or "", name) for name in free}
+    else:
+        how = {}
+    return {name: item for name, item in how.items() if item not in ("", UNCLEAR)}
 
 
 def _kinds(file: TableFile, columns: Columns, targets: Sequence[str]) -> dict[str, str]:
-    """What each column of the file is read for."""
+    """List the use of each column of the file."""
     of_role = {"reward": "number", "propensity": "number", "time": "time"}
     kinds = {name: of_role.get(role, "id") for role, name in columns.names.items()}
     kinds |= dict.fromkeys(targets, "number")
@@ -294,10 +329,14 @@ def kinds_of_rows(rows: Rows, columns: Columns) -> tuple[NDArray[np.bool_], NDAr
     if "event" in columns:
         events = Events.of(rows.column(columns["event"]))
         about_others = not (events.shown.any() or events.viewed.any()) and columns["event"] != "event"
-        return None if about_others else (events.shown, events.viewed)
+        if about_others:
+            return None
+        return (events.shown, events.viewed)
     if "action" in columns and "item" in columns:
         action, item = (_there(rows.column(columns[role])) for role in ("action", "item"))
-        return (action, item) if np.all(action ^ item) else None
+        if np.all(action ^ item):
+            return (action, item)
+        return None
     return None
 
 
@@ -320,17 +359,30 @@ class _Examiner:
         items: dict[str, str],
         slates: KnownSlates | None,
     ) -> None:
-        self.file, self.kind, self.columns, self.targets, self.items = file, kind, columns, targets, items
-        self.n_actions, self.whole, self.slates = n_actions, rows, slates
+        self.file = file
+        self.kind = kind
+        self.columns = columns
+        self.targets = targets
+        self.items = items
+        self.n_actions = n_actions
+        self.whole = rows
+        self.slates = slates
         self.problems: list[Problem] = []
         self.contents = Contents(len(rows))
-        kinds = kinds_of_rows(rows, columns) if kind == BANDIT else None
-        self.shown, self.viewed = np.ones(len(rows), np.bool_), np.zeros(len(rows), np.bool_)
+        if kind == BANDIT:
+            kinds = kinds_of_rows(rows, columns)
+        else:
+            kinds = None
+        self.shown = np.ones(len(rows), np.bool_)
+        self.viewed = np.zeros(len(rows), np.bool_)
         self.mixed = kinds is not None and bool(kinds[0].any())
         if kinds is not None and self.mixed:
             self.shown, self.viewed = kinds
         self.none_shown = kinds is not None and not self.mixed
-        self.rows = rows if self.shown.all() else rows.kept(self.shown)
+        if self.shown.all():
+            self.rows = rows
+        else:
+            self.rows = rows.kept(self.shown)
 
     def examined(self, shown: ShownItem, problems: Sequence[Problem]) -> Examination:
         """Examine everything; ``problems`` are those of slates."""
@@ -338,7 +390,10 @@ class _Examiner:
         if shown.line:
             self.problems.append(Problem("action_chosen", NOTE, shown.line, "", (shown.column,)))
         if self.none_shown:
-            case = {} if "event" in self.columns else {"says": "none"}
+            if "event" in self.columns:
+                case = {}
+            else:
+                case = {"says": "none"}
             self._add("no_recommendations", column=self.columns.get("event"), **case)
         self.problems += problems
         if self.kind == BANDIT:
@@ -394,14 +449,19 @@ class _Examiner:
 
     def _column(self, role: str) -> Ids | None:
         name = self.columns.get(role)
-        return None if name is None or not len(self.rows) else self.rows.ids(name)
+        if name is None or not len(self.rows):
+            return None
+        return self.rows.ids(name)
 
     def _ids(self) -> None:
         """Count users, actions and repeated items."""
         user = self._column("user")
         what = self._column("item" if self.kind == INTERACTIONS else "action")
         logger = self._column("logger")
-        self.user = None if user is None else user.codes
+        if user is None:
+            self.user = None
+        else:
+            self.user = user.codes
         contents = self.contents
         if user is not None:
             counts = np.unique(user.codes[user.codes >= 0], return_counts=True)[1]
@@ -414,35 +474,46 @@ class _Examiner:
             good = (user.codes >= 0) & (what.codes >= 0)
             pairs = user.codes[good] * max(what.number, 1) + what.codes[good]
             contents.repeats = int(good.sum() - len(np.unique(pairs)))
-        contents.loggers = None if logger is None else logger.number
+        if logger is None:
+            contents.loggers = None
+        else:
+            contents.loggers = logger.number
         if what is not None:
             self._actions(what)
 
     def _actions(self, what: Ids) -> None:
         """Count the actions (items), and the share of them that was ever shown."""
-        contents, met = self.contents, len(np.unique(what.codes[what.codes >= 0]))
+        contents = self.contents
+        met = len(np.unique(what.codes[what.codes >= 0]))
         if self.kind == INTERACTIONS:
             contents.items = met
             return
         contents.actions = met
         known = max(self.n_actions or 0, self._catalogue(what))
         if known:
-            contents.actions_known, contents.share_shown = known, met / known
+            contents.actions_known = known
+            contents.share_shown = met / known
 
     def _catalogue(self, what: Ids) -> int:
         """Actions that there are as far as the log says: items of its world, or met in its organic rows; 0 unknown."""
         made = provenance_of(self.file.parts)
-        items = made.get("world", {}).get("params", {}).get("n_items", 0) if isinstance(made.get("world"), dict) else 0
+        if isinstance(made.get("world"), dict):
+            items = made.get("world", {}).get("params", {}).get("n_items", 0)
+        else:
+            items = 0
         name = self.columns.get("item") or self.columns["action"]
         if items or not self.mixed:
             return int(items)
-        viewed = self.whole.kept(self.viewed).quiet().ids(name) if self.viewed.any() else None
+        if self.viewed.any():
+            viewed = self.whole.kept(self.viewed).quiet().ids(name)
+        else:
+            viewed = None
         if viewed is None or viewed.number == 0:
             return 0
         return len(set(viewed.ids.astype(str)) | set(what.ids.astype(str)))
 
     def _events(self) -> dict[str, int] | None:
-        """How many rows of each event there are, in a file of interactions with a column of them."""
+        """Count the rows of each event, in a file of interactions with a column of them."""
         if self.kind != INTERACTIONS or "event" not in self.columns:
             return None
         found = self.rows.quiet().ids(self.columns["event"])
@@ -453,11 +524,15 @@ class _Examiner:
         from recsim_mnar.log.rows import shown_time
 
         name = self.columns.get("time")
-        values = np.zeros(0) if name is None else self.rows.times(name)
+        if name is None:
+            values = np.zeros(0)
+        else:
+            values = self.rows.times(name)
         known = values[~np.isnan(values)]
         if not known.size:
             return
-        first, last = float(known.min()), float(known.max())
+        first = float(known.min())
+        last = float(known.max())
         self.contents.time = {"first": first, "last": last, "from": shown_time(first), "to": shown_time(last)}
         if first == last:
             self._add("one_time", NOTE, time=shown_time(first))
@@ -483,7 +558,10 @@ class _Examiner:
         """Look at rewards, propensities and weights."""
         contents = self.contents
         reward, propensity = (self.columns.get(role) for role in ("reward", "propensity"))
-        values = self.rows.numbers(reward) if reward is not None and len(self.rows) else np.zeros(0)
+        if reward is not None and len(self.rows):
+            values = self.rows.numbers(reward)
+        else:
+            values = np.zeros(0)
         if (~np.isnan(values)).any():
             least, largest, mean = (float(of(values)) for of in (np.nanmin, np.nanmax, np.nanmean))
             contents.reward = {"least": least, "largest": largest, "mean": mean}
@@ -528,19 +606,22 @@ class _Examiner:
 
     def _unclear(self, rivals: tuple[str, ...]) -> Iterator[Problem]:
         for role, names in self.columns.unclear.items():
-            level = PROBLEM if role in ("propensity", "user", "reward") or names == rivals else NOTE
+            if role in ("propensity", "user", "reward") or names == rivals:
+                level = PROBLEM
+            else:
+                level = NOTE
             yield Problem.of("unclear", level, *names, role=role, listed=in_words(names), which=say_which(role))
 
 
 def _weighed(found: Sequence[MeanWeight | None], propensity: str, problems: list[Problem]) -> list[MeanWeight]:
     """The mean weights that there are; those that cannot be 1 are added to the problems."""
-    there = [each for each in found if each is not None]
-    problems += [each.problem(propensity) for each in there if not each.holds]
+    there = [weight for weight in found if weight is not None]
+    problems += [weight.problem(propensity) for weight in there if not weight.holds]
     return there
 
 
 def _nulls(column: Any) -> int:
-    """How many values of a column are missing: null, NaN, or blank text."""
+    """Count the missing values of a column: null, NaN, or blank text."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""What a file is, and which of its columns could be what: by their names, and by what they hold."""
+"""The kind of a file and the likely roles of its columns, by their names and by their values."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class MeanWeight:
-    """Whether the weights of a policy have the mean that they must have.
+    """Evidence on whether the weights of a policy have the mean that they must have.
 
     Attributes:
         policy: a target's column; "" for the policy that takes every action ever shown equally often, which needs none.
@@ -91,8 +91,8 @@ class MeanWeight:
 
     def line(self) -> str:
         """For a person: what was checked, and the numbers."""
-        said, wanted = told_apart(self.mean, 1.0)
-        numbers = f"{said} ({self.low:.3g} to {self.high:.3g} at {100 * STRICT:g} %), should be {wanted}"
+        mean_text, expected_text = told_apart(self.mean, 1.0)
+        numbers = f"{mean_text} ({self.low:.3g} to {self.high:.3g} at {100 * STRICT:g} %), should be {expected_text}"
         if self.actions is None:
             return f"of {self.policy} / logged probability: {numbers}"
         return f"of equal shares of the {self.actions:,} items shown / logged probability: {numbers}"
@@ -112,7 +112,7 @@ class MeanWeight:
 
 @dataclass(frozen=True)
 class Propensities:
-    """What a column of propensities holds.
+    """Contents of a column of propensities.
 
     Attributes:
         least, largest: of those that are there; None where none is.
@@ -131,14 +131,15 @@ class Propensities:
 
     @staticmethod
     def of(values: Floats) -> Propensities:
-        """Of (n,) propensities, NaN where missing."""
-        known = values[~np.isnan(values)]
-        zero, negative, above = (int(np.sum(bad)) for bad in (known == 0.0, known < 0.0, known > HIGHEST))
+        """Summarise (n,) propensities, NaN where missing."""
+        present = values[~np.isnan(values)]
+        zero, negative, above = (int(np.sum(bad)) for bad in (present == 0.0, present < 0.0, present > HIGHEST))
         counts = zero, negative, above, zero + negative + above
-        if not known.size:
+        if not present.size:
             return Propensities(None, None, *counts, False)
-        least, largest = float(known.min()), float(known.max())
-        many = above > 0 and above >= known.size / 2
+        least = float(present.min())
+        largest = float(present.max())
+        many = above > 0 and above >= present.size / 2
         return Propensities(least, largest, *counts, many and least >= 0.0 and largest <= _PERCENT)
 
     def problems(self, values: Floats, column: str, numbers: NDArray[np.int64]) -> list[Problem]:
@@ -149,21 +150,26 @@ class Propensities:
             column: their name.
             numbers: (n,) rows in the file, from 1.
         """
-        found = []
+        result = []
         if self.above_1:
-            case = {"do": "percent"} if self.percent else {}
+            if self.percent:
+                case = {"do": "percent"}
+            else:
+                case = {}
             rows = _rows(values, np.flatnonzero(values > HIGHEST), numbers)
-            found.append(Problem.of("propensity_above_1", PROBLEM, column, rows=rows, **case))
+            result.append(Problem.of("propensity_above_1", PROBLEM, column, rows=rows, **case))
         low = np.flatnonzero(values <= 0.0)
         if low.size:
             rows = _rows(values, low, numbers)
-            found.append(Problem.of("propensity_not_positive", PROBLEM, column, rows=rows))
-        return found
+            result.append(Problem.of("propensity_not_positive", PROBLEM, column, rows=rows))
+        return result
 
 
 def _rows(values: Floats, bad: NDArray[np.int64], numbers: NDArray[np.int64]) -> str:
-    shown = listed([f"{numbers[row]}: {values[row]:g}" for row in bad], _SHOWN)
-    return f"{bad.size:,} rows ({shown})" if bad.size > 1 else f"row {shown}"
+    rows_shown = listed([f"{numbers[row]}: {values[row]:g}" for row in bad], _SHOWN)
+    if bad.size > 1:
+        return f"{bad.size:,} rows ({rows_shown})"
+    return f"row {rows_shown}"
 
 
 def mean_weight(
@@ -183,8 +189,12 @@ def mean_weight(
         good &= user >= 0
     if not good.any():
         return None
-    p, t = np.minimum(propensity[good], 1.0), target[good]
-    cluster = None if user is None else Clusters.of(user[good], int(good.sum()))
+    p = np.minimum(propensity[good], 1.0)
+    t = target[good]
+    if user is None:
+        cluster = None
+    else:
+        cluster = Clusters.of(user[good], int(good.sum()))
     sums = PolicySums.of(p, t, cluster)
     low, high = mean_weight_limits(sums, STRICT)
     return MeanWeight(policy, sums.mean_weight, low, high, actions)
@@ -233,12 +243,16 @@ class Asked:
 
 
 def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns, ShownItem]:
-    """What the file is, which column is what, and why the action is: an item is what was met, an action was shown."""
-    named, item = asked.columns, asked.columns.get("item")
+    """Identify the file, its columns, and the reason for the choice of the action."""
+    named = asked.columns
+    item = asked.columns.get("item")
     left = [name for name in asked.targets if name in file.names]
     columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=left)
-    shown = ShownItem() if item is not None else find_shown(file, columns, left)
-    columns = columns.with_action(shown.column, GUESSED, shown.rivals)
+    if item is not None:
+        shown_item = ShownItem()
+    else:
+        shown_item = find_shown(file, columns, left)
+    columns = columns.with_action(shown_item.column, GUESSED, shown_item.rivals)
     if "propensity" not in {*columns.names, *columns.unclear, *columns.without} and item is None:
         shares = _perhaps_propensities(file, {*columns.names.values(), *left, *targets_of(file.names, columns)})
         columns = replace(columns, unclear=columns.unclear | ({"propensity": shares} if shares else {}))
@@ -247,9 +261,9 @@ def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns
     rated = plain_name(columns.get("reward") or "") in _RATINGS
     logged = "propensity" in columns or "propensity" in columns.unclear
     if logged or asked.targets or asked.target_file is not None or ("reward" in columns and not rated and item is None):
-        return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns, shown
-    wanted = {"user": named.get("user"), "item": item, "time": named.get("time")}
-    met = find_columns(source, file.names, named=wanted, optional=("user", "item", "time", "event"))
+        return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns, shown_item
+    wanted_columns = {"user": named.get("user"), "item": item, "time": named.get("time")}
+    met = find_columns(source, file.names, named=wanted_columns, optional=("user", "item", "time", "event"))
     return (INTERACTIONS if "user" in met and "item" in met else TABLE), met, ShownItem()
 
 
@@ -257,43 +271,49 @@ def targets_of(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
     """Columns that are targets by their names: those that ``replay`` has written the missing mass of, or say so."""
     free = [name for name in names if name not in columns.names.values()]
     replayed = [name for name in free if f"{name}_unsupported" in names]
-    said = new_policies(free)
-    return tuple(dict.fromkeys([*replayed, *(name for name in said if "propensity" in columns)]))
+    policies = new_policies(free)
+    return tuple(dict.fromkeys([*replayed, *(name for name in policies if "propensity" in columns)]))
 
 
 def _are_shares(column: Any, decimal: Decimal, *, zero: bool = True) -> bool:
-    """Whether the first values are numbers in [0, 1], not 0 and 1 alone; or in (0, 1], and not all of them 1."""
+    """Return whether the first values are numbers in [0, 1], not 0 and 1 alone; or in (0, 1], and not all of them 1."""
     import pyarrow as pa
 
-    words = [str(each) for each in column[:_LOOKED_AT] if not isinstance(each, bool)]
+    words = [str(value) for value in column[:_LOOKED_AT] if not isinstance(value, bool)]
     values, _, bad = text_numbers(pa.array(words, pa.string()), decimal)
-    known = values[~np.isnan(values)]
-    fits = np.all((known >= 0.0 if zero else known > 0.0) & (known <= 1.0))
-    many = len(np.unique(known)) > 1 and np.any((known > 0.0) & (known < 1.0)) if zero else np.any(known < 1.0)
+    present = values[~np.isnan(values)]
+    fits = np.all((present >= 0.0 if zero else present > 0.0) & (present <= 1.0))
+    if zero:
+        many = len(np.unique(present)) > 1 and np.any((present > 0.0) & (present < 1.0))
+    else:
+        many = np.any(present < 1.0)
     return bool(not bad.any() and fits and many)
 
 
 def _perhaps_propensities(file: TableFile, used: Collection[str]) -> tuple[str, ...]:
     """Unused columns whose first values are all in (0, 1]: the probability of what was shown, for all one knows."""
-    found = [name for name, values in file.head().items() if name not in used]
-    return tuple(name for name in found if _are_shares(file.head()[name], file.decimal, zero=False))
+    candidates = [name for name, values in file.head().items() if name not in used]
+    return tuple(name for name in candidates if _are_shares(file.head()[name], file.decimal, zero=False))
 
 
 def _perhaps_rewards(file: TableFile, columns: Columns) -> dict[str, tuple[str, ...]]:
     """Columns that the reward could be, those of zeros and ones first; without usual names these alone."""
     import pyarrow as pa
 
-    said, yes_or_no = columns.unclear.get("reward", ()), []
+    text = columns.unclear.get("reward", ())
+    yes_or_no = []
     likely = likely_columns("reward", file.names)
     for name, values in file.head().items():
-        known, _, bad = text_numbers(pa.array([str(each) for each in values], pa.string()))
-        if name not in columns.names.values() and not bad.any() and set(known[~np.isnan(known)]) == {0.0, 1.0}:
+        numbers, _, bad = text_numbers(pa.array([str(value) for value in values], pa.string()))
+        if name not in columns.names.values() and not bad.any() and set(numbers[~np.isnan(numbers)]) == {0.0, 1.0}:
             yes_or_no.append(name)
-    if not said and "propensity" not in {*columns.names, *columns.unclear}:
+    if not text and "propensity" not in {*columns.names, *columns.unclear}:
         return {}
     yes_or_no.sort(key=lambda name: name not in likely)
-    found = [name for name in said if name in yes_or_no] + [name for name in said if name not in yes_or_no]
-    return {"reward": tuple(found or yes_or_no)} if found or yes_or_no else {}
+    names_in_order = [name for name in text if name in yes_or_no] + [name for name in text if name not in yes_or_no]
+    if names_in_order or yes_or_no:
+        return {"reward": tuple(names_in_order or yes_or_no)}
+    return {}
 
 
 @dataclass(frozen=True)
@@ -318,22 +338,23 @@ class Unnamed:
 
     def guesses(self) -> dict[str, str]:
         """The likeliest column of roles that are not clear; of users one of their words whose values recur."""
-        found: dict[str, str] = {}
+        result: dict[str, str] = {}
         for role in _GUESSES:
-            names = [name for name in self.columns.unclear.get(role, ()) if name not in found.values()]
+            names = [name for name in self.columns.unclear.get(role, ()) if name not in result.values()]
             if role == "propensity":  # those whose names say that they are of what was shown come first
                 names.sort(key=lambda name: not of_what_was_shown(name))
-            found |= {role: names[0]} if names else {}
-        if "user" not in {*self.columns.names, *found, *self.columns.without} and len(self.rows):
-            free = [name for name in likely_columns("user", self.others) if name not in found.values()]
+            result |= {role: names[0]} if names else {}
+        if "user" not in {*self.columns.names, *result, *self.columns.without} and len(self.rows):
+            free = [name for name in likely_columns("user", self.others) if name not in result.values()]
             values = {name: self.rows.ids(name) for name in free}
-            likely = [name for name, each in values.items() if _LEAST_USERS <= each.number <= len(self.rows) / 2]
-            found |= {"user": max(likely, key=lambda name: values[name].number)} if likely else {}
-        return found
+            likely = [name for name, column in values.items() if _LEAST_USERS <= column.number <= len(self.rows) / 2]
+            result |= {"user": max(likely, key=lambda name: values[name].number)} if likely else {}
+        return result
 
     def segments(self) -> tuple[list[str], list[Problem]]:
         """Those of a few words each, fixed before; words that differ only in capitals are a remark."""
-        found, remarks = [], []
+        result = []
+        remarks = []
         unclear = {name for names in self.columns.unclear.values() for name in names}
         for name in self.others:
             if name in unclear or name in self.items or not len(self.rows) or not is_text(self.rows.column(name).type):
@@ -343,14 +364,14 @@ class Unnamed:
                 name, values
             ):
                 continue
-            found.append(name)
+            result.append(name)
             counts = dict(zip(values.ids, np.bincount(values.codes[values.codes >= 0]).tolist(), strict=True))
             groups = [sorted(group, key=lambda word: (-counts[word], word)) for group in spelled_alike(values.ids)]
             if groups:
                 pairs = ", ".join(" and ".join(group) for group in sorted(groups, key=lambda each: -counts[each[0]]))
                 share = sum(counts[word] for group in groups for word in group[1:]) / len(self.rows)
                 remarks.append(Problem.of("spelled_alike", NOTE, name, pairs=pairs, percent=100 * share))
-        return found, remarks
+        return result, remarks
 
     def items_of_policies(self) -> list[Problem]:
         """Those that hold items, as of a policy that would have shown them; not what was shown, under another name."""
@@ -358,18 +379,25 @@ class Unnamed:
             return []
         action = self.rows.ids(self.columns["action"])
         ids = {name: self.rows.ids(name) for name in self.items}
-        found = [name for name, each in ids.items() if not same_items(each, action, fold=True).all()]
-        found = new_policies(found, items=True) or found
-        if not found:
+        names_of_items = [name for name, column in ids.items() if not same_items(column, action, fold=True).all()]
+        names_of_items = new_policies(names_of_items, items=True) or names_of_items
+        if not names_of_items:
             return []
-        fold = " --fold-case" if any(self.items[name] == IN_CAPITALS for name in found) else ""
-        case = {"says": "several", "do": "several"} if len(found) > 1 else {}
-        target = f"{','.join(found)}{fold}"
-        return [Problem.of(HOLDS_ITEMS, NOTE, *found, listed=", ".join(found), target=target, **case)]
+        if any(self.items[name] == IN_CAPITALS for name in names_of_items):
+            fold = " --fold-case"
+        else:
+            fold = ""
+        if len(names_of_items) > 1:
+            case = {"says": "several", "do": "several"}
+        else:
+            case = {}
+        target = f"{','.join(names_of_items)}{fold}"
+        return [Problem.of(HOLDS_ITEMS, NOTE, *names_of_items, listed=", ".join(names_of_items), target=target, **case)]
 
     def _depends(self, name: str, values: Ids) -> bool:
-        """Whether `estimate --by` would refuse a column, as one that depends on what was recommended."""
-        weights, rows = self._weights, self._good
+        """Return whether `estimate --by` would refuse a column, as one that depends on what was recommended."""
+        weights = self._weights
+        rows = self._good
         if weights is None:
             return False
         try:
@@ -396,41 +424,55 @@ class Unnamed:
 
     @cached_property
     def _weights(self) -> Weights | None:
-        """What says whether a column was fixed before; None where rewards or propensities are not known."""
-        rows, kept = self.rows, self._good
+        """Gather evidence on whether a column was fixed before; None where rewards or propensities are not known."""
+        rows = self.rows
+        kept = self._good
         if not {"reward", "propensity"} <= set(self.columns.names) or not kept.size:
             return None
         ids = {role: rows.ids(self.columns[role]).codes[kept] for role in ("user", "action") if role in self.columns}
         numbers = {name: rows.numbers(name)[kept] for name in self.targets}
         reward, propensity = (rows.numbers(self.columns[role])[kept] for role in ("reward", "propensity"))
-        users = Clusters.of(ids["user"], kept.size) if "user" in ids else None
+        if "user" in ids:
+            users = Clusters.of(ids["user"], kept.size)
+        else:
+            users = None
         return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Facts())
 
     def maybe_targets(self, user: NDArray[np.int64] | None) -> list[Problem]:
         """Those that look like a policy's probabilities; ``user`` (n,) as :func:`mean_weight`."""
-        rows, names = self.rows, [name for name in self.others if name]
+        rows = self.rows
+        names = [name for name in self.others if name]
         propensity = rows.numbers(self.columns["propensity"])
 
         def weight_of(name: str, values: Floats) -> MeanWeight | None:
-            found = mean_weight(propensity, values, user, policy=name)
-            return found if found is not None and found.holds else None
+            weight = mean_weight(propensity, values, user, policy=name)
+            if weight is not None and weight.holds:
+                return weight
+            return None
 
         shares = [
             name for name in names if name not in self.columns.unclear.get("reward", ())
             and _are_shares(rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist(), self.decimal)
         ]  # fmt: skip
-        found = [name for name in shares if weight_of(name, rows.numbers(name)) is not None]
-        found = found or [name for name in shares if len(np.unique(rows.numbers(name)[:_LOOKED_AT])) > _TWO]
-        if found:
-            case = {"says": "several"} if len(found) > 1 else {}
-            listed = ", ".join(map(repr, found))
-            return [Problem.of("maybe_target", NOTE, *found, listed=listed, target=",".join(found), **case)]
+        columns_found = [name for name in shares if weight_of(name, rows.numbers(name)) is not None]
+        columns_found = columns_found or [
+            name for name in shares if len(np.unique(rows.numbers(name)[:_LOOKED_AT])) > _TWO
+        ]
+        if columns_found:
+            if len(columns_found) > 1:
+                case = {"says": "several"}
+            else:
+                case = {}
+            listed = ", ".join(map(repr, columns_found))
+            return [
+                Problem.of("maybe_target", NOTE, *columns_found, listed=listed, target=",".join(columns_found), **case)
+            ]
         return []
 
 
 @dataclass(frozen=True)
 class SlateFacts:
-    """What a file of slates holds.
+    """Contents of a file of slates.
 
     Attributes:
         form: one row per position, or per slate.
@@ -491,14 +533,25 @@ def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, l
         options=options,
         lines=[found.form],
     )
-    own = {"action": found.columns["action"]} if found.per_slate else {}
+    if found.per_slate:
+        own = {"action": found.columns["action"]}
+    else:
+        own = {}
     read, problems = _read(found, asked)
     if read is not None:
-        slates, names = read.slates, read.log.columns.names
+        slates = read.slates
+        names = read.log.columns.names
         own |= {role: names[role] for role in ("user", "propensity", "reward") if role in names}
-        least, most = int(slates.sizes.min()), int(slates.sizes.max())
-        sizes = "several sizes" if least < most else f"{most} items"
-        lines = read.lines if slates.size else [f"{found.form}: {slates.number:,} slates of {sizes}"]
+        least = int(slates.sizes.min())
+        most = int(slates.sizes.max())
+        if least < most:
+            sizes = "several sizes"
+        else:
+            sizes = f"{most} items"
+        if slates.size:
+            lines = read.lines
+        else:
+            lines = [f"{found.form}: {slates.number:,} slates of {sizes}"]
         facts = replace(
             facts,
             slates=slates.number,
@@ -522,8 +575,8 @@ def _read(found: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem
         try:  # what is wrong where no row is left
             read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
         except UserError as error:
-            said = str(error).removeprefix(f"{found.file.path}: ")
-            return None, [Problem("slates_not_read", PROBLEM, said)]
+            message = str(error).removeprefix(f"{found.file.path}: ")
+            return None, [Problem("slates_not_read", PROBLEM, message)]
         return None, []
     problems = []
     both = (found.columns["slate"], found.columns["position"])

@@ -1,4 +1,4 @@
-"""Which commands fit a file, and the line to type; what does not fit, and what it lacks."""
+"""Commands that fit a file with the line to type; for others what they lack."""
 
 from __future__ import annotations
 
@@ -68,12 +68,15 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
     # The commands on interactions read no numbers with decimals.
     takes_decimal = words[0] in ("estimate", "replay") or words[:2] == ["plan", "ab"]
-    stated = ["--decimal", found.decimal] if found.decimal is not None and takes_decimal else []
+    if found.decimal is not None and takes_decimal:
+        stated = ["--decimal", found.decimal]
+    else:
+        stated = []
     return shlex.join(["recsim-mnar", *words, *named, *none, *stated])
 
 
 def _blocked(found: Examination, columns: Iterable[str]) -> bool:
-    """Whether values of these columns are refused."""
+    """Return whether values of these columns are refused."""
     return any(
         problem.code in _UNREADABLE and problem.level == PROBLEM and set(problem.columns) & set(columns)
         for problem in found.problems
@@ -84,24 +87,33 @@ def _flags(found: Examination) -> list[str]:
     """Options that leave out the unreadable rows."""
     # Views without a column of events have neither rewards nor propensities.
     views = found.contents.organic_rows and "event" not in found.columns
-    flags = ["--drop-missing"] if found.has("missing") or views else []
+    if found.has("missing") or views:
+        flags = ["--drop-missing"]
+    else:
+        flags = []
     return flags + ["--deduplicate"] * bool(found.contents.copies)
 
 
 def guessed_in_words(found: Examination, line: str) -> str:
-    """What a line takes for what by a guess, in a sentence; empty where nothing is guessed."""
+    """Describe the guesses in a line, in a sentence; empty where nothing is guessed."""
     what = {"reward": "the reward", "propensity": "the logged probability", "user": "the users", "time": "the time",
             "action": "the item shown", "item": "the item"}  # fmt: skip
-    words, options = shlex.split(line), found.columns.how
-    said = [
+    words = shlex.split(line)
+    options = found.columns.how
+    guessed = [
         f"{found.columns[role]} {text}"
         for role, text in what.items()
         if options.get(role) == GUESSED and f"--{role}-column" in words
     ]
-    target = words[words.index("--target") + 1] if "--target" in words else ""
+    if "--target" in words:
+        target = words[words.index("--target") + 1]
+    else:
+        target = ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
-    said += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []
-    return f"guessed: {', '.join(said).replace(' ', ' is ', 1)}" if said else ""
+    guessed += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []
+    if guessed:
+        return f"guessed: {', '.join(guessed).replace(' ', ' is ', 1)}"
+    return ""
 
 
 def first_of(fits: Sequence[Fit]) -> Fit | None:
@@ -136,18 +148,21 @@ def _perhaps_targets(found: Examination) -> list[str]:
 
 
 def _as_policies(found: Examination, names: Sequence[str]) -> str:
-    """What columns would be of a new policy: its probability of the item shown, or the item that it shows."""
-    whole = _propensities_of(found) in ("slate", "set")
-    same = f"a new policy's probability of showing the same {'slate' if whole else 'item'}"
+    """Describe the columns' possible role in a new policy: its probability of the item shown, or its own item."""
+    of_slates = _propensities_of(found) in ("slate", "set")
+    same = f"a new policy's probability of showing the same {'slate' if of_slates else 'item'}"
     kinds = {same: [name for name in names if name not in found.items],
              "the item that a new policy would show": [name for name in names if name in found.items]}  # fmt: skip
     return " and ".join(f"{' and '.join(of)} is {what}" for what, of in kinds.items() if of)
 
 
 def _propensities_of(found: Examination) -> str:
-    """What the propensities of slates are of; "" where that is not known, and of single items."""
-    slates, column = found.contents.slates, found.columns.get("propensity")
-    return "" if slates is None or column is None else slates.propensities_of.get(column, "")
+    """Say whether propensities are of items or of slates; "" where that is not known, and for single items."""
+    slates = found.contents.slates
+    column = found.columns.get("propensity")
+    if slates is None or column is None:
+        return ""
+    return slates.propensities_of.get(column, "")
 
 
 def _folded(found: Examination, targets: Iterable[str]) -> list[str]:
@@ -156,7 +171,8 @@ def _folded(found: Examination, targets: Iterable[str]) -> list[str]:
 
 
 def _estimate(found: Examination) -> Fit:
-    no, why = functools.partial(Fit, "estimate", False, ""), _refused(found)
+    no = functools.partial(Fit, "estimate", False, "")
+    why = _refused(found)
     if why:
         return no(why)
     wrong = _not_of_the_item(found)
@@ -200,8 +216,14 @@ def _least(found: Examination) -> str:
     if found.contents.slates and _propensities_of(found) != "marginal":
         return ""
     propensity = found.contents.propensity
-    least = None if propensity is None else propensity.least
-    seen = "" if least is None else f" (the smallest in this log is {rounded_down(least)}: is it?)"
+    if propensity is None:
+        least = None
+    else:
+        least = propensity.least
+    if least is None:
+        seen = ""
+    else:
+        seen = f" (the smallest in this log is {rounded_down(least)}: is it?)"
     return (
         ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
         f"{seen}"
@@ -219,10 +241,14 @@ def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
     targets = found.targets or _perhaps_targets(found)
     if not (estimate.fits and found.segments and targets and "propensity" in found.columns):
         return []
-    first, *others = found.segments
+    first, *other_segments = found.segments
     line = f"{estimate.line} {shlex.join(['--by', first])}"
     says = f"the same by {first}, if that was fixed before anything was shown"
-    return [Fit("estimate --by", True, line, says + (f"; likewise by {', '.join(others)}" if others else ""))]
+    return [
+        Fit(
+            "estimate --by", True, line, says + (f"; likewise by {', '.join(other_segments)}" if other_segments else "")
+        )
+    ]
 
 
 def _with_targets(found: Examination, second: TargetFacts) -> Fit:
@@ -233,8 +259,14 @@ def _with_targets(found: Examination, second: TargetFacts) -> Fit:
     words += [] if second.on is None else ["--on", second.on]
     flags = _flags(found)
     flags += ["--drop-missing"] if found.has("without_target") and "--drop-missing" not in flags else []
-    baseline = ["--baseline", "today"] if "propensity" in found.columns else []
-    estimated = "" if baseline else ", under estimated propensities"
+    if "propensity" in found.columns:
+        baseline = ["--baseline", "today"]
+    else:
+        baseline = []
+    if baseline:
+        estimated = ""
+    else:
+        estimated = ", under estimated propensities"
     says = f"what {', '.join(second.policies)} would have earned{estimated}"
     return Fit("estimate", True, _line(found, [*words, *baseline, *flags], _LOGGED), says)
 
@@ -275,10 +307,16 @@ def _compare(found: Examination) -> Fit:
         return fit(False, line, "needs users with two rows or more")
     if not found.contents.items or found.contents.items < 2:
         return fit(False, line, "needs two items or more")
-    by = "leave-one-out and a split by time" if found.contents.time is not None else "leave-one-out"
+    if found.contents.time is not None:
+        by = "leave-one-out and a split by time"
+    else:
+        by = "leave-one-out"
     source = shlex.quote(str(found.source))
     several = found.contents.events or {}
-    pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses" if len(several) > 1 else ""
+    if len(several) > 1:
+        pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses"
+    else:
+        pooled = ""
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
         says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"

@@ -68,7 +68,7 @@ _CHOSEN = ("action", "reward", "propensity")
 
 
 def is_own_schema(file: TableFile) -> bool:
-    """Whether a table has the columns of this package's logs, and no weights of rows."""
+    """Return whether a table has the columns of this package's logs, and no weights of rows."""
     return set(OWN) <= set(file.names) and "weight" not in find_columns("", file.names, optional=("weight",))
 
 
@@ -157,15 +157,16 @@ class Answer:
 
     @property
     def weighed(self) -> bool:
-        """Whether rows have weights."""
+        """Return whether rows have weights."""
         return self.log is not None and self.log.weight is not None
 
     def with_findings(self, findings: Sequence[Finding], *, first: bool = False) -> Answer:
         """The same estimates with further findings against the log."""
-        whole, parts = (
-            [with_findings(record, findings, first=first) for record in each] for each in (self.records, self.segments)
+        records, parts = (
+            [with_findings(record, findings, first=first) for record in records_of]
+            for records_of in (self.records, self.segments)
         )
-        return replace(self, records=whole, segments=parts)
+        return replace(self, records=records, segments=parts)
 
 
 def estimate_log(
@@ -210,22 +211,22 @@ class _Estimating:
         self.file = path if isinstance(path, TableFile) else TableFile.open(path, reading.decimal)
         self.gather, self.drop_missing = gather, reading.drop_missing
         if question.baseline is not None:
-            own = (reading.columns.get("propensity") or "propensity") if reading.exact else "propensity"
-            question = replace(question, baseline=todays(question.baseline, self.file.names, own))
+            propensity_column = (reading.columns.get("propensity") or "propensity") if reading.exact else "propensity"
+            question = replace(question, baseline=todays(question.baseline, self.file.names, propensity_column))
         self.question = question
         self.names, inside = self._policies(reading)
         self.targets = [name for name in self.names if name != question.baseline or name in question.targets]
         check_question(self.targets, question.estimators, question.baseline)
         self.lost = missing_columns(self.names, question.unsupported, self.file.names)
-        given = (question.q_logged, question.q_target, question.reward_limit)
-        others = [*(name for name in given if name is not None), *self.lost.values()]
+        columns_given = (question.q_logged, question.q_target, question.reward_limit)
+        further = [*(name for name in columns_given if name is not None), *self.lost.values()]
         by_action = question.fit_reward_model or (self.second is not None and self.second.by_action)
         takes_today = "propensity" in self.targets or "propensity" in question.needs
         needs = [*(["action"] if by_action else []), *(["propensity"] if takes_today else [])]
         # A column that somebody names is checked, also where no number is made of it.
         times = question.refute or reading.columns.get("time") is not None
         reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=times)
-        open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=others)
+        open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=further)
         self.log = open_log(needs=needs)
         if "propensity" not in self.log.columns and "action" not in self.log.columns:
             lacking = "propensity" if "propensity" in self.names else "action"  # from which they are estimated
@@ -233,12 +234,14 @@ class _Estimating:
         self.columns = self.log.columns
         self.refused: list[RefusedColumnError] = []
         self._refuse_doubles()
-        own = self.columns.get("propensity") or ""
+        propensity_column = self.columns.get("propensity") or ""
         elsewhere = [] if self.second is None else self.second.names
-        self.today = [name for name in self.names if name == own or (name not in inside and name not in elsewhere)]
+        self.today = [
+            name for name in self.names if name == propensity_column or (name not in inside and name not in elsewhere)
+        ]
         self.log.today = self.today
         self.made = provenance_of(self.file.parts)
-        self.bound = known_bound(self.made, question.stated, own)
+        self.bound = known_bound(self.made, question.stated, propensity_column)
         bound = {} if self.bound is None else {"propensity_min": self.bound}
         stated = {**question.stated, **bound}
         self.precision = _precision(stated.pop("precision", None))
@@ -246,18 +249,23 @@ class _Estimating:
 
     def _refuse_doubles(self) -> None:
         """Raise UserError for a column that is a policy's probability, or was logged, and something else, too."""
-        asked, models = self.question, ("q_logged", "q_target")
+        question = self.question
+        models = ("q_logged", "q_target")
         roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
-        if asked.by is not None and asked.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
-            self.refused.append(RefusedColumnError.of(asked.by))
+        if question.by is not None and question.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
+            self.refused.append(RefusedColumnError.of(question.by))
             self.log.reading = replace(self.log.reading, by=None)
-        roles += [("unsupported mass", name) for name in asked.unsupported]
-        roles += [(name, getattr(asked, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
+        roles += [("unsupported mass", name) for name in question.unsupported]
+        roles += [(name, getattr(question, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
         for role, name in roles:
-            taken = "a policy's probability" if name in self.names else self._logged(name) if role in models else ""
-            if taken:
+            if name in self.names:
+                conflict = "a policy's probability"
+            else:
+                conflict = self._logged(name) if role in models else ""
+            if conflict:
                 raise UserError(
-                    f"{self.file.path}: column {name!r} is named as {taken} and as {role}: it can be one of them only"
+                    f"{self.file.path}: column {name!r} is named as {conflict} and as {role}: it can be one of them "
+                    "only"
                 )
 
     def _logged(self, column: str) -> str:
@@ -266,19 +274,26 @@ class _Estimating:
 
     def _policies(self, reading: Reading) -> tuple[list[str], list[str]]:
         """Names of all policies, and those that the log has columns of."""
-        question, known = self.question, self.file.names
+        question = self.question
+        names = self.file.names
         named = [*question.targets, *([question.baseline] if question.baseline else [])]
         if not named and question.target_file is None:
             raise UserError("no target column; name at least one with --target, or give --target-file FILE --on KEY")
         policies = list(dict.fromkeys(named))
-        own = "" if reading.exact else "propensity"
+        if reading.exact:
+            own_name = ""
+        else:
+            own_name = "propensity"
         outside: list[str] = []
         self.second: TargetFile | None = None
         if question.target_file is not None:
-            outside = [name for name in policies if name not in known and name != own]
-            self.second = TargetFile.open(question.target_file, question.on, outside, known)
-        inside = [name for name in policies if (name not in outside and name != own) or name in known]
-        more = [] if self.second is None else [name for name in self.second.names if name not in policies]
+            outside = [name for name in policies if name not in names and name != own_name]
+            self.second = TargetFile.open(question.target_file, question.on, outside, names)
+        inside = [name for name in policies if (name not in outside and name != own_name) or name in names]
+        if self.second is None:
+            more = []
+        else:
+            more = [name for name in self.second.names if name not in policies]
         return policies + more, inside
 
     def answer(self) -> Answer:
@@ -297,8 +312,11 @@ class _Estimating:
 
     def _in_blocks(self) -> Answer:
         question = self.question
-        compared = [] if question.baseline is None else [name for name in self.targets if name != question.baseline]
-        asked = BlockQuestion(
+        if question.baseline is None:
+            compared = []
+        else:
+            compared = [name for name in self.targets if name != question.baseline]
+        block_question = BlockQuestion(
             self.columns["reward"],
             self.columns["propensity"],
             self.names,
@@ -313,11 +331,12 @@ class _Estimating:
             question.estimators,
             self.precision,
         )
-        sums_of_log = self._gathered(asked)
+        sums_of_log = self._gathered(block_question)
         self.log.count_copies(sums_of_log.copies)
-        counts, lines = self.log.counts.copy(), self.log.lines
+        counts = self.log.counts.copy()
+        lines = self.log.lines
         if counts["duplicates"] != sums_of_log.copies:  # whole rows are looked at from here on
-            sums_of_log = replace(sums_of_log, repeats=self._gathered(asked).repeats)
+            sums_of_log = replace(sums_of_log, repeats=self._gathered(block_question).repeats)
         of_records = Asked(
             self.names,
             question.estimators,
@@ -343,8 +362,11 @@ class _Estimating:
     def _gathered(self, asked: BlockQuestion) -> Gathered:
         # Whether rows that cannot be read are few is a question to all parts together.
         alone = self.gather is None or self.log.reading.drop_invalid is not None
-        found = None if self.gather is None or alone else self.gather(self.log, asked)
-        return found or gather_blocks(self.log, asked)
+        if self.gather is None or alone:
+            gathered = None
+        else:
+            gathered = self.gather(self.log, asked)
+        return gathered or gather_blocks(self.log, asked)
 
     def _remarks(self, records: Sequence[Record]) -> list[str]:
         """Say which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
@@ -354,22 +376,23 @@ class _Estimating:
 
     def _off_by(self, name: str, **ends: Any) -> float:
         """The tolerance of a policy by its rows, which are read once more."""
-        own, sums = self.columns, np.zeros(2)
+        own_part = self.columns
+        sums = np.zeros(2)
         for block in self.log.blocks(BLOCK_ROWS):
             columns = block.columns
-            sums += weight_excess(columns[own["reward"]], columns[own["propensity"]], columns[name], **ends)
+            sums += weight_excess(columns[own_part["reward"]], columns[own_part["propensity"]], columns[name], **ends)
         return tolerance_of(*sums.tolist())
 
     def _at_once(self) -> Answer:
         question, log = self.question, self.log.read()
-        found = Targets({}, [], np.zeros(len(log), np.bool_))
+        targets = Targets({}, [], np.zeros(len(log), np.bool_))
         if self.second is not None:
-            found = self.second.read(log, drop_missing=self.drop_missing)
-            log, found = _joined(log, found, question, self.drop_missing)
+            targets = self.second.read(log, drop_missing=self.drop_missing)
+            log, targets = _joined(log, targets, question, self.drop_missing)
         if log.propensity is not None:
             # By either name today's policy is one array: so it is known for what it is.
             log.policies.update(dict.fromkeys(self.today, log.propensity))
-        lines = [*log.lines, *found.lines]
+        lines = [*log.lines, *targets.lines]
         likely = likely_columns("action", (name for name in self.log.file.names if name != question.by))
         segments = None
         try:
@@ -378,36 +401,36 @@ class _Estimating:
             self.refused.append(error)
         if question.refute:
             refuse_refuters(log)
-        own, facts = log.columns["reward"], self.facts
-        refuse_outside(log.reward, facts.reward_min, facts.reward_max, own, log.row_numbers)
+        reward_column, facts = log.columns["reward"], self.facts
+        refuse_outside(log.reward, facts.reward_min, facts.reward_max, reward_column, log.row_numbers)
         limits = None
         if question.reward_limit is not None:
             limits = log.others[question.reward_limit]
-            limit_column(limits, log.reward, (own, question.reward_limit), log.row_numbers)
+            limit_column(limits, log.reward, (reward_column, question.reward_limit), log.row_numbers)
         if log.propensity is None:
             records = _without_propensities(log, self.targets, self.today, question, lines)
             return Answer(records, lines, log, refused=self.refused)
-        columns, shown = log.values(), None if log.action is None else log.action.codes
+        columns, shown_codes = log.values(), None if log.action is None else log.action.codes
         for name in self.names:
-            names = (own, log.columns["propensity"], name)
+            names = (reward_column, log.columns["propensity"], name)
             check_rows(log.reward, log.propensity, log.policies[name], names, log.row_numbers)
         rows = PolicyRows(
             columns,
             question.baseline,
-            _models(log, found, self.names, question, lines),
+            _models(log, targets, self.names, question, lines),
             {name: log.others[column] for name, column in self.lost.items()},
             self.made,
-            {name: law.largest() for name, law in found.distributions.items()},
+            {name: law.largest() for name, law in targets.distributions.items()},
             replace(facts, reward_limit=limits),
             question.clip,
             self.precision,
             _weights_of_rows(log, self.targets, question, lines),
             question.interval,
         )
-        asked = rows.question(self.targets, question.estimators, question.level)
-        records = records_of(asked, rows.value, rows.apart)
+        estimates = rows.question(self.targets, question.estimators, question.level)
+        records = records_of(estimates, rows.value, rows.apart)
         try:
-            records += [] if segments is None else rows.by_segment(segments, shown, asked, records)
+            records += [] if segments is None else rows.by_segment(segments, shown_codes, estimates, records)
         except RefusedColumnError as error:
             self.refused.append(error)
         in_order = findings_in_order(log)
@@ -416,15 +439,23 @@ class _Estimating:
             records = with_file_findings(records, log, self.targets, lines)
         if question.refute:
             records = with_refuters(records, self.targets, columns, self.bound, **_shown(log))
-        whole = [record for record in records if "by" not in record]
-        parts = records[len(whole) :]
-        whole = [record | segment_summary(record, parts) for record in whole]
-        return Answer(whole, lines + self._remarks(whole) + refuter_lines(whole), log, parts, self.refused)
+        leading_records = [record for record in records if "by" not in record]
+        parts = records[len(leading_records) :]
+        leading_records = [record | segment_summary(record, parts) for record in leading_records]
+        return Answer(
+            leading_records,
+            lines + self._remarks(leading_records) + refuter_lines(leading_records),
+            log,
+            parts,
+            self.refused,
+        )
 
 
 def _precision(stated: float | None) -> float:
     """Half the interval over the value up to which a value is trusted, checked."""
-    return PRECISION if stated is None else check_precision(stated)
+    if stated is None:
+        return PRECISION
+    return check_precision(stated)
 
 
 def _segments(
@@ -437,31 +468,37 @@ def _segments(
         raise UserError("--by: segments need propensities. Name their column with --propensity-column")
     if log.action is None:
         item = log.columns.get("action")
-        perhaps = f" (perhaps {likely[0]}: --action-column)" if likely else ""
-        why = (
-            f"no column holds the item shown{perhaps}"
-            if item is None
-            else f"the item shown ({item}) is missing in some rows"
-        )
+        if likely:
+            perhaps = f" (perhaps {likely[0]}: --action-column)"
+        else:
+            perhaps = ""
+        if item is None:
+            why = f"no column holds the item shown{perhaps}"
+        else:
+            why = f"the item shown ({item}) is missing in some rows"
         lines.append(f"--by {by}: {why}, so only the targets' weights can say whether it is fixed")
     codes, counts = log.segment.codes, np.bincount(log.segment.codes[log.segment.codes >= 0])
     place = {str(word): code for code, word in enumerate(log.segment.ids)}
     alike = [[word for word in group if counts[place[word]]] for group in spelled_alike(log.segment.ids)]
     for group in (sorted(words, key=lambda word: -counts[place[word]]) for words in alike if len(words) > 1):
-        said = "taken as one" if fold else "taken as different; --fold-case takes them as one"
-        lines.append(f"{by} has {' and '.join(group)}, which differ only in capitals: {said}")
+        if fold:
+            spelling_remark = "taken as one"
+        else:
+            spelling_remark = "taken as different; --fold-case takes them as one"
+        lines.append(f"{by} has {' and '.join(group)}, which differ only in capitals: {spelling_remark}")
         if fold:
             codes = np.where(np.isin(codes, [place[word] for word in group]), place[group[0]], codes)
     return Segments.of(by, codes, log.segment.ids)
 
 
 def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question, lines: list[str]) -> Floats | None:
-    """How many rows each row stands for, (n,); None where there is no such column, or it says nothing.
+    """Read how many rows each row stands for, (n,); None where there is no such column, or it is constant.
 
     Raises:
         UserError: a weight that is not positive, with its row.
     """
-    weight, name = log.weight, log.columns.get("weight") or ""
+    weight = log.weight
+    name = log.columns.get("weight") or ""
     if weight is None:
         return None
     refuse_rows(weight <= 0.0, weight, name, "is not positive; give how many rows the row stands for", log.row_numbers)
@@ -478,9 +515,12 @@ def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question
 
 
 def _shown(log: BanditFile) -> Mapping[str, Any]:
-    """What refuters use besides the columns of an estimate, where the file has it."""
+    """Get the columns that refuters use besides those of an estimate, where the file has them."""
     context = next(iter(log.context.values()), None)
-    time = log.others.get(log.columns["time"]) if "time" in log.columns else None
+    if "time" in log.columns:
+        time = log.others.get(log.columns["time"])
+    else:
+        time = None
     return {"action": values_of(log.action), "context": values_of(context), "time": time}
 
 
@@ -496,7 +536,10 @@ def _joined(log: BanditFile, found: Targets, question: Question, drop_missing: b
     log.policies.update(found.policies)
     if number:
         keep = ~found.absent
-        have = "rows have no targets in {} and are" if number > 1 else "row has no targets in {} and is"
+        if number > 1:
+            have = "rows have no targets in {} and are"
+        else:
+            have = "row has no targets in {} and is"
         found.lines.append(f"{number:,} {have.format(question.target_file)} left out")
         log.counts["dropped_without_target"] = number
         log.counts["kept"] = int(keep.sum())
@@ -515,7 +558,9 @@ def _models(
     """The reward model of each policy: the columns of the file, or of a model fitted here."""
     logged, mean = (None if name is None else log.others[name] for name in (question.q_logged, question.q_target))
     if not question.fit_reward_model:
-        return {} if logged is mean is None else dict.fromkeys(names, (logged, mean))
+        if logged is mean is None:
+            return {}
+        return dict.fromkeys(names, (logged, mean))
     context, left = as_numbers(log.context)
     models = {}
     for name in names:
@@ -557,11 +602,13 @@ def _without_propensities(
             "--baseline today, or name the column of propensities with --propensity-column"
         )
     assert log.action is not None
-    context, said = labels(log.context, len(log))
+    context, label_lines = labels(log.context, len(log))
     if log.logger is not None:
         context = np.unique(context * (log.logger.number + 1) + log.logger.codes, return_inverse=True)[1].reshape(-1)
-        said.append(f"{log.columns['logger']} ({log.logger.number} loggers)")
-    within = f" within {', '.join(said)}" if said else "; --context-columns names what the logging policy saw"
+        label_lines.append(f"{log.columns['logger']} ({log.logger.number} loggers)")
+    within = (
+        f" within {', '.join(label_lines)}" if label_lines else "; --context-columns names what the logging policy saw"
+    )
     lines.append(
         "no propensity column is recognised, so propensities are estimated: each action's share of the rows" + within
     )
@@ -586,7 +633,7 @@ def _without_propensities(
             log.reward,
             log.action.codes,  # type: ignore[union-attr]  # asserted above
             log.policies[name],
-            context=context if said else None,
+            context=context if label_lines else None,
             cluster=log.users,
             estimator=estimator,
             clip=question.clip,
@@ -598,6 +645,6 @@ def _without_propensities(
 
     policies = [*targets, *today] if question.baseline is not None else targets
     compared = [] if question.baseline is None else targets
-    asked = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
-    records = records_of(asked, value, functools.partial(value, apart=True))
+    estimates = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
+    records = records_of(estimates, value, functools.partial(value, apart=True))
     return with_file_findings(records, log, targets, lines)

@@ -30,7 +30,7 @@ MANY = 50
 
 
 def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str]]:
-    """Whether each logger's mean weight is 1, as it is where its propensities are right and it has support.
+    """Test each logger's mean weight: it is 1 where its propensities are right and it has support.
 
     Args:
         log: whose loggers and propensities are known.
@@ -41,10 +41,14 @@ def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str
     """
     assert log.logger is not None
     assert log.propensity is not None
-    findings, lines = [], []
+    findings = []
+    lines = []
     for code, logger in enumerate(log.logger.ids):
         of = np.flatnonzero(log.logger.codes == code)
-        cluster = None if log.users is None else log.users[of]
+        if log.users is None:
+            cluster = None
+        else:
+            cluster = log.users[of]
         sums = PolicySums.of(log.propensity[of], log.policies[name][of], cluster)
         mean = sums.mean_weight
         low, high = mean_weight_limits(sums, STRICT)
@@ -55,10 +59,16 @@ def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str
         if low <= 1.0 <= high:
             continue
         # The strict limits leave one logger in a thousand to chance.
-        severity = GRAVE if min(abs(low - 1.0), abs(high - 1.0)) > OFF_BY else CAUTION
-        said, wanted = told_apart(mean, 1.0)
-        case = {"says": "below"} if high < 1.0 else {}
-        params = {"logger": logger, "said": said, "wanted": wanted}
+        if min(abs(low - 1.0), abs(high - 1.0)) > OFF_BY:
+            severity = GRAVE
+        else:
+            severity = CAUTION
+        mean_text, expected_text = told_apart(mean, 1.0)
+        if high < 1.0:
+            case = {"says": "below"}
+        else:
+            case = {}
+        params = {"logger": logger, "said": mean_text, "wanted": expected_text}
         findings.append(Finding("logger_propensities", severity, mean, **params, **case))
     return findings, lines
 
@@ -78,24 +88,26 @@ def labels(context: Mapping[str, Floats | Ids], n: int) -> tuple[NDArray[np.int6
         n: rows.
     """
     codes = np.zeros(n, np.int64)
-    said = []
+    lines = []
     for name, values in context.items():
         if isinstance(values, Ids):
-            own, number = values.codes + 1, values.number + 1
-            said.append(f"{name} ({values.number} values)")
+            own_part = values.codes + 1
+            number = values.number + 1
+            lines.append(f"{name} ({values.number} values)")
         else:
             distinct = np.unique(values[~np.isnan(values)])
             if len(distinct) > FEW:
                 edges = np.unique(np.nanquantile(values, np.arange(1, GROUPS) / GROUPS))
-                own = np.searchsorted(edges, values, side="right") + 1
+                own_part = np.searchsorted(edges, values, side="right") + 1
                 number = len(edges) + 2
-                said.append(f"{name} (in {len(edges) + 1} groups of about equal size)")
+                lines.append(f"{name} (in {len(edges) + 1} groups of about equal size)")
             else:
-                own, number = np.searchsorted(distinct, values) + 1, len(distinct) + 2
-                said.append(f"{name} ({len(distinct)} values)")
-            own = np.where(np.isnan(values), 0, own)
-        codes = np.unique(codes * number + own, return_inverse=True)[1].reshape(n)
-    return codes, said
+                own_part = np.searchsorted(distinct, values) + 1
+                number = len(distinct) + 2
+                lines.append(f"{name} ({len(distinct)} values)")
+            own_part = np.where(np.isnan(values), 0, own_part)
+        codes = np.unique(codes * number + own_part, return_inverse=True)[1].reshape(n)
+    return codes, lines
 
 
 def as_numbers(context: Mapping[str, Floats | Ids]) -> tuple[Floats | None, list[str]]:
@@ -113,8 +125,8 @@ def as_numbers(context: Mapping[str, Floats | Ids]) -> tuple[Floats | None, list
             else:
                 columns += [(values.codes == code).astype(np.float64) for code in range(values.number)]
             continue
-        known = values[~np.isnan(values)]
-        mean, spread = (float(known.mean()), float(known.std())) if known.size else (0.0, 0.0)
+        present = values[~np.isnan(values)]
+        mean, spread = (float(present.mean()), float(present.std())) if present.size else (0.0, 0.0)
         columns.append((np.where(np.isnan(values), mean, values) - mean) / (spread or 1.0))
     return (np.column_stack(columns) if columns else None), left
 
@@ -127,22 +139,30 @@ def findings_in_order(log: BanditFile) -> list[Finding]:
     """What rows say in their order; nothing where some were left out between them."""
     if log.weight is not None or log.propensity is None:
         return []
-    shown = None if log.action is None else log.action.codes
+    if log.action is None:
+        shown = None
+    else:
+        shown = log.action.codes
     return RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
 
 
 def unweighed(log: BanditFile, record: Record) -> list[Finding]:
-    """That an estimator passed weights of rows over, where there are some."""
+    """Report that an estimator ignored weights of rows, where there are some."""
     if log.weight is None or (log.propensity is not None and record["estimator"] in known_to_differ()):
         return []
-    case = {"do": "slates"} if is_of_slates(record) else {}
+    if is_of_slates(record):
+        case = {"do": "slates"}
+    else:
+        case = {}
     params = {"estimator": record["estimator"], "column": log.columns["weight"]}
     return [Finding("weights_ignored", GRAVE, 1.0, **params, **case)]
 
 
 def values_of(column: Any) -> Any:
     """Ids or numbers (n,) of a column."""
-    return column.ids[column.codes] if isinstance(column, Ids) else column
+    if isinstance(column, Ids):
+        return column.ids[column.codes]
+    return column
 
 
 def with_file_findings(
@@ -167,21 +187,23 @@ def with_file_findings(
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
-    """What the log proves wrong of its propensities item by item, in each level of a context column if not in all."""
+    """Find propensities that the log disproves item by item, in each level of a context column if not in all."""
     if log.action is None or log.chances is None:
         return []
-    shown, users = np.asarray(log.action.ids)[log.action.codes], log.clusters()
+    shown_items = np.asarray(log.action.ids)[log.action.codes]
+    users = log.clusters()
     for name, values in [("", None), *log.context.items()]:
-        found = item_findings(shown, log.chances, users, context=values_of(values), context_name=name)
-        if found:
-            return found
+        findings = item_findings(shown_items, log.chances, users, context=values_of(values), context_name=name)
+        if findings:
+            return findings
     return []
 
 
 def of_the_rows(counts: Counter[str]) -> list[Finding]:
-    """What rows that were left out, or that repeat others, say against a log."""
+    """Get the findings about rows that were left out, or that repeat others."""
     findings = []
-    left, unread = counts["dropped_missing"] + counts["dropped_without_target"], counts["dropped_invalid"]
+    left = counts["dropped_missing"] + counts["dropped_without_target"]
+    unread = counts["dropped_invalid"]
     if left + unread:
         share = (left + unread) / (left + unread + counts["kept"])
         why = " or ".join(["are missing"] * bool(left) + ["cannot be read"] * bool(unread))
@@ -189,9 +211,12 @@ def of_the_rows(counts: Counter[str]) -> list[Finding]:
         findings.append(Finding("rows_dropped", severity, share, percent=100 * share, why=why))
     again = counts["duplicates"] - counts["dropped_duplicates"]
     if again:
-        share, repeat = again / counts["kept"], "repeat" if again > 1 else "repeats"
-        severity, case = scaled(share, MANY_DROPPED, np.inf), {"says": "chance"} if counts["by_chance"] else {}
-        rows, by_chance = in_rows(again), counts["by_chance"]
+        share = again / counts["kept"]
+        repeat = "repeat" if again > 1 else "repeats"
+        severity = scaled(share, MANY_DROPPED, np.inf)
+        case = {"says": "chance"} if counts["by_chance"] else {}
+        rows = in_rows(again)
+        by_chance = counts["by_chance"]
         findings.append(
             Finding("rows_repeated", severity, share, rows=rows, repeat=repeat, by_chance=by_chance, **case)
         )
@@ -215,16 +240,20 @@ def with_refuters(
         **shown: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
             before the item was chosen (``context``), and numbers that grow with ``time``.
     """
-    users = None if log.cluster is None else log.cluster.codes
-    known = {"cluster": users, "propensity_min": least, **shown}
-    found = {
-        name: refute(log.reward, log.propensity, log.others[name], **known)
+    if log.cluster is None:
+        users = None
+    else:
+        users = log.cluster.codes
+    arguments = {"cluster": users, "propensity_min": least, **shown}
+    findings = {
+        name: refute(log.reward, log.propensity, log.others[name], **arguments)
         for name in targets
         if log.others[name].any()
     }
     changed = []
     for record in records:
-        of_it, before = found.get(target_of(record), []), {finding["code"] for finding in record["findings"]}
+        of_it = findings.get(target_of(record), [])
+        before = {finding["code"] for finding in record["findings"]}
         new = [finding for finding in of_it if finding.severity >= CAUTION and finding.code not in before]
         record = with_findings(record, new)
         if of_it and record["leads"] and "baseline" not in record:
@@ -239,8 +268,11 @@ def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
     for record in records:
         if "refuters" in record:
             alarms = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
-            found = f"{', '.join(dict.fromkeys(alarms))} found something" if alarms else "none found anything"
-            lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {found}")
+            if alarms:
+                outcome = f"{', '.join(dict.fromkeys(alarms))} found something"
+            else:
+                outcome = "none found anything"
+            lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {outcome}")
     return lines
 
 
@@ -290,15 +322,15 @@ def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
         return record
 
     def put(judged: Record) -> Record:
-        found = [Finding.from_dict(finding) for finding in judged["findings"]]
-        named = [replace(finding, action=fault) if finding.code in _EXPLAINED else finding for finding in found]
+        findings = [Finding.from_dict(finding) for finding in judged["findings"]]
+        named = [replace(finding, action=fault) if finding.code in _EXPLAINED else finding for finding in findings]
         return judged | Verdict(judged["verdict_level"], named).to_dict()
 
     return put(record) | ({"best_of": put(record["best_of"])} if "best_of" in record else {})
 
 
 def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, target: str) -> str:
-    """What is likely wrong with probabilities, with the numbers that say so; "" where none of these fits.
+    """Guess what is wrong with probabilities, with the numbers that say so; "" where no guess fits.
 
     The mean over rows of 1{item} / propensity is 1 for an item that can always be shown, so that over K such items they
     sum to K.
@@ -309,31 +341,39 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
         propensity: the column.
         target: the policy.
     """
-    n, shown = float(items.rows[0]), items.x[0] > 0.0
-    means, number = items.x[0][shown] / n, int(shown.sum())
-    square = (items.xx[0] - 2.0 * items.x[0] / n * items.xl[0] + (items.x[0] / n) ** 2 * items.ll[0])[shown]
-    errors, total = np.sqrt(np.maximum(square, 0.0)) / n, float(means.sum())
+    n = float(items.rows[0])
+    is_shown = items.x[0] > 0.0
+    means = items.x[0][is_shown] / n
+    number = int(is_shown.sum())
+    square = (items.xx[0] - 2.0 * items.x[0] / n * items.xl[0] + (items.x[0] / n) ** 2 * items.ll[0])[is_shown]
+    errors = np.sqrt(np.maximum(square, 0.0)) / n
+    total = float(means.sum())
     of_each = total / number
     alike = bool(np.all(np.abs(means - of_each) <= _ERRORS * errors)) and number > 1
     alike = alike and math.sqrt(float(errors @ errors)) <= 0.1 * total
-    said = f"the mean of 1 / {propensity} over all rows, counting one item's, is {{}} for each of the {number:,} items"
+    description = (
+        f"the mean of 1 / {propensity} over all rows, counting one item's, is {{}} for each of the {number:,} items"
+    )
     if alike and of_each > _APART:
-        twice = " (divided by the number of items twice?)" if abs(of_each / number - 1.0) < 0.1 else ""
+        if abs(of_each / number - 1.0) < 0.1:
+            twice = " (divided by the number of items twice?)"
+        else:
+            twice = ""
         return (
-            f"{said.format(f'{of_each:.3g}')}, and 1 at most where {propensity} is right: it is some {of_each:.3g} "
-            f"times too small{twice}"
+            f"{description.format(f'{of_each:.3g}')}, and 1 at most where {propensity} is right: it is some "
+            f"{of_each:.3g} times too small{twice}"
         )
     if alike and of_each < 1.0 / _APART:
         return (
-            f"{said.format(f'{of_each:.3g}')}, and 1 if every item can be shown in every row: then {propensity} is "
-            f"{1.0 / of_each:.3g} times too large (the probability of a group of items, or of a page of several "
+            f"{description.format(f'{of_each:.3g}')}, and 1 if every item can be shown in every row: then {propensity} "
+            f"is {1.0 / of_each:.3g} times too large (the probability of a group of items, or of a page of several "
             f"places?), so divide it by that; if rows choose among fewer items, {EXPLORE}"
         )
     if alike and np.all(np.abs(means - 1.0) <= _ERRORS * errors):
         elsewhere = f"; or it shows items that are not in the log: {EXPLORE}" * (facts.get("mean_weight", 1.0) < 1.0)
         return (
-            f"{said.format('1')}, as it must be where {propensity} is right: look at {target}, whose probabilities "
-            f"are not of the item shown, or do not sum to 1 over the items{elsewhere}"
+            f"{description.format('1')}, as it must be where {propensity} is right: look at {target}, whose "
+            f"probabilities are not of the item shown, or do not sum to 1 over the items{elsewhere}"
         )
     fault = _epsilon(facts, propensity, number, total, n)
     if fault or not (number > 1 and np.all(means + _ERRORS * errors < 1.0 / _APART)):
@@ -346,8 +386,12 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
 
 
 def _epsilon(facts: Mapping[str, float], propensity: str, number: int, total: float, n: float) -> str:
-    """Whether the smallest propensity is epsilon, undivided: with epsilon / number of items the sum is that number."""
-    least, rows = facts.get("propensity_min", 0.0), facts.get("least_propensity_rows", 0)
+    """Test whether the smallest propensity is epsilon, undivided.
+
+    With epsilon / number of items the sum is that number.
+    """
+    least = facts.get("propensity_min", 0.0)
+    rows = facts.get("least_propensity_rows", 0)
     if number < 2 or rows < _LEAST_ROWS or not 0.0 < least < 1.0:
         return ""
     divided = total + (number - 1) * rows / (n * least)

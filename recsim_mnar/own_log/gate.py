@@ -72,7 +72,7 @@ class Unmet(NamedTuple):
 
 @dataclass(frozen=True)
 class FileAnswer:
-    """What a log file says of target policies, and whether that meets what was required.
+    """Answers of a log file about target policies, and whether they meet the requirement.
 
     Attributes:
         sentence: the first sentence, as data (``sentence.text`` is for people).
@@ -101,26 +101,32 @@ class FileAnswer:
 
     @property
     def of_slates(self) -> bool:
-        """Whether the log is of slates, whose estimators assume something of users."""
+        """Return whether the log is of slates, whose estimators assume something of users."""
         return "assumption" in self.records[0]["diagnostics"]
 
     @property
     def met(self) -> bool | None:
-        """Whether what was required is met; None where nothing was."""
-        return None if self.require is None else not self.reasons
+        """Return whether what was required is met; None where nothing was."""
+        if self.require is None:
+            return None
+        return not self.reasons
 
     @cached_property
     def stamp(self) -> Mapping[str, object]:
-        """What tells one answer from another: schema, the files it was made from, what was required, whether and why.
+        """Identify an answer: schema, files, requirement, whether it is met and why.
 
         Files are read once more for their digests, when this is first asked for.
         """
-        asked = (
-            {} if self.require is None else {"required": self.require, "met": self.met, "reasons": list(self.causes)}
-        )
+        if self.require is None:
+            requirement = {}
+        else:
+            requirement = {"required": self.require, "met": self.met, "reasons": list(self.causes)}
         refused = [refusal.to_dict() for refusal in self.found.refused]
-        by = {"refused": refused} if refused or self.found.segments else {}
-        return {"schema": SCHEMA, "input": [_identity(*file) for file in self.files.items()], **by, **asked}
+        if refused or self.found.segments:
+            by = {"refused": refused}
+        else:
+            by = {}
+        return {"schema": SCHEMA, "input": [_identity(*file) for file in self.files.items()], **by, **requirement}
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
         """The same answer, with other names for files."""
@@ -135,8 +141,8 @@ class FileAnswer:
         stamp = dict(self.stamp)
         begin: dict[str, object] = {"sentence": self.sentence.to_dict()}
         begin |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
-        first, *others = [{**stamp, **record} for record in self.records]
-        return [plain(record) for record in ({**begin, **first}, *others)]
+        first, *other_records = [{**stamp, **record} for record in self.records]
+        return [plain(record) for record in ({**begin, **first}, *other_records)]
 
 
 def answer_file(
@@ -225,32 +231,39 @@ def answer_question(
     recognised = reading.says_more
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
-    second = None if metrics is None else path_of(metrics)
+    if metrics is None:
+        second = None
+    else:
+        second = path_of(metrics)
     files = {str(name): path_of(name) for name in (path, question.target_file, metrics) if name is not None}
     with opened(
         path, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=second
     ) as tool:
         if tool is not None:
-            found = estimate_tool_log(tool, question, reading, gather)
+            answer = estimate_tool_log(tool, question, reading, gather)
         elif metrics is not None:
             raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
         else:
-            found = _estimate_table(
+            answer = _estimate_table(
                 TableFile.open(path, reading.decimal), question, reading, require, gather, exact=not recognised
             )
-    _refuse_empty(path, found.records)
-    rows = found.records[0]["n"]
+    _refuse_empty(path, answer.records)
+    rows = answer.records[0]["n"]
     if min_rows is not None and rows < min_rows:
         few = f"the estimates would rest on {in_rows(rows)}, fewer than --min-rows {min_rows:,}"
         raise UserError(f"{path}: {few}: is the log whole?", code=TOO_FEW_ROWS)
-    records = found.records + found.segments
+    records = answer.records + answer.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
-    missed = [] if require is None else [*unmet(require, records), *_refused(require, found)]
+    if require is None:
+        missed = []
+    else:
+        missed = [*unmet(require, records), *_refused(require, answer)]
     reasons = tuple(each.line for each in missed)
     causes = tuple(cause for each in missed for cause in each.causes)
-    sentence, warnings = sentence_of(found.records), tuple(_warnings(require, found.records))
-    return FileAnswer(sentence, records, require, reasons, warnings, files, found, causes)
+    sentence = sentence_of(answer.records)
+    warnings = tuple(_warnings(require, answer.records))
+    return FileAnswer(sentence, records, require, reasons, warnings, files, answer, causes)
 
 
 def _estimate_table(
@@ -271,10 +284,10 @@ def _estimate_table(
     perhaps = perhaps_slates(file, reading.columns, leave)
     exact = exact and not any((question.target_file, question.on, question.fit_reward_model)) and is_own_schema(file)
     reading = replace(_of_single_items(file.path, question, reading), exact=exact)
-    found = estimate_log(file, question, reading=reading, gather=gather)
+    answer = estimate_log(file, question, reading=reading, gather=gather)
     if perhaps is None:
-        return found
-    return found.with_findings([Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)], first=True)
+        return answer
+    return answer.with_findings([Finding(PERHAPS, CAUTION, 1.0, perhaps.message, perhaps.advice)], first=True)
 
 
 def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gather: Any = None) -> Answer:
@@ -290,7 +303,10 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
         UserError: likewise.
     """
     if not question.targets and question.target_file is None:
-        today = "today" if tool.has_propensities else None
+        if tool.has_propensities:
+            today = "today"
+        else:
+            today = None
         question = replace(question, targets=tool.policies, baseline=question.baseline or today)
     if "reward" not in tool.file.names:
         raise UserError(
@@ -312,9 +328,9 @@ def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
 
 def _of_single_items(path: Path, question: Question, reading: Reading) -> Reading:
     """The reading without what is about slates; UserError where something is said of these."""
-    asked = {"assumption": question.assumption, "propensities-of": reading.propensities_of}
-    asked["position-weights"] = None if question.position_weights == "mean" else question.position_weights
-    for name, value in asked.items():
+    stated_options = {"assumption": question.assumption, "propensities-of": reading.propensities_of}
+    stated_options["position-weights"] = None if question.position_weights == "mean" else question.position_weights
+    for name, value in stated_options.items():
         if value is not None:
             raise UserError(
                 f"--{name} {value} is about slates, and {path} has one item per row: name the columns of slates and "
@@ -324,13 +340,17 @@ def _of_single_items(path: Path, question: Question, reading: Reading) -> Readin
 
 
 def _without_targets(file: TableFile, reading: Reading) -> str:
-    """What to say where no target is named: that, and what else the line lacks."""
-    likely, lacks = new_policies(file.names), ""
+    """Say that no target is named, and what else the line lacks."""
+    likely = new_policies(file.names)
+    lacks = ""
     try:
         BanditLog.open(file, reading=reading)
     except UserError as error:
         lacks = f". {error}"
-    names = f" (by their names {','.join(likely)})" if likely else ""
+    if likely:
+        names = f" (by their names {','.join(likely)})"
+    else:
+        names = ""
     return (
         f"name the target policies' columns with --target{names}, or give --target-file FILE --on KEY{lacks}. "
         f"`recsim-mnar doctor {file.path}` prints the line to type"
@@ -364,16 +384,26 @@ def unmet(require: str, records: Sequence[Record]) -> list[Unmet]:
     judged = [record for record in records if record["leads"] or "by" in record]
     if require == BETTER:
         judged = [record for record in judged if "baseline" in record]
-    amounts, lines = Amounts.of(records), []
+    amounts = Amounts.of(records)
+    lines = []
     for record in judged:
-        said, causes = next(
-            filter(None, (_misses(require, each, amounts) for each in (record.get("best_of", record), record))),
+        miss, causes = next(
+            filter(
+                None,
+                (
+                    _misses(require, record_to_meet, amounts)
+                    for record_to_meet in (record.get("best_of", record), record)
+                ),
+            ),
             ("", []),
         )
-        if said:
+        if miss:
             whose: Record = {name: record[name] for name in ("policy", "estimator", "by", "segment") if name in record}
-            where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
-            line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {said}"
+            if "by" in record:
+                where = f"{record['by']} {segment_label(record)}, "
+            else:
+                where = ""
+            line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {miss}"
             lines.append(Unmet(line, [{**whose, **cause} for cause in causes]))
     return lines
 
@@ -387,25 +417,30 @@ def _refused(require: str, estimates: Answer) -> Iterator[Unmet]:
 def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:
     """Why one verdict with its interval misses a requirement, and each cause by itself; None where it meets it."""
     least = LEVELS.index("trust" if require == BETTER else require)
-    lines = [str(judged["verdict"])] if LEVELS.index(judged["verdict_level"]) > least else []
+    if LEVELS.index(judged["verdict_level"]) > least:
+        lines = [str(judged["verdict"])]
+    else:
+        lines = []
     against = [finding for finding in judged["findings"] if LEVELS.index(finding["level"]) > least]
     causes: list[Record] = [
-        {"code": each["code"], "message": each["message"], "contradicted": each["code"] in CONTRADICTED}
-        for each in against
+        {"code": candidate["code"], "message": candidate["message"], "contradicted": candidate["code"] in CONTRADICTED}
+        for candidate in against
     ]
     if require == BETTER and not judged["low"] > 0.0:
         span = amounts.span(judged["low"], judged["high"], " points")
         lines.append(f"the {100.0 * judged['level']:.4g} % interval of the difference, {span}, is not above 0")
         causes.append({"code": NOT_ABOVE_0, "message": lines[-1], "contradicted": False})
-    return (lines[0], causes) if lines else None
+    if lines:
+        return (lines[0], causes)
+    return None
 
 
 def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:
-    """What a requirement cannot mean: the policy that logged is known from its own log."""
-    own = [record["policy"] for record in records if record["leads"] and record["today"]]
-    if require is None or not own or any("baseline" in record for record in records):
+    """Warn of requirements without meaning: the policy that logged is known from its own log."""
+    own_policies = [record["policy"] for record in records if record["leads"] and record["today"]]
+    if require is None or not own_policies or any("baseline" in record for record in records):
         return []
-    return [f"--require {require}: {own[0]} is the policy that logged, so this says nothing of a new one"]
+    return [f"--require {require}: {own_policies[0]} is the policy that logged, so this says nothing of a new one"]
 
 
 def _identity(name: str, path: Path) -> Mapping[str, object]:
@@ -414,9 +449,15 @@ def _identity(name: str, path: Path) -> Mapping[str, object]:
     ``last_line_ends`` is false of a text file that may have been cut, and absent otherwise.
     """
     if path.is_file():
-        whole = {"last_line_ends": False} if ends_within_a_line(path) else {}
-        return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path), **whole}
-    folder = path / "log" if (path / "log").is_dir() else path
+        if ends_within_a_line(path):
+            ending = {"last_line_ends": False}
+        else:
+            ending = {}
+        return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path), **ending}
+    if (path / "log").is_dir():
+        folder = path / "log"
+    else:
+        folder = path
     files = sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] != ".")
     listed = "".join(f"{file_digest(file)}  {file.name}\n" for file in files)
     size = sum(file.stat().st_size for file in files)

@@ -29,7 +29,7 @@ LEVEL = 0.95
 
 @dataclass
 class Lengths:
-    """How often each length occurs, in a memory that grows with the longest alone.
+    """Counts of each length, in a memory that grows with the longest alone.
 
     Attributes:
         counts: (longest + 1,) how many have each length; index 0 is not used.
@@ -54,7 +54,9 @@ class Lengths:
     @property
     def median(self) -> int:
         """The length that half of them do not exceed, 0 where there is none."""
-        return int(np.searchsorted(np.cumsum(self.counts), self.number / 2)) if self.number else 0
+        if self.number:
+            return int(np.searchsorted(np.cumsum(self.counts), self.number / 2))
+        return 0
 
     def at_least(self) -> tuple[list[int], list[float]]:
         """Lengths that occur, and the share of all that are as long."""
@@ -95,7 +97,7 @@ class LogNumbers:
 
     @property
     def binary(self) -> bool:
-        """Whether every reward is 0 or 1."""
+        """Return whether every reward is 0 or 1."""
         return self.kinds_of_reward <= {0.0, 1.0}
 
     @property
@@ -121,45 +123,51 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
     blocks = LogBlocks.open(path)
     if blocks is None:
         raise UserError(f"{path} is not a log that simulate wrote: doctor says what it holds")
-    found = LogNumbers(blocks.provenance)
+    numbers = LogNumbers(blocks.provenance)
     sums: PolicySums | None = None
     for log in blocks.blocks(_USERS, blocks.survey().with_gaps):
-        _add(found, log)
-        shown = log.is_bandit
-        if shown.any():
-            reward = log["reward"][shown]
+        _add(numbers, log)
+        decision_rows = log.is_bandit
+        if decision_rows.any():
+            reward = log["reward"][decision_rows]
             # Of the policy that logged: every weight is 1, and it takes nothing that it does not take.
-            ones, users = np.ones(len(reward)), Clusters(log["user"][shown], None)
+            ones = np.ones(len(reward))
+            users = Clusters(log["user"][decision_rows], None)
             more = PolicySums.of_rows(Rows.of(reward, ones, ones, clusters=users, missing=np.zeros(len(reward))))
-            sums = more if sums is None else sums + more
+            if sums is None:
+                sums = more
+            else:
+                sums = sums + more
     if sums is not None:
         estimate = value_of(ScoreSums.weighted(sums, ratio=False), "ips", facts=Facts(), level=LEVEL)
-        found.rewards = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "level": LEVEL}
-    return found
+        numbers.rewards = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "level": LEVEL}
+    return numbers
 
 
 def _add(found: LogNumbers, log: Log) -> None:
-    user, shown = log["user"], log.is_bandit
+    user = log["user"]
+    decision_rows = log.is_bandit
     if not len(user):
         return
     begins = user_begins(user)
     number = np.cumsum(begins) - 1
     n_users = int(number[-1]) + 1
-    found.rows, found.users = found.rows + len(user), found.users + n_users
-    found.views = _sum(found.views, log["item"][~shown])
-    found.shown = _sum(found.shown, log["action"][shown])
+    found.rows = found.rows + len(user)
+    found.users = found.users + n_users
+    found.views = _sum(found.views, log["item"][~decision_rows])
+    found.shown = _sum(found.shown, log["action"][decision_rows])
     turns = begins.copy()
-    turns[1:] |= shown[1:] != shown[:-1]
+    turns[1:] |= decision_rows[1:] != decision_rows[:-1]
     starts = np.flatnonzero(turns)
     lengths = np.diff(np.append(starts, len(user)))
-    for kind, rows in (("organic", ~shown), ("bandit", shown)):
+    for kind, rows in (("organic", ~decision_rows), ("bandit", decision_rows)):
         of_user = np.bincount(number[rows], minlength=n_users)
         found.by_user[kind].extend(of_user[of_user > 0])
         found.stretches[kind].extend(lengths[rows[starts]])
-    propensity = log["propensity"][shown]
+    propensity = log["propensity"][decision_rows]
     found.propensities.extend(propensity[propensity > 0.0])
     if len(found.kinds_of_reward) < 3:
-        found.kinds_of_reward.update(np.unique(log["reward"][shown])[:3].tolist())
+        found.kinds_of_reward.update(np.unique(log["reward"][decision_rows])[:3].tolist())
     first, last = found.days
     found.days = min(first, float(log["time"].min())), max(last, float(log["time"].max()))
 

@@ -94,7 +94,10 @@ class Given:
     @classmethod
     def at_once(cls, path: Path, data: Log, training: Training, ours: bool) -> Given:
         """A log whose rows were read at once."""
-        shared = 0 if _of_other_seeds(data, training) else len(set(data.users()) & set(training.users()))
+        if _of_other_seeds(data, training):
+            shared = 0
+        else:
+            shared = len(set(data.users()) & set(training.users()))
         survey = Survey(
             len(data),
             len(data.users()),
@@ -108,28 +111,39 @@ class Given:
 
     def whole(self) -> Log:
         """Rows of the log."""
-        return Log.read(self.path).validate(first_row=1) if self.data is None else self.data
+        if self.data is None:
+            return Log.read(self.path).validate(first_row=1)
+        return self.data
 
 
 def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
     """The log to replay and the training log."""
-    paths = [log] if train is None else [log, train]
+    if train is None:
+        paths = [log]
+    else:
+        paths = [log, train]
     foreign = [needs_numbering(path) for path in paths]
     if all(foreign):
-        found = read_as_logs(paths, reading)
-        data, others = (log.validate() for log in (*found.logs, Log({}))[:2])
-        return replace(Given.at_once(log, data, others, ours=False), lines=tuple(found.lines))
+        read_logs = read_as_logs(paths, reading)
+        data, other_log = (log.validate() for log in (*read_logs.logs, Log({}))[:2])
+        return replace(Given.at_once(log, data, other_log, ours=False), lines=tuple(read_logs.lines))
     if any(foreign):
         ours = paths[foreign.index(False)]
         raise UserError(
             f"{paths[foreign.index(True)]} is a file of your own and {ours} a log of this package's, which numbers its "
             "items: give LOG and --train in one form"
         )
-    training = Log({}) if train is None else FiledLog.or_whole(train)
+    if train is None:
+        training = Log({})
+    else:
+        training = FiledLog.or_whole(train)
     blocks = LogBlocks.open(log)
     if blocks is None:
         return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)
-    users = None if _of_other_seeds(blocks, training) else training.users()
+    if _of_other_seeds(blocks, training):
+        users = None
+    else:
+        users = training.users()
     return Given(log, training, True, blocks.provenance, blocks.survey(users), blocks=blocks)
 
 
@@ -156,7 +170,8 @@ def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
     if len(first) in (0, len(users)):
         raise UserError(f"{given.path}: {len(users)} users are too few to be split; give a log of more users")
     inside = np.isin(log["user"], first)
-    one, other = log.select(inside), log.select(~inside)
+    one = log.select(inside)
+    other = log.select(~inside)
     halves = [Given.at_once(given.path, *pair, given.ours) for pair in ((one, other), (other, one))]
     return [replace(half, survey=replace(half.survey, shared_users=0)) for half in halves]
 
@@ -178,9 +193,11 @@ def check_training(given: Given, train: Path | None, training: Training, learner
             if getattr(learner, "needs", ()):
                 raise _unfitted(name, given.path)
         return
-    here, there = _World.of(given.provenance), _World.of(training.provenance)
+    here = _World.of(given.provenance)
+    there = _World.of(training.provenance)
     for key, what in (("name", "world"), ("n_items", "number of items"), ("catalogue_seed", "catalogue_seed")):
-        ours, theirs = getattr(here, key), getattr(there, key)
+        ours = getattr(here, key)
+        theirs = getattr(there, key)
         if None not in (ours, theirs) and ours != theirs:
             raise UserError(
                 f"--train {train}: its {what} is {theirs}, that of {given.path} is {ours}, so their items are "
@@ -211,12 +228,18 @@ class _World:
     @staticmethod
     def of(provenance: object) -> _World:
         """The world that a provenance names."""
-        world = provenance.get("world") if isinstance(provenance, Mapping) else None
+        if isinstance(provenance, Mapping):
+            world = provenance.get("world")
+        else:
+            world = None
         if not isinstance(world, Mapping):
             return _World()
         params = world.get("params")
-        known = params if isinstance(params, Mapping) else {}
-        return _World(world.get("name"), known.get("n_items"), known.get("catalogue_seed"))
+        if isinstance(params, Mapping):
+            known_params = params
+        else:
+            known_params = {}
+        return _World(world.get("name"), known_params.get("n_items"), known_params.get("catalogue_seed"))
 
 
 def _holdings(training: Training) -> frozenset[str] | None:
@@ -252,7 +275,8 @@ class Fitting:
 
     def policies(self, given: Given, half: int | None, report: Callable[[str], None]) -> tuple[Policies, Story]:
         """Fit the policies; returns them by name, and what they were fitted on, for the provenance."""
-        size, fitted = given.survey.slate_size, {}
+        size = given.survey.slate_size
+        fitted = {}
         for name in self.learners:
             report(f"fit {name}")
             fitted[name] = self._policy(given, name)
@@ -271,19 +295,26 @@ class Fitting:
     ) -> int:
         """Write the replayed log; returns how many parts of a folder already existed."""
         size = given.survey.slate_size
-        logging = None if logging is None else as_replayed(logging, size)
-        least = None if logging is None else least_propensity(logging)
+        if logging is None:
+            logging = None
+        else:
+            logging = as_replayed(logging, size)
+        if logging is None:
+            least = None
+        else:
+            least = least_propensity(logging)
         if size > 1 and least is None:  # of other rankings nobody knows what they cannot show
             logging = None
-        story = story if least is None else {**story, PROPENSITY_MIN: least}
+        if least is not None:
+            story = {**story, PROPENSITY_MIN: least}
         if given.blocks is None or any(learns_online(given.provenance, policy) for policy in fitted.values()):
             replay_at_once(given.whole(), fitted, logging, target, executor, story)
             return 0
         count = counted(given.survey.n_rows, "rows")
         run = ReplayRun(given.blocks, given.survey, fitted, logging, executor, count, story)
         if target.form is None:
-            asked = {"replayed": [*fitted], "n_items": self.n_items, "seed": self.seed, "train": self.digest}
-            return run.to_folder(target.path, asked, resume=target.resume)
+            manifest = {"replayed": [*fitted], "n_items": self.n_items, "seed": self.seed, "train": self.digest}
+            return run.to_folder(target.path, manifest, resume=target.resume)
         run.to_file(target.path, target.form)
         return 0
 
@@ -305,7 +336,9 @@ class Fitting:
         taught = [name for name, policy in fitted.items() if self._learned(name, policy)]
         users = given.survey.n_users
         entry = {"policies": taught, "digest": self.digest, "shared": given.survey.shared_users, "users": users}
-        return {FITTED_ON: entry | ({} if half is None else {"half": half})} if taught else {}
+        if taught:
+            return {FITTED_ON: entry | ({} if half is None else {"half": half})}
+        return {}
 
     def _learned(self, name: str, fitted: Any) -> bool:
         """True if a policy depends on a training log: without it the policy cannot be fitted, or differs."""
@@ -328,9 +361,9 @@ def replay_at_once(
     result = data
     for name, policy in fitted.items():
         if isinstance(policy, RankingPolicy):
-            found = replay_ranking(data, policy, executor=executor)
+            columns = replay_ranking(data, policy, executor=executor)
             for ending in ("", *OF_RANKING):
-                result = result.with_column(name + ending, found[ending[1:] or "marginal"])
+                result = result.with_column(name + ending, columns[ending[1:] or "marginal"])
             continue
         if logging is None:
             result = result.with_column(name, replay_policy(data, policy, executor=executor))
@@ -365,7 +398,9 @@ def items_of(given: Given, asked: int | None) -> int:
 
 def digest_of_log(train: Path | None) -> str | None:
     """Digest of the training log."""
-    return None if train is None else digest_of_files(Parts.of(train))
+    if train is None:
+        return None
+    return digest_of_files(Parts.of(train))
 
 
 TODAY = "today"
@@ -422,22 +457,22 @@ def replayed(
     learners = {name: registry.learner(name) for name in texts_of(agents, "agents")}
     if not learners or len(learners) < len(agents):
         raise UserError(f"agents must be different names, at least one, got {list(agents)}")
-    given = given_logs(log, None, reading)
-    part = halves_of(given, seed, train_share)[0]
+    logs = given_logs(log, None, reading)
+    part = halves_of(logs, seed, train_share)[0]
     data = part.whole()
     if np.isnan(data["propensity"][data.is_bandit]).any():
         raise UserError(
             f"{log} has no propensity for some items shown, and agents are judged by these: log the probability with "
             "which each item is shown"
         )
-    check_training(given, log, part.training, learners)
-    fit = Fitting(learners, items_of(given, None), seed, digest_of_log(log))
+    check_training(logs, log, part.training, learners)
+    fit = Fitting(learners, items_of(logs, None), seed, digest_of_log(log))
     fitted, story = fit.policies(part, 1, report)
     with tempfile.TemporaryDirectory(prefix="recsim-mnar-") as folder:
         target = Destination(Path(folder) / "replayed.parquet", "parquet", resume=False)
-        fit.write(part, fitted, story, logging_policy(given.provenance), target)
+        fit.write(part, fitted, story, logging_policy(logs.provenance), target)
         try:
-            yield target.path, given.lines
+            yield target.path, logs.lines
         except UserError as error:
             raise UserError(str(error).replace(str(target.path), str(log)), code=error.code) from error
 
@@ -464,10 +499,10 @@ def ahead_of_today(sentence: Sentence, test: ABPlan | None) -> str:
     today = logged_by(sentence.baseline_kind)
     if sentence.answer == "better":
         return f"{sentence.policy} is ahead of {today} (verdict: {sentence.sure})."
-    found = f"No agent is known to be ahead of {today}."
+    message = f"No agent is known to be ahead of {today}."
     if sentence.answer == "looks_better":
-        found = f"{sentence.policy} looks ahead of {today} (verdict: {sentence.sure.replace('_', ' ')})."
+        message = f"{sentence.policy} looks ahead of {today} (verdict: {sentence.sure.replace('_', ' ')})."
     if test is None:
-        return found
+        return message
     lift = f"{sentence.policy}'s estimated lift, {100.0 * test.lift_share:.3g} %,"
-    return f"{found} An A/B test that finds {lift} needs {test.users:,} users per arm."
+    return f"{message} An A/B test that finds {lift} needs {test.users:,} users per arm."

@@ -46,19 +46,19 @@ _WORDS = 0.9
 
 
 def held_items(head: Mapping[str, Sequence[Any]], action: str, name: str) -> str:
-    """How a column holds items, as the first rows say: nearly all of them are shown there; "" where it does not.
+    """Find how a column holds items, by the first rows: nearly all of them are shown there; "" where it does not.
 
     Numbers could be per cent as well: of them the column's name must say so, too.
     """
-    shown, values = ({_text_of(value) for value in head.get(each, ())} - {""} for each in (action, name))
+    items_shown, values = ({_text_of(value) for value in head.get(column, ())} - {""} for column in (action, name))
     numbers = all(_NUMBER.fullmatch(value) for value in values)
     if not values or (numbers and not likely_columns("action", [name])):
         return ""
-    return _held(values, shown, 0.9, numbers=numbers)
+    return _held(values, items_shown, 0.9, numbers=numbers)
 
 
 def held_in_file(file: TableFile, action: str, name: str) -> str:
-    """How a target's column holds items, as :func:`held_items`, but by all rows where the first ones do not tell.
+    """Find how a target's column holds items, as :func:`held_items`, but by all rows where the first ones do not tell.
 
     Numbers are items where they are no probabilities and items of the log. 0 and 1, or numbers up to 100 that could be
     per cent, are :data:`UNCLEAR` where the log has them as items and the name does not say what they are.
@@ -75,37 +75,51 @@ def held_in_file(file: TableFile, action: str, name: str) -> str:
     if how == "" and numbers and values <= {"0", "1"} and not first <= {"", "0", "1"}:
         return ""
     rows = file.read({name: "id", action: "id"}).quiet()
-    values, shown = ({str(each) for each in rows.ids(column).ids} for column in (name, action))
+    values, items_shown = ({str(entry) for entry in rows.ids(column).ids} for column in (name, action))
     if not numbers:
-        return _held(values, shown, _SOME, numbers=False)
+        return _held(values, items_shown, _SOME, numbers=False)
     if values <= {"0", "1"}:
-        return UNCLEAR if shown == {"0", "1"} or (how == UNCLEAR and values <= shown) else ""
+        if items_shown == {"0", "1"} or (how == UNCLEAR and values <= items_shown):
+            return UNCLEAR
+        return ""
     named = bool(likely_columns("action", [name]))
-    if len(values & shown) < _SOME * len(values):
+    if len(values & items_shown) < _SOME * len(values):
         return ""
     percent = max(map(int, values)) <= 100
-    return UNCLEAR if percent and not named else ALIKE
+    if percent and not named:
+        return UNCLEAR
+    return ALIKE
 
 
 def _held(values: set[str], shown: set[str], share: float, *, numbers: bool) -> str:
-    """How values are items: at least a share of them is shown."""
+    """Find how values are items: at least a share of them is shown."""
     if len(values & shown) >= share * len(values):
-        return UNCLEAR if numbers and values <= {"0", "1"} else ALIKE
+        if numbers and values <= {"0", "1"}:
+            return UNCLEAR
+        return ALIKE
     alike = {value.casefold() for value in shown}
     folded = not numbers and sum(value.casefold() in alike for value in values) >= share * len(values)
-    return IN_CAPITALS if folded else ""
+    if folded:
+        return IN_CAPITALS
+    return ""
 
 
 def _text_of(value: Any) -> str:
     """An id as text: 3.0, as pandas writes integers among which some are missing, is 3."""
-    text = "" if value is None else str(value).strip()
-    return text[:-2] if text.endswith(".0") and text[:-2].isdigit() else "" if text == "nan" else text
+    if value is None:
+        text = ""
+    else:
+        text = str(value).strip()
+    if text.endswith(".0") and text[:-2].isdigit():
+        return text[:-2]
+    return "" if text == "nan" else text
 
 
 def same_items(one: Ids, other: Ids, *, fold: bool = False) -> Floats:
     """(n,) 1.0 where both ids are the same, with ``fold`` but for capitals; those that are missing are not."""
     if fold:
-        one, other = one.folded(), other.folded()
+        one = one.folded()
+        other = other.folded()
     code = one.codes_in(other)
     return ((code == other.codes) & (code >= 0)).astype(np.float64)
 
@@ -137,7 +151,10 @@ class ShownItem:
                 code="unclear_column",
             )
         if self.items:
-            perhaps = f" (perhaps {in_words(self.perhaps)})" if self.perhaps else ""
+            if self.perhaps:
+                perhaps = f" (perhaps {in_words(self.perhaps)})"
+            else:
+                perhaps = ""
             raise UserError(
                 f"{source}: column {self.items[0]!r} holds items, it seems, and no probabilities. If a policy shows "
                 f"them, name the column of what was shown, which is not known, with --action-column{perhaps}",
@@ -161,49 +178,61 @@ def find_shown(file: TableFile, columns: Columns, policies: Sequence[str] = (), 
     how = columns.how
     if how.get("action") == NAMED or "action" in columns.without:
         return ShownItem()
-    head, taken, unclear = file.head(), columns.get("action"), columns.unclear.get("action", ())
-    items = tuple(name for name in policies if taken is None and _holds_items(head.get(name, ()), name))
-    seeds = (*unclear, *items) if taken is None else (taken,)
+    head = file.head()
+    action_named = columns.get("action")
+    unclear = columns.unclear.get("action", ())
+    items = tuple(name for name in policies if action_named is None and _holds_items(head.get(name, ()), name))
+    if action_named is None:
+        seeds = (*unclear, *items)
+    else:
+        seeds = (action_named,)
     used = {name for role, name in columns.names.items() if role not in ("action", "item") or how[role] == NAMED}
     # Our own logs have a column of what was viewed, which is empty where something was recommended.
     used |= {*policies, *leave, *(["item"] if how.get("action") == OWN_SCHEMA else [])}
     free = [name for name in file.names if name not in used]
-    there = [name for name in free if name == taken or any(_alike(head, name, seed) for seed in seeds if seed != name)]
-    if (there if items else there[1:]) and (taken is not None or set(unclear) <= set(there)):
+    there = [
+        name for name in free if name == action_named or any(_alike(head, name, seed) for seed in seeds if seed != name)
+    ]
+    if (there if items else there[1:]) and (action_named is not None or set(unclear) <= set(there)):
         return _chosen(file, columns, there, items)
     return ShownItem(items=items, perhaps=tuple(there))
 
 
 def _chosen(file: TableFile, columns: Columns, there: list[str], items: tuple[str, ...]) -> ShownItem:
     """The choice among columns that hold the same items; those of policies (``items``) are no candidates."""
-    taken, propensity = columns.get("action"), columns.get("propensity")
+    action_column = columns.get("action")
+    propensity = columns.get("propensity")
     every = _agreeing(file, columns, [*there, *items])
     agrees = {name: fits for name, fits in every.items() if name not in items}
     # Other columns are filled in where nothing was recommended, or are the same one again.
-    if (taken is not None and taken not in agrees) or (len(agrees) < 2 and not items):
+    if (action_column is not None and action_column not in agrees) or (len(agrees) < 2 and not items):
         return ShownItem()
-    right, named = [name for name, fits in agrees.items() if fits], [name for name in agrees if says_shown(name)]
+    right = [name for name, fits in agrees.items() if fits]
+    named = [name for name in agrees if says_shown(name)]
     if len(right) == 1 and (right == named or len(named) != 1):
         wrong = [name for name, fits in every.items() if not fits]
-        others = f" and not with {' and '.join(wrong)}" if wrong else ""
-        return ShownItem(right[0], f"action: {right[0]}, as 1 / {propensity} agrees with it{others}")
+        if wrong:
+            other_columns = f" and not with {' and '.join(wrong)}"
+        else:
+            other_columns = ""
+        return ShownItem(right[0], f"action: {right[0]}, as 1 / {propensity} agrees with it{other_columns}")
     if len(named) == 1 and (not right or named[0] in right):
-        others = " and ".join(name for name in every if name != named[0])
-        return ShownItem(named[0], f"action: {named[0]}, by its name; the same items are in {others}")
+        other_columns = " and ".join(name for name in every if name != named[0])
+        return ShownItem(named[0], f"action: {named[0]}, by its name; the same items are in {other_columns}")
     if items and len(agrees) < 2:
         return ShownItem(items=items, perhaps=tuple(agrees))
     return ShownItem(rivals=tuple(agrees))
 
 
 def _holds_items(values: Sequence[Any], name: str) -> bool:
-    """Whether a policy's column holds items: words, or whole numbers above 1 under a name that says so."""
-    known = [str(value) for value in values if value not in (None, "")]
-    numbered = all(value.isdigit() for value in known) and not set(known) <= {"0", "1"}
+    """Return whether a policy's column holds items: words, or whole numbers above 1 under a name that says so."""
+    present = [str(value) for value in values if value not in (None, "")]
+    numbered = all(value.isdigit() for value in present) and not set(present) <= {"0", "1"}
     return _holds_words(values) or (numbered and bool(likely_columns("action", [name])))
 
 
 def _holds_words(values: Sequence[Any]) -> bool:
-    """Whether values are words, and no numbers however they are written."""
+    """Return whether values are words, and no numbers however they are written."""
     import pyarrow as pa
 
     if not all(isinstance(value, str) for value in values if value is not None):
@@ -213,7 +242,10 @@ def _holds_words(values: Sequence[Any]) -> bool:
 
 
 def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
-    """Whether two columns hold the same items, or one of them some of the other's; of numbers both names say so."""
+    """Return whether two columns hold the same items, or one of them some of the other's.
+
+    Of numbers both names say so.
+    """
     pairs = (one, other), (other, one)
     if not any(held_items(head, *pair) in (ALIKE, IN_CAPITALS) for pair in pairs):
         return False
@@ -221,28 +253,37 @@ def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
 
 
 def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[str, bool]:
-    """Whether 1 / propensity agrees with each column; without those that are empty, or the same column again."""
+    """Compare 1 / propensity with each column, but for those that are empty or the same column again."""
     roles = {role: columns.get(role) for role in ("user", "propensity", "action")}
-    user, propensity, taken = roles.values()
+    user, propensity, action_column = roles.values()
     kinds = dict.fromkeys((*names, *([user] if user else [])), "id") | ({propensity: "number"} if propensity else {})
     rows = next(file.blocks(kinds, _ROWS)).quiet()
     ids = {name: rows.ids(name) for name in names}
-    p = rows.numbers(propensity) if propensity else np.full(len(rows), np.nan)
-    users = rows.ids(user).codes if user else np.arange(len(rows))
+    if propensity:
+        p = rows.numbers(propensity)
+    else:
+        p = np.full(len(rows), np.nan)
+    if user:
+        users = rows.ids(user).codes
+    else:
+        users = np.arange(len(rows))
     good = np.isfinite(p) & (p > 0.0) & (p <= 1.0)
-    base = good if good.any() else np.ones(len(rows), np.bool_) if taken is None else ids[taken].codes >= 0
-    found: dict[str, bool] = {}
-    for name in sorted(names, key=lambda name: name != taken):
-        each = ids[name]
-        filled = base & (each.codes >= 0)
-        again = any(same_items(each, ids[other], fold=True)[filled].all() for other in found)
+    if good.any():
+        base = good
+    else:
+        base = np.ones(len(rows), np.bool_) if action_column is None else ids[action_column].codes >= 0
+    agreeing: dict[str, bool] = {}
+    for name in sorted(names, key=lambda name: name != action_column):
+        ids_of_column = ids[name]
+        filled = base & (ids_of_column.codes >= 0)
+        again = any(same_items(ids_of_column, ids[other], fold=True)[filled].all() for other in agreeing)
         if filled.sum() >= _FILLED * base.sum() and not again:
-            found[name] = bool(good.any()) and _agrees(each.codes[filled], p[filled], users[filled])
-    return {name: found[name] for name in names if name in found}
+            agreeing[name] = bool(good.any()) and _agrees(ids_of_column.codes[filled], p[filled], users[filled])
+    return {name: agreeing[name] for name in names if name in agreeing}
 
 
 def _agrees(items: NDArray[np.int64], propensity: Floats, user: NDArray[np.int64]) -> bool:
-    """Whether the mean of 1 / propensity can be 1 for every item."""
+    """Return whether the mean of 1 / propensity can be 1 for every item."""
     sums = ItemSums.of(items, propensity, user)
     n = float(sums.rows[0])
     means = sums.x[0] / n
@@ -255,15 +296,15 @@ def _agrees(items: NDArray[np.int64], propensity: Floats, user: NDArray[np.int64
 
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
     """Columns that could be ids of users: many values, and not each its own, in the first rows."""
-    found = []
+    likely = []
     for name, values in file.head().items():
         if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
             continue
         distinct = len(set(values))
         numbers = sum(bool(re.fullmatch(r"[-+]?[0-9]*[.,:/][-+0-9.,:/ eE]*", str(value))) for value in values)
         if 20 < distinct < len(values) and numbers < len(values) / 2:
-            found.append(name)
-    return found[:3]
+            likely.append(name)
+    return likely[:3]
 
 
 def columns_of_items(file: TableFile, action: str, policies: Sequence[str], reading: Reading) -> Iterator[str]:
@@ -296,7 +337,8 @@ def recognised_columns(
     file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]
 ) -> tuple[Columns, ShownItem]:
     """Which column is what; what is needed and missing, or unclear, is an error."""
-    source, named = str(file.path), dict(reading.columns)
+    source = str(file.path)
+    named = dict(reading.columns)
     roles = ("propensity", "user", "action", "logger", "time", "event", "weight")
     optional = [role for role in roles if role not in needs]
     taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
@@ -313,7 +355,10 @@ def recognised_columns(
         leave=taken,
     )
     columns = columns.with_action(shown.column, RECOGNISED, shown.rivals)
-    almost = [] if "propensity" in columns else similar_columns("propensity", file.names)
+    if "propensity" in columns:
+        almost = []
+    else:
+        almost = similar_columns("propensity", file.names)
     if almost and "action" not in columns:  # without either there is no estimate
         raise UserError(
             f"{source}: no column is recognised as the propensity; did you mean {almost[0]!r}? name it with "

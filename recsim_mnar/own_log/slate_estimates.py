@@ -91,8 +91,8 @@ class SlateLog:
 
     @property
     def unclear(self) -> tuple[str, str]:
-        """That it is not known what the propensities are of, and what to do."""
-        kinds = ", ".join(f"{said} ({OF[kind]})" for said, kind in SAID.items())
+        """Report that it is unclear what the propensities are of, and what to do."""
+        kinds = ", ".join(f"{text} ({OF[kind]})" for text, kind in SAID.items())
         name = self.log.columns["propensity"]
         return (
             f"no name says what {name!r} is the probability of",
@@ -107,23 +107,27 @@ class SlateLog:
             ranked: of those whose columns hold items, these.
             one_reward: whether a slate has one reward.
         """
-        slates, known, main, generic = self.slates, self.known, self.main, self.kinds[self.main]
-        check_probabilities(slates, known, self.kinds)
+        slates, known_kinds, main, generic = self.slates, self.known, self.main, self.kinds[self.main]
+        check_probabilities(slates, known_kinds, self.kinds)
         read = self.log.of_policies
-        bare = main if "marginal" not in self.kinds else "marginal"
+        if "marginal" not in self.kinds:
+            bare = main
+        else:
+            bare = "marginal"
         for name in policies:
             names = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
             if name in read:
                 names.setdefault(bare, name)
-            values = {kind: read[each] for kind, each in names.items()}
+            values = {kind: read[entry] for kind, entry in names.items()}
             items = getattr(ranked.get(name), "codes", ranked.get(name))
             check_target(slates, name, values, names, items, bare)
-        if one_reward and not {*known} & {"conditional", "slate", "set"}:
+        if one_reward and not {*known_kinds} & {"conditional", "slate", "set"}:
             slates.problems.append(Problem.of("slate_reward", PROBLEM, generic, kind=OF[main]))
 
     def refuse(self) -> None:
         """Raise UserError for all that is wrong, and where it is not clear what propensities are of."""
-        problems, source = self.slates.problems, self.log.source
+        problems = self.slates.problems
+        source = self.log.source
         if problems:
             raise UserError(f"{source}: {'; '.join(map(str, problems))}", code="bad_slates")
         if not self.main:
@@ -133,7 +137,7 @@ class SlateLog:
 
 @dataclass(frozen=True)
 class _Table:
-    """Which columns of a file of slates are read, and as what.
+    """Roles of the columns of a file of slates.
 
     Attributes:
         found: the file.
@@ -156,25 +160,27 @@ class _Table:
     @staticmethod
     def of(found: SlateFile, reading: Reading, policies: Sequence[str]) -> _Table:
         """Recognise what the user does not say."""
-        source, names, kinds = str(found.file.path), found.file.names, found.probabilities
+        source = str(found.file.path)
+        names = found.file.names
+        kinds = found.probabilities
         columns = but_for_slates(reading.columns)
         columns |= {"action": found.columns["action"]} if "action" in found.columns else {}
-        own = endings_of([name for name in policies if name != columns.get("propensity")], names)
+        own_endings = endings_of([name for name in policies if name != columns.get("propensity")], names)
         of_slates = {*found.columns.values()}
 
         def recognised(role: str, leave: Collection[str]) -> str | None:
             return find_columns(source, names, named={}, optional=(role,), leave=leave).get(role)
 
-        propensity = columns.get("propensity") or recognised("propensity", {*own, *kinds.values(), *of_slates})
+        propensity = columns.get("propensity") or recognised("propensity", {*own_endings, *kinds.values(), *of_slates})
         propensity = propensity or next(iter(kinds.values()), None)
         main = next((kind for kind, name in kinds.items() if name == propensity), "")
         if columns.get("user") is None:  # a column of slates may be called as one of users
-            columns |= {"user": recognised("user", {*(of_slates - {columns.get("action")}), *own}) or NONE}
-        gaps = [name for name in own if name.endswith(("_conditional", _UNSUPPORTED))]
-        whole = [name for name in own if name not in gaps]
+            columns |= {"user": recognised("user", {*(of_slates - {columns.get("action")}), *own_endings}) or NONE}
+        gaps = [name for name in own_endings if name.endswith(("_conditional", _UNSUPPORTED))]
+        whole_columns = [name for name in own_endings if name not in gaps]
         columns |= {"propensity": propensity}
         reading = replace(reading, columns=columns, key=found.columns["slate"], context=gaps, times=True)
-        return _Table(found, reading, whole, gaps, kinds, propensity, main)
+        return _Table(found, reading, whole_columns, gaps, kinds, propensity, main)
 
     def read(self, said: Mapping[str, str | None], others: Sequence[str]) -> tuple[BanditFile, Mapping[str, Any]]:
         """All rows, and by policy the items that it ranks.
@@ -192,12 +198,13 @@ class _Table:
         log = table.read()
         table.reading = replace(table.reading, context=())  # what policies need is none
         if self.found.per_slate and log.key is not None:
-            table.unit, table.lists = "item", log.key.ids.size
+            table.unit = "item"
+            table.lists = log.key.ids.size
         log.lines[:] = table.lines
         return log, {name: log.context.pop(name) for name in table.of_items}
 
     def main_of(self, log: BanditFile, slates: Slates) -> tuple[str, str]:
-        """What the propensities are of, and how that is known; empty where it is not."""
+        """Find whether propensities are of items or slates, and how that is known; empty where it is not."""
         if self.reading.propensities_of is not None:
             return SAID[self.reading.propensities_of], STATED
         if self.found.own:
@@ -233,23 +240,28 @@ def read_slates(
             raise
         besides: list[Problem] = []
         with contextlib.suppress(UserError):  # all that is wrong at once
-            whole = replace(reading, drop_missing=True, drop_invalid=1.0)
-            besides = read_slates(found, whole, policies, others).slates.problems
+            complete = replace(reading, drop_missing=True, drop_invalid=1.0)
+            besides = read_slates(found, complete, policies, others).slates.problems
         raise UserError("; ".join([str(error), *map(str, besides)]), code=error.code) from error
     if log.propensity is None or log.key is None:
         source = found.file.path
         raise UserError(f"{source}: no column is recognised as the propensity. Name it with --propensity-column")
     if log.counts["dropped_missing"] + log.counts["dropped_invalid"]:
         log = _whole(log, log.key.codes)
-    slates, kinds, generic = arrange(log, found), dict(table.kinds), str(table.propensity)
+    slates = arrange(log, found)
+    kinds = dict(table.kinds)
+    generic = str(table.propensity)
     main, why = table.main_of(log, slates)
-    known = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
-    lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"] if slates.size else []
+    known_kinds = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
+    if slates.size:
+        lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"]
+    else:
+        lines = []
     lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items() if kind != main]
     if main:
-        known[main], kinds[main] = np.asarray(log.propensity), generic
+        known_kinds[main], kinds[main] = np.asarray(log.propensity), generic
         lines.append(f"{generic}: the probability of {OF[main]} ({why}; --propensities-of states another)")
-    read = SlateLog(log, slates, kinds, main, why, known, lines)
+    read = SlateLog(log, slates, kinds, main, why, known_kinds, lines)
     if main:
         read.check(policies, ranked, one_reward=found.one_reward)
     if slates.size and log.columns.get("time") is None and not found.per_slate:
@@ -267,10 +279,10 @@ def _by_number(slates: Slates, log: BanditFile) -> tuple[Slates, list[str]]:
     user = log.user.codes[first]
     if np.unique(user).size == user.size:
         return slates, []
-    found = [re.fullmatch(r"(\D*)(\d{1,18})(?:\.0)?", str(each)) for each in log.key.ids]
-    if None in found or len({each[1] for each in found if each}) > 1:
+    matches = [re.fullmatch(r"(\D*)(\d{1,18})(?:\.0)?", str(text)) for text in log.key.ids]
+    if None in matches or len({text[1] for text in matches if text}) > 1:
         return slates, ["no column has times: the slates of a user are taken in the order of the file"]
-    number = np.array([int(each[2]) for each in found if each], np.int64)[log.key.codes[first]]
+    number = np.array([int(text[2]) for text in matches if text], np.int64)[log.key.codes[first]]
     place = np.lexsort((number, user))
     return replace(slates, order=slates.order.reshape(-1, slates.size)[place].reshape(-1)), []
 
@@ -286,8 +298,8 @@ def _whole(log: BanditFile, slate: Ints) -> BanditFile:
     sizes = np.bincount(key)
     keep = sizes[key] == sizes.max()
     assert log.key is not None
-    whole = log.key.ids.size - np.unique(log.key.codes).size  # those of which no row is left
-    log.lines.append(f"slates that lost a row are left out: {int((sizes < sizes.max()).sum()) + whole:,}")
+    n_incomplete = log.key.ids.size - np.unique(log.key.codes).size  # those of which no row is left
+    log.lines.append(f"slates that lost a row are left out: {int((sizes < sizes.max()).sum()) + n_incomplete:,}")
     return log.kept(keep)
 
 
@@ -308,18 +320,21 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
             raise UserError(f"{option}: {path} is a log of slates ({found.form}), and this is for single items")
     if "precision" in question.stated:
         raise UserError(f"--precision: {path} is a log of slates ({found.form}), and this is for single items")
-    for each in () if isinstance(question.estimators, Usual) else question.estimators:
-        ranking_estimator(each)
-    known = found.file.names
-    own = reading.columns.get("propensity") or "propensity"
-    baseline = None if question.baseline is None else todays(question.baseline, known, own)
-    today = {"propensity", own, *({"today"} - {*known})}
+    for estimator in () if isinstance(question.estimators, Usual) else question.estimators:
+        ranking_estimator(estimator)
+    names = found.file.names
+    propensity_name = reading.columns.get("propensity") or "propensity"
+    if question.baseline is None:
+        baseline = None
+    else:
+        baseline = todays(question.baseline, names, propensity_name)
+    today = {"propensity", propensity_name, *({"today"} - {*names})}
     targets = [name for name in question.targets if name not in today]
-    if "pscore_item_position" in known and any(name.startswith("evaluation_policy_pscore") for name in targets):
+    if "pscore_item_position" in names and any(name.startswith("evaluation_policy_pscore") for name in targets):
         raise UserError(f"{path}: {_OBP_NAMES}", code="unclear_propensities")
     for name in targets:
-        if not endings_of([name], known):
-            there = [name for name in known if name not in getattr(found.file, "added", {}).values()]
+        if not endings_of([name], names):
+            there = [name for name in names if name not in getattr(found.file, "added", {}).values()]
             raise UserError(f"{path} has no column {name!r}; {nearest(name, there)}", code="no_such_column")
     models = {key: name for key in ("q_logged", "q_target") if (name := getattr(question, key)) is not None}
     slates = read_slates(found, reading, targets, list(models.values()))
@@ -327,17 +342,24 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
     if baseline is not None and baseline not in {*today, *slates.kinds.values()}:
         raise UserError(f"--baseline {baseline}: of slates differences are from today's policy: --baseline today")
     ask_today = baseline is not None or len(targets) < len(question.targets)
-    return _Ranked(found, slates, question, models).answer(targets, baseline or own, ask_today=ask_today)
+    return _Ranked(found, slates, question, models).answer(targets, baseline or propensity_name, ask_today=ask_today)
 
 
 class _Ranked:
     """A log of slates in the house's columns, to be asked for estimates."""
 
     def __init__(self, found: SlateFile, slates: SlateLog, question: Question, models: Mapping[str, str]) -> None:
-        self.found, self.slates, self.question = found, slates, question
-        log, order, size = slates.log, slates.slates.order, slates.slates.size
+        self.found = found
+        self.slates = slates
+        self.question = question
+        log = slates.log
+        order = slates.slates.order
+        size = slates.slates.size
         self.rows: Ints = order[::size] if found.one_reward else order
-        self.size = 1 if found.one_reward else size
+        if found.one_reward:
+            self.size = 1
+        else:
+            self.size = size
         self.columns: dict[str, NDArray[Any]] = {
             "reward": log.reward[self.rows],
             "position": np.tile(np.arange(self.size), slates.slates.number),
@@ -345,45 +367,55 @@ class _Ranked:
         if log.user is not None:
             self.columns["user"] = log.user.codes[self.rows]
         if log.action is not None and not found.one_reward:
-            names = log.action.ids if log.action.ids.dtype.kind in "iu" else log.action.ids.astype(object)
+            if log.action.ids.dtype.kind in "iu":
+                names = log.action.ids
+            else:
+                names = log.action.ids.astype(object)
             self.columns["action"] = names[log.action.codes[self.rows]]
         self.logged = self._kinds(slates.known)
         self.columns |= {LOGGED[kind]: values for kind, values in self.logged.items()}
         self.given: dict[str, Floats] = {key: log.others[name][self.rows] for key, name in models.items()}
-        self.made = provenance_of(found.file.parts) if found.own else {}
+        if found.own:
+            self.made = provenance_of(found.file.parts)
+        else:
+            self.made = {}
         self.bound = known_bound(self.made, question.stated, log.columns["propensity"])
         self.met: dict[Any, dict[str, Estimate]] = {}
 
     def _kinds(self, values: dict[str, Floats]) -> dict[str, Floats]:
         """Probabilities (n,) of the file's rows by kind, with those of slates, as they are estimated with."""
         if "conditional" in values and "slate" not in values:
-            slates, whole = self.slates.slates, np.empty(len(self.slates.log))
-            whole[slates.order] = np.repeat(np.nan_to_num(slates.at(values["conditional"])).prod(1), slates.size)
-            values = {**values, "slate": whole}
+            slates, columns = self.slates.slates, np.empty(len(self.slates.log))
+            columns[slates.order] = np.repeat(np.nan_to_num(slates.at(values["conditional"])).prod(1), slates.size)
+            values = {**values, "slate": columns}
         kinds = ("slate", "set") if self.found.one_reward else values
         return {kind: values[kind][self.rows] for kind in kinds if kind in values}
 
     def _target(self, name: str) -> dict[str, Floats]:
         """The probabilities of a policy by kind, whole slates' too of one that is sure of each item."""
-        log, main = self.slates.log, self.slates.main
+        log = self.slates.log
+        main = self.slates.main
         read = log.of_policies
         kinds = {kind: read[name + ending] for kind, ending in SUFFIXES.items() if ending and name + ending in read}
         if name in read:
             sure = bool(np.isin(read[name], (0.0, 1.0)).all())
             bare = ("marginal", "conditional") if sure else ("marginal" if main in kinds else main,)
             kinds = dict.fromkeys(bare, read[name]) | kinds
-        return {kind: each for kind, each in self._kinds(kinds).items() if kind in self.logged}
+        return {kind: column for kind, column in self._kinds(kinds).items() if kind in self.logged}
 
     def estimates(self, name: str, level: float, *, today: bool, apart: bool = False) -> dict[str, Estimate]:
         """All estimates of a policy, or of its difference from today's, by estimator."""
         if (name, level, apart) in self.met:
             return self.met[name, level, apart]
-        asked = self.question
-        stated = {key: value for key, value in asked.stated.items() if value is not None} | self.given
+        question = self.question
+        stated = {key: value for key, value in question.stated.items() if value is not None} | self.given
         least = stated.pop("propensity_min", self.bound)
         # A bound is of items at their positions: of whole slates it says that none is impossible.
         stated["full_support"] = True if self.bound is not None or today else stated.get("full_support")
-        target = dict(self.logged) if today else self._target(name)
+        if today:
+            target = dict(self.logged)
+        else:
+            target = self._target(name)
         if not target:
             have = ", ".join(OF[kind] for kind in self.logged)
             raise UserError(f"target {name!r} has no probabilities of what the log has them of: {have}")
@@ -391,22 +423,25 @@ class _Ranked:
             self.columns,
             target,
             level=level,
-            estimators=None if isinstance(asked.estimators, Usual) else asked.estimators,
+            estimators=None if isinstance(question.estimators, Usual) else question.estimators,
             called=name,
-            clip=asked.clip,
-            assumption=asked.assumption,
-            interval=asked.interval,
+            clip=question.clip,
+            assumption=question.assumption,
+            interval=question.interval,
             from_today=apart,
-            position_weights=asked.position_weights,
+            position_weights=question.position_weights,
             propensity_min=None if least is None else {"marginal": least},
             **stated,
         )
-        unit = "slate" if self.found.one_reward or asked.position_weights != "mean" else "item shown"
+        if self.found.one_reward or question.position_weights != "mean":
+            unit = "slate"
+        else:
+            unit = "item shown"
         facts: dict[str, object] = {
-            "unit": unit + " (dcg)" * (asked.position_weights == "dcg"),
+            "unit": unit + " (dcg)" * (question.position_weights == "dcg"),
             "slate_size": self.slates.slates.size,
         }
-        by_estimator = {key: self._in_the_file(each, facts, today=today) for key, each in by_estimator.items()}
+        by_estimator = {key: self._in_the_file(estimate, facts, today=today) for key, estimate in by_estimator.items()}
         self.met[name, level, apart] = by_estimator
         return by_estimator
 
@@ -424,12 +459,13 @@ class _Ranked:
 
     def answer(self, targets: Sequence[str], own: str, *, ask_today: bool) -> Answer:
         """The records, with lines on what was read."""
-        asked, log = self.question, self.slates.log
+        asked = self.question
+        log = self.slates.log
         policies = [*targets, *([own] if ask_today else [])]
         by_name: dict[str, list[int]] = {}
         for policy in policies:
-            for name, each in self.estimates(policy, asked.level, today=policy == own).items():
-                by_name.setdefault(name, []).append(LEVELS.index(each.verdict.level))
+            for name, name_of_estimator in self.estimates(policy, asked.level, today=policy == own).items():
+                by_name.setdefault(name, []).append(LEVELS.index(name_of_estimator.verdict.level))
         # The first one leads, of those that all policies have.
         names = sorted(
             by_name,
@@ -448,19 +484,19 @@ class _Ranked:
         records: list[Record] = taken(records_of(question, value, apart), self.bound)
         records = [with_findings(record, [*unweighed(log, record), *of_the_rows(log.counts)]) for record in records]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
-        shown = {name: log.policies[name] for name in targets if name in log.policies}
-        return Answer(records, lines, replace(log, policies=shown))
+        shown_policies = {name: log.policies[name] for name in targets if name in log.policies}
+        return Answer(records, lines, replace(log, policies=shown_policies))
 
 
 def assumption_lines(records: Sequence[Record]) -> list[str]:
-    """What each estimator assumes of users, and what the log says of it, once for each."""
+    """Describe each estimator's assumption about users, and the log's evidence on it, once for each."""
     lines: dict[str, str] = {}
     for record in (record for record in records if record["role"] == "target"):
         about = record["diagnostics"]["assumption"]
         of_users = sorted((f for f in record["findings"] if about_users(f["code"])), key=lambda f: str(f["code"]))
-        said = [f["message"] for f in of_users]
-        said += list(dict.fromkeys(f["action"] for f in of_users if record["leads"] and f["level"] != "trust"))
-        said = said or ["the log does not contradict that"] * bool(about["premise"])
+        messages = [f["message"] for f in of_users]
+        messages += list(dict.fromkeys(f["action"] for f in of_users if record["leads"] and f["level"] != "trust"))
+        messages = messages or ["the log does not contradict that"] * bool(about["premise"])
         line = f"{record['estimator']} assumes {'that ' if about['premise'] else ''}{about['assumes']}"
-        lines.setdefault(record["estimator"], ". ".join([line, *(text[:1].upper() + text[1:] for text in said)]))
+        lines.setdefault(record["estimator"], ". ".join([line, *(text[:1].upper() + text[1:] for text in messages)]))
     return list(lines.values())

@@ -58,11 +58,13 @@ class SlateFile:
     @property
     def form(self) -> str:
         """In words."""
-        return "one row per slate" if self.per_slate else "one row per position"
+        if self.per_slate:
+            return "one row per slate"
+        return "one row per position"
 
     @property
     def own(self) -> bool:
-        """Whether it has the columns of this package's logs, whose propensities are of the item at its position."""
+        """Return whether it has our own logs' columns, whose propensities are of the item at its position."""
         return {"user", "step", "event", "propensity", "slate", "position"} <= set(self.file.names)
 
 
@@ -85,18 +87,21 @@ def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Colle
         if (name := columns.get(role)) not in (None, NONE)
     }
     free = [name for name in file.names if name not in leave]
-    found = _of_positions(file, columns, named, free) or _of_lists(file, columns, named, free)
-    if found is None:
+    slate_file = _of_positions(file, columns, named, free) or _of_lists(file, columns, named, free)
+    if slate_file is None:
         return None
-    taken = {*found.columns.values(), *(name for name in columns.values() if name)}
-    return replace(found, probabilities=slate_probabilities([name for name in free if name not in taken]))
+    taken_columns = {*slate_file.columns.values(), *(name for name in columns.values() if name)}
+    return replace(slate_file, probabilities=slate_probabilities([name for name in free if name not in taken_columns]))
 
 
 def _of_positions(
     file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
 ) -> SlateFile | None:
     """A file with a column of slates and one of positions, where a slate has several rows."""
-    places = [named["position"]] if "position" in named else _usual("position", free)
+    if "position" in named:
+        places = [named["position"]]
+    else:
+        places = _usual("position", free)
     if not places:
         if "slate" not in named:
             return None
@@ -110,17 +115,24 @@ def _of_positions(
             ).get("user")
             kinds = {name: "id", places[0]: "number"} | ({user: "id"} if user else {})
             rows = file.read(kinds).quiet()
-            slate, place = rows.ids(name), rows.numbers(places[0])
-            place = place if np.isfinite(place).any() else np.zeros(len(rows))  # text is named when it is read
+            slate = rows.ids(name)
+            place = rows.numbers(places[0])
+            # text is named when it is read
+            if not np.isfinite(place).any():
+                place = np.zeros(len(rows))
             there = (slate.codes >= 0) & ~np.isnan(place)
             if not there.any():
                 continue
-            users = rows.ids(user).codes if user else np.zeros(len(rows), np.int64)
-            key, place = slate_keys(slate.codes[there], users[there], place[there]), place[there]
+            if user:
+                users = rows.ids(user).codes
+            else:
+                users = np.zeros(len(rows), np.int64)
+            key = slate_keys(slate.codes[there], users[there], place[there])
+            place = place[there]
             sizes = np.bincount(np.unique(key, return_inverse=True)[1])
             # A session or a query may hold single items one after another: only what is whole counts there.
-            whole = sizes.min() == sizes.max() == np.ptp(place) + 1 and not _doubles(key, place)
-            if sizes.max() > 1 and (tier < 2 or "slate" in named or whole):
+            complete = sizes.min() == sizes.max() == np.ptp(place) + 1 and not _doubles(key, place)
+            if sizes.max() > 1 and (tier < 2 or "slate" in named or complete):
                 return SlateFile(file, {"slate": name, "position": places[0]})
     return None
 
@@ -131,17 +143,22 @@ def slate_names(names: Sequence[str]) -> list[str]:
 
 
 def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> Problem | None:
-    """What says that rows taken as single items may be of slates; None where nothing does, or the user says they are.
+    """Report that rows taken as single items may be of slates; None where there is no sign, or the user says they are.
 
     The first rows are looked at. Arguments as of :func:`find_slates`.
     """
     if NONE in (columns.get("slate"), columns.get("position")):
         return None
-    free, head = [name for name in file.names if name not in leave], file.head()
+    free = [name for name in file.names if name not in leave]
+    head = file.head()
     single = "state --slate-column none, if each row is a single item"
-    called, kinds = slate_names(free), slate_probabilities(free)
+    called = slate_names(free)
+    kinds = slate_probabilities(free)
     several = [name for name in called if len({*map(str, head.get(name, ()))}) < len(head.get(name, ()))]
-    places = next(((name, found) for name in _usual("position", free) if (found := _counted(head.get(name, ())))), None)
+    places = next(
+        ((name, places_found) for name in _usual("position", free) if (places_found := _counted(head.get(name, ())))),
+        None,
+    )
     if several and not _usual("position", free):
         message = f"rows with the same {several[0]!r} may be one slate, and no column of positions is recognised"
         return Problem(PERHAPS, NOTE, message, f"name it with --position-column NAME, or {single}", (several[0],))
@@ -151,9 +168,9 @@ def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Co
         where = tuple(kinds.values())
         message = f"columns {', '.join(where)} are called as probabilities of slates are"
     else:
-        name, known = places
+        name, places_known = places
         where = (name,)
-        message = f"column {name!r} counts positions {known[0]} to {known[-1]}"
+        message = f"column {name!r} counts positions {places_known[0]} to {places_known[-1]}"
     message += ", as of slates, and no column is recognised that says which rows are one slate"
     return Problem(PERHAPS, NOTE, message, f"name it with --slate-column NAME, or {single}", where)
 
@@ -161,11 +178,15 @@ def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Co
 def _counted(values: Sequence[Any]) -> list[int]:
     """The positions that there are, ascending; none where they do not count 0, 1, ... or 1, 2, ... without a gap."""
     try:
-        known = sorted({float(each) for each in values if each not in (None, "") and each == each})
+        distinct = sorted({float(number) for number in values if number not in (None, "") and number == number})
     except (TypeError, ValueError):
         return []
-    counts = len(known) > 1 and known[0] in (0.0, 1.0) and known == [known[0] + i for i in range(len(known))]
-    return [int(each) for each in known] if counts else []
+    counts = (
+        len(distinct) > 1 and distinct[0] in (0.0, 1.0) and distinct == [distinct[0] + i for i in range(len(distinct))]
+    )
+    if counts:
+        return [int(number) for number in distinct]
+    return []
 
 
 def _usual(role: str, free: Sequence[str]) -> list[str]:
@@ -180,11 +201,13 @@ def joint(one: Ints, other: Ints) -> Ints:
 def slate_keys(slate: Ints, user: Ints, place: Floats) -> Ints:
     """(n,) numbers of slates, alike within one; of users and slates where these are numbered anew for each user."""
     both = joint(user, slate)
-    return both if _doubles(slate, place) > _doubles(both, place) else slate
+    if _doubles(slate, place) > _doubles(both, place):
+        return both
+    return slate
 
 
 def _doubles(key: Ints, place: Floats) -> int:
-    """How many rows repeat the position of an earlier one of their slate."""
+    """Count the rows that repeat the position of an earlier one of their slate."""
     places = np.unique(place, return_inverse=True)[1]
     return int(key.size - np.unique(joint(key, places)).size)
 
@@ -197,19 +220,22 @@ def _of_lists(
 ) -> SlateFile | None:
     """A file whose column of items holds lists."""
     usual = {*_LISTS, *(name for role in ("action", "item") for tier in USUAL_NAMES[role] for name in tier)}
-    names = [named["action"]] if "action" in named else [name for name in free if plain_name(name) in usual]
+    if "action" in named:
+        names = [named["action"]]
+    else:
+        names = [name for name in free if plain_name(name) in usual]
     if not names:
         return None
-    lists = {name: each for name, values in file.head().items() if (each := _lists_of(values)) is not None}
+    lists = {name: column for name, values in file.head().items() if (column := _lists_of(values)) is not None}
     for name in (name for name in names if name in lists):
-        sizes = [len(each) for each in lists[name]]
+        sizes = [len(column) for column in lists[name]]
         alike = tuple(
-            each
-            for each, values in lists.items()
+            column
+            for column, values in lists.items()
             if np.mean([len(v) == n for v, n in zip(values, sizes, strict=True)]) > 0.5
         )
         added = {
-            role: next(each for each in (role, f"{role}_of_list") if each not in file.names)
+            role: next(column for column in (role, f"{role}_of_list") if column not in file.names)
             for role in ("slate", "position")
         }
         table = ListedSlates(file.path, file.parts, [*file.names, *added.values()], file.form, name, alike, added)
@@ -221,19 +247,26 @@ def _of_lists(
 
 def _lists_of(values: Sequence[Any]) -> list[list[Any]] | None:
     """The lists that the first values of a column hold; None where most are none, or of one."""
-    known = [value for value in values if value not in (None, "")]
-    found = [_parts(value) if isinstance(value, str) else value for value in values]
-    found = [list(each) if isinstance(each, list | tuple | np.ndarray) else [] for each in found]
-    return found if known and sum(len(each) > 1 for each in found) > 0.5 * len(known) else None
+    present = [value for value in values if value not in (None, "")]
+    lists = [_parts(value) if isinstance(value, str) else value for value in values]
+    lists = [
+        list(parts_of_value) if isinstance(parts_of_value, list | tuple | np.ndarray) else []
+        for parts_of_value in lists
+    ]
+    if present and sum(len(parts_of_value) > 1 for parts_of_value in lists) > 0.5 * len(present):
+        return lists
+    return None
 
 
 def _parts(text: str | None) -> list[Any]:
     """The items of a list written as JSON; none of any other text."""
     try:
-        found = json.loads(text or "[]")
+        parsed = json.loads(text or "[]")
     except (ValueError, RecursionError):
         return []
-    return [None if each is None else str(each) for each in found] if isinstance(found, list) else []
+    if isinstance(parsed, list):
+        return [None if part is None else str(part) for part in parsed]
+    return []
 
 
 @dataclass(frozen=True)
@@ -252,14 +285,14 @@ class ListedSlates(TableFile):
 
     def head(self) -> dict[str, list[Any]]:
         """The first rows, one per position."""
-        found = super().head()
-        parts = {name: _lists_of(found[name]) or [] for name in self.lists}
-        sizes = [len(each) for each in parts[self.action]]
+        columns = super().head()
+        parts = {name: _lists_of(columns[name]) or [] for name in self.lists}
+        sizes = [len(part) for part in parts[self.action]]
         return {
-            name: [x for each in parts[name] for x in each]
+            name: [x for part in parts[name] for x in part]
             if name in parts
             else [x for x, n in zip(values, sizes, strict=True) for _ in range(n)]
-            for name, values in found.items()
+            for name, values in columns.items()
         }
 
     def read(self, kinds: Mapping[str, str]) -> Rows:
@@ -270,22 +303,24 @@ class ListedSlates(TableFile):
         """
         import pyarrow as pa
 
-        wanted = [name for name in kinds if name not in self.added.values()]
-        whole = TableFile(self.path, self.parts, self.names[: -len(self.added)], self.form)
-        read = {name: "text" if name in self.lists else kinds[name] for name in wanted}
-        table = whole.read({self.action: "text", **read}).table
+        wanted_columns = [name for name in kinds if name not in self.added.values()]
+        listed_file = TableFile(self.path, self.parts, self.names[: -len(self.added)], self.form)
+        read = {name: "text" if name in self.lists else kinds[name] for name in wanted_columns}
+        table = listed_file.read({self.action: "text", **read}).table
         flat, sizes = _flat(table.column(self.action))
         self._refuse(sizes < 0, f"has a list in {self.action!r} that cannot be read")
         self._refuse(sizes < 1, f"has no item in {self.action!r}")
         of_row = np.repeat(np.arange(table.num_rows), sizes)
         made = {self.action: flat}
-        for name in wanted:
+        for name in wanted_columns:
             if name not in self.lists:
                 made[name] = table.column(name).take(pa.array(of_row))
             elif name != self.action:
-                made[name], own = _flat(table.column(name))
-                self._refuse(own < 0, f"has a list in {name!r} that cannot be read")
-                self._refuse(own != sizes, f"has another number of values in {name!r} than of items in {self.action!r}")
+                made[name], lengths = _flat(table.column(name))
+                self._refuse(lengths < 0, f"has a list in {name!r} that cannot be read")
+                self._refuse(
+                    lengths != sizes, f"has another number of values in {name!r} than of items in {self.action!r}"
+                )
         starts = np.cumsum(sizes) - sizes
         made |= {self.added["slate"]: pa.array(of_row + 1)}
         made |= {self.added["position"]: pa.array(np.arange(of_row.size) - starts[of_row])}
@@ -293,19 +328,26 @@ class ListedSlates(TableFile):
 
     def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Any:
         """All rows in one block, as :meth:`read`."""
-        found = self.read(kinds)
-        found.faults = found.faults if faults is None else faults
-        yield found
+        read_part = self.read(kinds)
+        if faults is not None:
+            read_part.faults = faults
+        yield read_part
 
     def how_written(self) -> list[str]:
-        """As of any table, and that its lists were taken apart."""
+        """Describe the format as of any table, and that its lists were taken apart."""
         return [*super().how_written(), "lists of items"]
 
     def _refuse(self, bad: NDArray[np.bool_], what: str) -> None:
         if bad.any():
-            more = f" ({int(bad.sum()):,} such rows)" if bad.sum() > 1 else ""
+            if bad.sum() > 1:
+                more = f" ({int(bad.sum()):,} such rows)"
+            else:
+                more = ""
             row = int(np.argmax(bad)) + 1
-            advice = "write it as JSON, [1, 2]" if "cannot be read" in what else "write one value per item"
+            if "cannot be read" in what:
+                advice = "write it as JSON, [1, 2]"
+            else:
+                advice = "write one value per item"
             raise UserError(f"{self.path}: row {row} {what}{more}: {advice}", code="bad_slates")
 
 
@@ -319,11 +361,11 @@ def _flat(column: Any) -> tuple[Any, Ints]:
         sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy().astype(np.int64)
         return pc.list_flatten(column), sizes
     values = column.cast(pa.string()).to_pylist()
-    found = [_parts(value) for value in values]
-    sizes = np.array([len(each) for each in found], np.int64)
+    lists = [_parts(value) for value in values]
+    sizes = np.array([len(part) for part in lists], np.int64)
     texts = [(value or "").strip() for value in values]
     sizes[(sizes == 0) & [text not in ("", "[]") for text in texts]] = -1
-    return pa.array([x for each in found for x in each], pa.string()), sizes
+    return pa.array([x for part in lists for x in part], pa.string()), sizes
 
 
 # ------------------------------------------------------------------------------------------------ rows, put in order
@@ -349,7 +391,7 @@ class Slates:
 
     @property
     def number(self) -> int:
-        """How many slates."""
+        """Count the slates."""
         return self.sizes.size
 
     def at(self, values: Any) -> Any:
@@ -359,21 +401,30 @@ class Slates:
     def add(self, code: str, bad: Any, *columns: str, **params: Any) -> None:
         """Add a problem of the slates (S,) that are marked, if any is; ``params`` as of :meth:`Problem.of`."""
         if bad.any():
-            number, first = int(bad.sum()), self.name(int(np.argmax(bad)))
-            found = Problem.of(code, PROBLEM, *columns, **params)
+            number = int(bad.sum())
+            first = self.name(int(np.argmax(bad)))
+            problem = Problem.of(code, PROBLEM, *columns, **params)
             where = f"{number:,} slate{'s' * (number > 1)} of {self.number:,}, first {first}"
-            self.problems.append(replace(found, message=f"{found.message}: {where}"))
+            self.problems.append(replace(problem, message=f"{problem.message}: {where}"))
 
 
 def arrange(log: BanditFile, found: SlateFile) -> Slates:
     """Put the rows of a log into slates, from the top, and look for what is wrong with them."""
     assert log.key is not None
-    ids, numbers, column = log.key.ids, log.row_numbers, found.columns["position"]
+    ids = log.key.ids
+    numbers = log.row_numbers
+    column = found.columns["position"]
     slate, position, time = log.key.codes, log.others[column], log.others.get(log.columns.get("time") or "")
-    user = np.zeros(slate.size, np.int64) if log.users is None else log.users
+    if log.users is None:
+        user = np.zeros(slate.size, np.int64)
+    else:
+        user = log.users
     _, first, key = np.unique(slate_keys(slate, user, position), return_index=True, return_inverse=True)
     key = key.reshape(-1)
-    began = first[key] if time is None else np.lexsort((first, time[first])).argsort()[key]
+    if time is None:
+        began = first[key]
+    else:
+        began = np.lexsort((first, time[first])).argsort()[key]
     order = np.lexsort((position, first[key], began, user[first][key]))
     key, place, begins = key[order], position[order], user_starts(key[order])
     sizes = np.diff(np.append(begins, key.size))
@@ -381,15 +432,21 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
 
     def name(i: int) -> str:
         row = order[begins[i]]
-        return f"row {numbers[row]}" if found.per_slate else f"slate {ids[slate[row]]} (row {numbers[row]})"
+        if found.per_slate:
+            return f"row {numbers[row]}"
+        return f"slate {ids[slate[row]]} (row {numbers[row]})"
 
     def some(bad: Any) -> Any:
         """(S,) whether a row (n,) is bad, by slate."""
         return np.logical_or.reduceat(bad, begins)
 
-    slates, copies = Slates(order, sizes, 0, name), log.counts["duplicates"] > log.counts["dropped_duplicates"]
+    slates = Slates(order, sizes, 0, name)
+    copies = log.counts["duplicates"] > log.counts["dropped_duplicates"]
     top = place[begins]  # before a gap is looked for: where slates count from 0 and from 1, none of them has one
-    usual_top = float(np.median(top)) if np.median(top) in (0.0, 1.0) else place.min() if place.min() == 1.0 else 0.0
+    if np.median(top) in (0.0, 1.0):
+        usual_top = float(np.median(top))
+    else:
+        usual_top = place.min() if place.min() == 1.0 else 0.0
     other_top = (top == 1.0 - usual_top) & ((sizes == usual) | (usual_top == 1.0))
     again = some(np.append(False, (place[1:] == place[:-1]) & (key[1:] == key[:-1])))
     slates.add("slate_position_twice", again, column, **({"do": "copies"} if copies else {}))
@@ -399,9 +456,12 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     slates.add("slate_gap", gap, column)
     if not slates.problems:
         slates.add("slate_sizes", sizes != usual, column, least=sizes.min(), most=sizes.max(), usual=usual)
-        slates.size = 0 if slates.problems else usual
-    others = some(user[order] != np.repeat(user[order][begins], sizes))
-    slates.add("slate_users", others, found.columns["slate"])
+        if slates.problems:
+            slates.size = 0
+        else:
+            slates.size = usual
+    mixed_users = some(user[order] != np.repeat(user[order][begins], sizes))
+    slates.add("slate_users", mixed_users, found.columns["slate"])
     if log.action is not None:
         pairs = joint(key, log.action.codes[order])
         slates.add("slate_item_twice", some(np.bincount(pairs)[pairs] > 1), log.columns["action"])
@@ -409,9 +469,12 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
 
 
 def slates_in(log: BanditFile, found: SlateFile) -> int:
-    """How many slates the rows of a log are of."""
+    """Count the slates of the rows of a log."""
     assert log.key is not None
-    user = np.zeros(len(log), np.int64) if log.users is None else log.users
+    if log.users is None:
+        user = np.zeros(len(log), np.int64)
+    else:
+        user = log.users
     return int(np.unique(slate_keys(log.key.codes, user, log.others[found.columns["position"]])).size)
 
 
@@ -433,7 +496,7 @@ def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapp
 
 
 def _same(one: Any, other: Any) -> Any:
-    """Which of two arrays' probabilities are the same, but for rounding."""
+    """Compare the probabilities of two arrays, up to rounding."""
     return np.isclose(one, other, rtol=1e-6, atol=0.0)
 
 
@@ -477,7 +540,10 @@ def check_target(
     p = {kind: np.nan_to_num(slates.at(values)) for kind, values in kinds.items()}
     _add_product(slates, "slate_target_product", p, names)
     _add_top(slates, "slate_target_top", p, names)
-    bare = p.get(main) if names.get(main) == name else None
+    if names.get(main) == name:
+        bare = p.get(main)
+    else:
+        bare = None
     if bare is None or np.isin(bare, (0.0, 1.0)).all():
         return
     if main in ("slate", "set"):

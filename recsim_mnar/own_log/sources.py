@@ -101,10 +101,15 @@ def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | Non
 def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
     """The rows user by user in their order; ids of users and items, with the number (n,) of each row's."""
     (user_ids, user), (item_ids, item) = users, items
-    order = np.argsort(user, kind="stable") if rows.time is None else np.lexsort((rows.time, user))
+    if rows.time is None:
+        order = np.argsort(user, kind="stable")
+    else:
+        order = np.lexsort((rows.time, user))
     if rows.of_slates:
         order = _slate_by_slate(user, rows)
-    user, item, bandit = user[order], item[order], rows.bandit[order]
+    user = user[order]
+    item = item[order]
+    bandit = rows.bandit[order]
     step = steps_within(user)
     of_slates = {name: values[order] for name, values in rows.of_slates.items()}
     began = step - np.maximum(of_slates.get("position", 0), 0)  # a slate's rows have one time
@@ -126,7 +131,8 @@ def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
 
 def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]:
     """(n,) rows by user and time, those of a slate together from the top."""
-    slate, place = rows.of_slates["slate"], rows.of_slates["position"]
+    slate = rows.of_slates["slate"]
+    place = rows.of_slates["position"]
     key = np.where(slate >= 0, slate, slate.max() + 1 + np.arange(user.size))
     _, at, number = np.unique(key, return_index=True, return_inverse=True)
     first = at[number.reshape(-1)]
@@ -137,7 +143,8 @@ def _numbered(user: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> dict
     """The columns of slates, which are numbered from 0 for each user; rows stand in order."""
     if not columns:
         return {}
-    top, begins = columns["position"] == 0, user_starts(user)
+    top = columns["position"] == 0
+    begins = user_starts(user)
     before = np.repeat((np.cumsum(top) - top)[begins], np.diff(np.append(begins, user.size)))
     return {**columns, "slate": np.where(columns["position"] >= 0, np.cumsum(top) - 1 - before, _NEVER)}
 
@@ -148,27 +155,29 @@ def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict
     Raises:
         UserError: slates that are none, or whose items' propensities at their positions are not known.
     """
-    found = find_slates(file, reading.columns)
+    slate_file = find_slates(file, reading.columns)
     named = but_for_slates(reading.columns)
-    if found is None:
+    if slate_file is None:
         return None, named
-    if found.per_slate:
+    if slate_file.per_slate:
         raise UserError(f"{file.path} has one row per slate: to replay agents give one row per position, and the views")
-    read = read_slates(found, reading)
+    read = read_slates(slate_file, reading)
     read.refuse()
     if "marginal" not in read.known:
         why = f"{read.kinds[read.main]!r} is of {OF[read.main]}"
         raise UserError(f"{file.path}: a replay of slates needs the propensity of the item at its position, and {why}")
-    own = read.log.columns.names
-    return read, named | {role: own[role] for role in ("user", "propensity") if role in own}
+    own_names = read.log.columns.names
+    return read, named | {role: own_names[role] for role in ("user", "propensity") if role in own_names}
 
 
 def _by_row(read: SlateLog | None, n: int) -> dict[str, NDArray[Any]]:
     """Columns (n,) of slates, as in our logs, by the rows of their file; empty where there are none."""
     if read is None:
         return {}
-    order, k = read.slates.order, read.slates.size
-    rows, number = read.log.row_numbers[order] - 1, np.arange(order.size)
+    order = read.slates.order
+    k = read.slates.size
+    rows = read.log.row_numbers[order] - 1
+    number = np.arange(order.size)
     columns: dict[str, NDArray[Any]] = {"slate": np.full(n, _NEVER), "position": np.full(n, _NEVER)}
     columns["slate"][rows], columns["position"][rows] = number // k, number % k
     for kind, values in read.known.items():
@@ -179,25 +188,29 @@ def _by_row(read: SlateLog | None, n: int) -> dict[str, NDArray[Any]]:
 
 def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
     """The rows of a file: its log's (``first``), or of one to train on, in which named columns may be missing."""
-    source, said, (read, own) = str(file.path), reading.columns, _of_slates(file, reading)
-    reading = replace(reading, columns=own)
+    source, named_columns, (read, own_names) = str(file.path), reading.columns, _of_slates(file, reading)
+    reading = replace(reading, columns=own_names)
     named = {role: name for role, name in reading.columns.items() if name is not None and (first or name in file.names)}
     # Items first: where one column holds what was viewed and what was shown, it is that of the items.
     optional = ("event", "item", "action", "propensity", "reward", "time")
     columns = find_columns(source, file.names, named=named, needed=("user",), optional=optional)
     columns.refuse_unclear(source, "propensity", "reward", "item", "action", "event")
-    how = {role: RECOGNISED if each == NAMED and not said.get(role) else each for role, each in columns.how.items()}
+    how = {
+        role: RECOGNISED if way == NAMED and not named_columns.get(role) else way for role, way in columns.how.items()
+    }
     columns = replace(columns, how=how)
     kinds = {"user": "id", "item": "id", "action": "id", "event": "id", "time": "time"}
     rows = file.read({name: kinds.get(role, "number") for role, name in columns.names.items()})
     lines = [f"{source}: {in_rows(len(rows))}", f"taken: {columns.line()}"]
-    bandit, known = _kinds(rows, columns, lines)
+    bandit, kind_of_event = _kinds(rows, columns, lines)
     slates = _by_row(read, len(rows))
-    if not known.all():
-        rows, bandit = rows.kept(known), bandit[known]
+    if not kind_of_event.all():
+        rows = rows.kept(kind_of_event)
+        bandit = bandit[kind_of_event]
     if slates:
-        whole = ~bandit | (slates["slate"][rows.row_numbers - 1] >= 0)
-        rows, bandit = rows.kept(whole), bandit[whole]
+        kept_rows = ~bandit | (slates["slate"][rows.row_numbers - 1] >= 0)
+        rows = rows.kept(kept_rows)
+        bandit = bandit[kept_rows]
         lines.append(f"one row per position: {int(slates['slate'].max()) + 1:,} slates")
     return _values(rows, columns, bandit, reading, lines, slates)
 
@@ -242,8 +255,8 @@ def _values(
         values[role] = np.full(len(rows), np.nan)
         if role in columns:
             name = columns[role]
-            found = part.numbers(name) if role == "reward" else part.probabilities(name, zero=False, advice="")
-            values[role][bandit] = found
+            result = part.numbers(name) if role == "reward" else part.probabilities(name, zero=False, advice="")
+            values[role][bandit] = result
     _lacking(rows, part, bandit)
     if bandit.any() and not {"propensity", "reward"} <= set(columns.names):
         absent_role = "propensity" if "propensity" not in columns else "reward"
@@ -274,11 +287,16 @@ def _values(
 
 def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) -> Ids:
     """Ids (n,) of what was viewed or shown in each row."""
-    item, action = columns.get("item"), columns.get("action")
-    ids, codes = [], []
-    for shown in (False, True):
-        of = bandit == shown
-        name = (action or item) if shown else (item or action)
+    item = columns.get("item")
+    action = columns.get("action")
+    ids = []
+    codes = []
+    for of_shown in (False, True):
+        of = bandit == of_shown
+        if of_shown:
+            name = action or item
+        else:
+            name = item or action
         if not of.any():
             continue
         if name is None:
@@ -287,14 +305,14 @@ def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) ->
                 "they were shown: name them with --item-column and --action-column"
             )
         part = rows.kept(of)
-        found = part.ids(name)
+        ids_found = part.ids(name)
         _lacking(rows, part, of)
-        ids.append((of, found))
-        codes.append(found)
+        ids.append((of, ids_found))
+        codes.append(ids_found)
     every, numbered = _together(codes)
     out = np.full(len(rows), -1, np.int64)
-    for (of, _), own in zip(ids, numbered, strict=True):
-        out[of] = own
+    for (of, _), own_part in zip(ids, numbered, strict=True):
+        out[of] = own_part
     return Ids(out, every)
 
 
@@ -308,13 +326,16 @@ def _lacking(rows: Rows, part: Rows, of: NDArray[np.bool_]) -> None:
 
 def _together(some: Sequence[Ids]) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:
     """Ids of several columns, ascending, and each column's codes among them."""
-    kinds = {each.ids.dtype.kind for each in some if each.number}
-    texts = [each.ids if kinds <= {"i", "u"} else each.ids.astype(str) for each in some]
-    every = np.unique(np.concatenate(texts)) if texts else np.zeros(0, np.int64)
+    kinds = {texts_of_part.ids.dtype.kind for texts_of_part in some if texts_of_part.number}
+    texts = [texts_of_part.ids if kinds <= {"i", "u"} else texts_of_part.ids.astype(str) for texts_of_part in some]
+    if texts:
+        every = np.unique(np.concatenate(texts))
+    else:
+        every = np.zeros(0, np.int64)
     codes = []
-    for each, ids in zip(some, texts, strict=True):
+    for texts_of_part, ids in zip(some, texts, strict=True):
         place = np.append(np.searchsorted(every, ids), -1)
-        codes.append(place[each.codes].astype(np.int64))
+        codes.append(place[texts_of_part.codes].astype(np.int64))
     return every, codes
 
 
@@ -340,25 +361,29 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     named = {role: name for role, name in (columns or {}).items() if name is not None}
     if not path.exists():
         raise UserError(f"{path} does not exist: name a log's folder or a file of events")
-    source = path / "log" if (path / "log").is_dir() else path
+    if (path / "log").is_dir():
+        source = path / "log"
+    else:
+        source = path
     if getattr(entry_of(world).world_class(), "rates", False):
         return _ratings(source)
     if not named and not needs_numbering(source):
         return _own(source)
     optional = ("user", "event", "item", "action", "propensity", "reward")
     file = TableFile.open(source)
-    names, slates = file.names, find_slates(file, named)
+    names = file.names
+    slates = find_slates(file, named)
     if slates is not None and slates.per_slate:
         raise UserError(f"{source} has one row per slate: give one row per position, with slate and position columns")
     if slates is not None:
-        own = read_as_logs([source], Reading(dict(named)))
-        return ReadLog(own.logs[0], own.n_items, own.lines)
-    found = find_columns(str(source), names, named=named, needed=(), optional=optional)
-    if "propensity" not in found and "event" not in found and not {"action", "reward"} <= set(named):
+        own_logs = read_as_logs([source], Reading(dict(named)))
+        return ReadLog(own_logs.logs[0], own_logs.n_items, own_logs.lines)
+    columns_found = find_columns(str(source), names, named=named, needed=(), optional=optional)
+    if "propensity" not in columns_found and "event" not in columns_found and not {"action", "reward"} <= set(named):
         return _interactions(source, named)
-    if "user" in found:
-        own = read_as_logs([source], Reading(dict(named)))
-        return ReadLog(own.logs[0], own.n_items, own.lines)
+    if "user" in columns_found:
+        own_logs = read_as_logs([source], Reading(dict(named)))
+        return ReadLog(own_logs.logs[0], own_logs.n_items, own_logs.lines)
     return _without_users(source, named)
 
 
@@ -370,21 +395,28 @@ def _own(source: Path) -> ReadLog:
 def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
     named: dict[str, Any] = {f"{role}_column": columns.get(role) for role in ("user", "item", "time")}
     data = read_interactions(source, **named)
-    taken = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
+    columns_taken = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
     line = f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items"
-    pooled = [f"events: {events_in_words(data.events)}"] if data.events else []
-    return ReadLog(data.log, data.n_items, [line, f"taken: {taken}", *pooled])
+    if data.events:
+        pooled = [f"events: {events_in_words(data.events)}"]
+    else:
+        pooled = []
+    return ReadLog(data.log, data.n_items, [line, f"taken: {columns_taken}", *pooled])
 
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
     """A bandit log without users: each row is taken as another user's."""
     file = BanditLog.open(source, reading=Reading(dict(columns)), needs=("action",)).read()
-    n, action = len(file), file.action
+    n = len(file)
+    action = file.action
     if action is None:
         raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")
-    codes, n_items, ids = action.codes, len(action.ids), action.ids
+    codes = action.codes
+    n_items = len(action.ids)
+    ids = action.ids
     if ids.dtype.kind in "iu" and n_items and ids.min() >= 0 and ids.max() < 2 * n_items:
-        codes, n_items = ids[codes].astype(np.int64), int(ids.max()) + 1  # numbers from 0, most of them, stay
+        codes = ids[codes].astype(np.int64)  # numbers from 0, most of them, stay
+        n_items = int(ids.max()) + 1
     rows: dict[str, np.ndarray] = {
         "user": np.arange(n),
         "step": np.zeros(n, np.int32),
@@ -394,17 +426,20 @@ def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
         "propensity": np.full(n, 1.0 / n_items) if file.propensity is None else file.propensity,
         "reward": file.reward,
     }
-    taken = "no column of users: each row is taken as another user's"
+    remark = "no column of users: each row is taken as another user's"
     # Later readers of the log must know whether its propensities were in the file.
     names = file.columns.names.items()
     read = {role: name for role, name in names if role != "propensity" or file.propensity is not None}
     made = {"kind": "bandit log without users", "file": source.name, "columns": read}
-    return ReadLog(Log(rows, made), n_items, [*file.lines, taken])
+    return ReadLog(Log(rows, made), n_items, [*file.lines, remark])
 
 
 def _ratings(source: Path) -> ReadLog:
     coat = (source / "train.ascii").is_file()
     if source.is_dir() and not coat:
         return _own(source)
-    ratings = load_coat(source, with_test=False).train if coat else read_ratings(source)
+    if coat:
+        ratings = load_coat(source, with_test=False).train
+    else:
+        ratings = read_ratings(source)
     return ReadLog(ratings, ratings.n_items, [f"{source}: {len(ratings):,} revealed ratings{' of Coat' * coat}"])

@@ -43,8 +43,8 @@ class Distributions:
 
     def logged(self) -> Floats:
         """(n,) probability of the logged action."""
-        known = self.actions < len(self.candidates)
-        return np.where(known, self.table[self.rows, np.where(known, self.actions, 0)], 0.0)
+        known_actions = self.actions < len(self.candidates)
+        return np.where(known_actions, self.table[self.rows, np.where(known_actions, self.actions, 0)], 0.0)
 
     def largest(self) -> float:
         """The largest probability that the policy gives any action in the decisions."""
@@ -52,9 +52,11 @@ class Distributions:
 
     def __call__(self, rows: NDArray[np.int64]) -> Floats:
         """(m, n_actions) probabilities of all actions in the decisions ``rows``."""
-        found = self.table[self.rows[rows]]
-        more = self.n_actions - found.shape[1]
-        return found if more == 0 else np.hstack([found, np.zeros((len(found), more))])
+        probabilities = self.table[self.rows[rows]]
+        more = self.n_actions - probabilities.shape[1]
+        if more == 0:
+            return probabilities
+        return np.hstack([probabilities, np.zeros((len(probabilities), more))])
 
 
 @dataclass
@@ -114,8 +116,8 @@ class TargetFile:
             )
         if key is not None and key not in file.names:
             raise UserError(f"{path} has no column {key!r}; {nearest(key, file.names)} (--on)")
-        others = [name for name in file.names if name != key]
-        wanted = wanted or (others if len(others) == 1 else ())
+        other_columns = [name for name in file.names if name != key]
+        wanted = wanted or (other_columns if len(other_columns) == 1 else ())
         there = [name for name in wanted if name in file.names]
         if there and len(there) < len(wanted):
             other = next(name for name in wanted if name not in there)
@@ -148,7 +150,8 @@ class TargetFile:
                     f"{self.file.path} has {len(rows):,} rows and {log.source} {log.counts['rows']:,}: without a key "
                     "they must be the same rows in the same order. Name the column that both have with --on"
                 )
-            place, absent = log.row_numbers - 1, np.zeros(len(log), np.bool_)
+            place = log.row_numbers - 1
+            absent = np.zeros(len(log), np.bool_)
         else:
             place, absent = _matched(log.key, keys)
             lines += self._unused(log.key, keys, place[~absent])
@@ -174,20 +177,26 @@ class TargetFile:
 
     def _rows(self) -> tuple[Rows, Ids, list[str]]:
         """The file's rows, one a key, and their keys."""
-        others = [name for name in self.file.names if name != self.key] if self.by_action else list(self.names)
-        key = {} if self.key is None else {self.key: "id"}
-        rows = self.file.read({**key, **dict.fromkeys(others, "number")})
+        if self.by_action:
+            other_columns = [name for name in self.file.names if name != self.key]
+        else:
+            other_columns = list(self.names)
+        if self.key is None:
+            key = {}
+        else:
+            key = {self.key: "id"}
+        rows = self.file.read({**key, **dict.fromkeys(other_columns, "number")})
         written = self.file.how_written()
         lines = [f"{self.file.path}: {in_rows(len(rows))}" + (f" ({', '.join(written)})" if written else "")]
         if self.key is None:
             return rows, Ids(np.arange(len(rows)), np.arange(len(rows))), lines
-        again = repeats(rows.digests([self.key, *others]))
+        again = repeats(rows.digests([self.key, *other_columns]))
         if again.any():
             lines.append(f"{in_rows(int(again.sum()))} of {self.file.path.name} left out: equal to an earlier one")
             rows = rows.kept(~again)
         keys = rows.ids(self.key)
-        known = keys.codes >= 0
-        doubled = known & repeats(keys.codes)
+        known_keys = keys.codes >= 0
+        doubled = known_keys & repeats(keys.codes)
         rows.note(
             "doubled",
             self.key,
@@ -202,9 +211,9 @@ class TargetFile:
         self, log: BanditFile, rows: Rows, keys: Ids, at: _Places, lines: list[str], drop_missing: bool
     ) -> Targets:
         place, absent = at
-        found = {}
+        policies = {}
         for name in self.names:
-            found[name] = rows.probabilities(name, zero=True, advice="give a probability")
+            policies[name] = rows.probabilities(name, zero=True, advice="give a probability")
         if drop_missing:
             rows.faults.forgive([MISSING])
         rows.faults.refuse(DROP)
@@ -212,12 +221,14 @@ class TargetFile:
         if self.key is not None:
             _not_one_to_one(log, self.key).refuse()
         row = _row_of(keys)[place]
-        for values in found.values():
+        for values in policies.values():
             absent = absent | np.isnan(values[row])
         lines.append(
             f"targets by {self.key or 'row'}: {', '.join(self.names)}, the probability of each row's logged action"
         )
-        return Targets({name: np.where(absent, np.nan, values[row]) for name, values in found.items()}, lines, absent)
+        return Targets(
+            {name: np.where(absent, np.nan, values[row]) for name, values in policies.items()}, lines, absent
+        )
 
     def _by_action(self, log: BanditFile, rows: Rows, keys: Ids, at: _Places, lines: list[str]) -> Targets:
         place, absent = at
@@ -238,14 +249,17 @@ class TargetFile:
         number |= {name: len(candidates) + i for i, name in enumerate(more)}
         actions = np.array([number[str(item)] for item in log.action.ids], np.int64)[log.action.codes]
         name = self.names[0]
-        behind = f" (columns {prefix}...)" if prefix else ""
+        if prefix:
+            behind = f" (columns {prefix}...)"
+        else:
+            behind = ""
         lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key or 'row'}{behind}")
         if more:
             lines.append(f"{len(more)} logged actions are not candidates, so their probability is 0: {_some(more)}")
         law = Distributions(table, _row_of(keys)[place], actions, candidates, len(number))
-        shown = np.zeros(len(number), np.bool_)
-        shown[actions] = True
-        never = [i for i in range(len(candidates)) if not shown[i]]
+        is_shown = np.zeros(len(number), np.bool_)
+        is_shown[actions] = True
+        never = [i for i in range(len(candidates)) if not is_shown[i]]
         if never:
             mass = float(table[law.rows[~absent]][:, never].sum(axis=1).mean())
             lines.append(
@@ -263,9 +277,9 @@ class TargetFile:
         sums = np.nansum(table, axis=1)
         off = np.abs(sums - 1.0) > TOLERANCE
         written = np.array([f"{value:.6g}" for value in sums[off][:3]], object)
-        shown: NDArray[Any] = np.full(len(sums), "", object)
-        shown[np.flatnonzero(off)[:3]] = written
-        rows.note("sum", "", off, "the probabilities do not sum to 1", values=shown)
+        texts: NDArray[Any] = np.full(len(sums), "", object)
+        texts[np.flatnonzero(off)[:3]] = written
+        rows.note("sum", "", off, "the probabilities do not sum to 1", values=texts)
         return np.nan_to_num(table, nan=0.0)
 
 
@@ -278,8 +292,8 @@ def _matched(log: Ids, file: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]
 def _row_of(keys: Ids) -> NDArray[np.int64]:
     """(number,) first row of each key."""
     row = np.zeros(keys.number, np.int64)
-    known = np.flatnonzero(keys.codes >= 0)[::-1]
-    row[keys.codes[known]] = known
+    known_rows = np.flatnonzero(keys.codes >= 0)[::-1]
+    row[keys.codes[known_rows]] = known_rows
     return row
 
 
@@ -318,7 +332,9 @@ def _candidates(columns: Sequence[str], logged: Sequence[str]) -> tuple[list[str
 
 
 def _example(ids: Ids) -> str:
-    return repr(str(ids.ids[0])) if ids.number else "nothing"
+    if ids.number:
+        return repr(str(ids.ids[0]))
+    return "nothing"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -311,7 +311,8 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
                 left += w[item]
                 conditional[b, j] = w[item] / left
             else:
-                better, equal = 0, 0
+                better = 0
+                equal = 0
                 for i in range(n):
                     if not w[i] > 0.0:
                         better += s[i] > s[item]
@@ -325,7 +326,7 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
                         equal -= s[other] == s[item]
                 conditional[b, j] = 1.0 / equal if above == positive and better == 0 else 0.0
 
-        asked = False
+        is_asked = False
         for j in range(k):
             item = rankings[b, j]
             if w[item] > 0.0:
@@ -336,12 +337,12 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
                 elif j == 0:
                     marginals[b, j] = w[item] / left
                 elif j == 1:
-                    if not asked:
+                    if not is_asked:
                         total = 0.0
                         for i in range(n):
                             total += w[i]
                         of_second(w, total, chance)
-                        asked = True
+                        is_asked = True
                     marginals[b, j] = min(w[item] / total * chance[item], 1.0)
                 else:
                     marginals[b, j] = INTEGRAL
@@ -363,18 +364,18 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
 @kernel
 def _tier_probability(w, s, taken, ranking):
     """Probability of the items of weight zero of a set that holds every item of positive weight."""
-    found = False
+    in_tier = False
     best = 0.0
-    others = 0
+    n_others = 0
     for i in range(taken.size):
         if taken[i] == 0 and not w[i] > 0.0:
-            if not found or s[i] > best:
-                found = True
+            if not in_tier or s[i] > best:
+                in_tier = True
                 best = s[i]
-                others = 1
+                n_others = 1
             elif s[i] == best:
-                others += 1
-    if not found:
+                n_others += 1
+    if not in_tier:
         return 1.0
     probability = 1.0
     level = 0
@@ -384,13 +385,13 @@ def _tier_probability(w, s, taken, ranking):
                 return 0.0
             if s[ranking[j]] == best:
                 level += 1
-                probability *= level / (others + level)
+                probability *= level / (n_others + level)
     return probability
 
 
 @kernel
 def price_exploring(scores, rankings, epsilon, table, taken, paths, conditional, sets, marginals):
-    """As :func:`price`, of the rankings that :func:`draw_exploring` draws.
+    """Compute :func:`price` of the rankings that :func:`draw_exploring` draws.
 
     scores (b, n). table (k + 1, k): probability of the item of rank r at position j, of rank k and beyond in the last
     row; paths (k + 1, k + 1, k + 1): working space.
@@ -401,23 +402,24 @@ def price_exploring(scores, rankings, epsilon, table, taken, paths, conditional,
         s = scores[b]
         for j in range(k):
             taken[rankings[b, j]] = 1
-        found = False
+        in_tier = False
         best = 0.0
-        others = 0
+        n_others = 0
         for i in range(n):
             if taken[i] == 0:
-                if not found or s[i] > best:
-                    found = True
+                if not in_tier or s[i] > best:
+                    in_tier = True
                     best = s[i]
-                    others = 1
+                    n_others = 1
                 elif s[i] == best:
-                    others += 1
+                    n_others += 1
         above = 0
         level = 0
         for j in range(k):
             item = rankings[b, j]
             taken[item] = 0
-            better, equal = 0, 0
+            better = 0
+            equal = 0
             for i in range(n):
                 better += s[i] > s[item]
                 equal += s[i] == s[item]
@@ -432,11 +434,11 @@ def price_exploring(scores, rankings, epsilon, table, taken, paths, conditional,
             conditional[b, j] = epsilon / (n - j)
             if better == 0:
                 conditional[b, j] += (1.0 - epsilon) / equal
-            if not found or s[item] > best:
+            if not in_tier or s[item] > best:
                 above += 1
             elif s[item] == best:
                 level += 1
-        sets[b] = 1.0 if not found else _exploring_set(above, level, k - above - level, others, n, epsilon, paths)
+        sets[b] = 1.0 if not in_tier else _exploring_set(above, level, k - above - level, n_others, n, epsilon, paths)
 
 
 @kernel
@@ -483,7 +485,10 @@ def _nodes(p, q, p_nodes, q_nodes):
             p_nodes[o * m + s] = here
             q_nodes[o * m + s] = not_here
             here = here * (1.0 + not_here)
-            not_here = 1.0 - here if here < 0.5 else not_here * not_here
+            if here < 0.5:
+                not_here = 1.0 - here
+            else:
+                not_here = not_here * not_here
         p[s] = here
         q[s] = not_here
 
@@ -511,7 +516,10 @@ def _row_of_two(here, one_less, two_less, none, one, both):
 
 @kernel
 def _add_two(counts, last, p, q, other_p, other_q):
-    """As :func:`_add`, with two more, in two thirds of the time; the arrays of the second item are written over."""
+    """Add two items as :func:`_add` does one, in two thirds of the time.
+
+    The arrays of the second item are written over.
+    """
     for t in range(p.size):
         one = p[t] * other_q[t] + q[t] * other_p[t]
         q[t] *= other_q[t]
@@ -656,10 +664,10 @@ def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, o
     """
     k = rankings.shape[1]
     for b in range(rankings.shape[0]):
-        wanted = False
+        is_wanted = False
         for j in range(k):
-            wanted = wanted or marginals[b, j] == INTEGRAL
-        if not wanted:
+            is_wanted = is_wanted or marginals[b, j] == INTEGRAL
+        if not is_wanted:
             continue
         w = weights[which[b]]
         total = 0.0
@@ -667,11 +675,11 @@ def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, o
         for i in range(w.size):
             total += w[i]
             size += w[i] > 0.0
-        asked = np.int64(0)  # a literal would have the table compiled for itself, too
+        n_asked = np.int64(0)  # a literal would have the table compiled for itself, too
         for j in range(k):
             if marginals[b, j] == INTEGRAL:
-                asked += 1
-                ordered[size - asked] = w[rankings[b, j]] / total
+                n_asked += 1
+                ordered[size - n_asked] = w[rankings[b, j]] / total
         # The others: walk through all, leaving out what is asked for.
         at = 0
         for i in range(w.size):
@@ -683,12 +691,12 @@ def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, o
                     ordered[at] = w[i] / total
                     at += 1
         positions = min(k, size)
-        for c in range(asked):
+        for c in range(n_asked):
             for j in range(k):
                 found[c, j] = 0.0
-        position_table(ordered[:size], asked, positions, first, roots, reaches[positions - 1], tolerance, largest, p, q,
-                       pair, p_asked, q_asked, counts, found)  # fmt: skip
-        c = asked
+        position_table(ordered[:size], n_asked, positions, first, roots, reaches[positions - 1], tolerance, largest, p,
+                       q, pair, p_asked, q_asked, counts, found)  # fmt: skip
+        c = n_asked
         for j in range(k):
             if marginals[b, j] == INTEGRAL:
                 c -= 1

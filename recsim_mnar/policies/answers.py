@@ -52,7 +52,9 @@ class Rule(NamedTuple):
 def number(value: float) -> str:
     """A probability as sentences write it: .167."""
     text = f"{value:.6g}"
-    return text[1:] if text.startswith("0.") else text
+    if text.startswith("0."):
+        return text[1:]
+    return text
 
 
 def name_of(policy: Any) -> str:
@@ -72,18 +74,18 @@ def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -
     if not (isinstance(decisions, (tuple, list)) and len(decisions) == 2):
         _refuse(policy, f"act() must return (actions, propensities), got {type(decisions).__name__}")
     acted = np.asarray(decisions[0])
-    given = _numbers(policy, decisions[1], "the propensities that act() returned")
-    if acted.shape != (n,) or given.shape != (n,):
-        _refuse(policy, f"act() must return two arrays of shape ({n},), got {acted.shape} and {given.shape}")
+    propensities = _numbers(policy, decisions[1], "the propensities that act() returned")
+    if acted.shape != (n,) or propensities.shape != (n,):
+        _refuse(policy, f"act() must return two arrays of shape ({n},), got {acted.shape} and {propensities.shape}")
     if n and not np.issubdtype(acted.dtype, np.integer):
         _refuse(policy, f"act() must return integer actions, got {acted.dtype}")
     if n and (int(acted.min()) < 0 or int(acted.max()) >= n_items):
         bad = acted[(acted < 0) | (acted >= n_items)][0]
         _refuse(policy, f"action {bad} is out of range, the world has items 0..{n_items - 1}")
-    if n and not (given.min() > 0.0 and given.max() <= 1.0):  # not a number: neither
-        bad = given[~((given > 0.0) & (given <= 1.0))][0]
+    if n and not (propensities.min() > 0.0 and propensities.max() <= 1.0):  # not a number: neither
+        bad = propensities[~((propensities > 0.0) & (propensities <= 1.0))][0]
         _refuse(policy, f"propensity {bad} is outside (0, 1]; act() must return P(action | state)")
-    return acted.astype(np.int32, copy=False), given
+    return acted.astype(np.int32, copy=False), propensities
 
 
 def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: int | None = None) -> Floats:
@@ -95,7 +97,10 @@ def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: 
     probability = _numbers(policy, distribution, "its probabilities")
     shape = (n_items,) if n is None else (n, n_items)
     if probability.shape != shape:
-        got = "None" if distribution is None else f"shape {probability.shape}"
+        if distribution is None:
+            got = "None"
+        else:
+            got = f"shape {probability.shape}"
         _refuse(policy, f"its probabilities must have shape {shape}, got {got}; the world has {n_items} items")
     if probability.size and probability.min() < 0.0:
         _refuse(policy, f"its probabilities must not be negative, one is {probability.min():g}")
@@ -111,10 +116,10 @@ def checked_propensities(policy: Policy, probabilities: Any, n: int) -> Floats:
     Raises:
         UserError: wrong shape, or not in [0, 1].
     """
-    given = _numbers(policy, probabilities, "the answers of propensity_of()")
-    if given.shape != (n,) or not np.all((given >= 0.0) & (given <= 1.0 + 1e-9)):
+    propensities = _numbers(policy, probabilities, "the answers of propensity_of()")
+    if propensities.shape != (n,) or not np.all((propensities >= 0.0) & (propensities <= 1.0 + 1e-9)):
         _refuse(policy, f"propensity_of() must return numbers in [0, 1] of shape ({n},)")
-    return np.minimum(given, 1.0)
+    return np.minimum(propensities, 1.0)
 
 
 def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Floats:
@@ -123,10 +128,10 @@ def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Float
     Raises:
         UserError: wrong shape, or not numbers.
     """
-    given = _numbers(policy, scores, "the scores")
-    if given.shape != shape:
-        _refuse(policy, f"scores() must have shape {shape}, got {given.shape}")
-    return np.array(given, order="C")
+    scores_given = _numbers(policy, scores, "the scores")
+    if scores_given.shape != shape:
+        _refuse(policy, f"scores() must have shape {shape}, got {scores_given.shape}")
+    return np.array(scores_given, order="C")
 
 
 def spot_check_probabilities(policy: Policy, users: Ints) -> None:
@@ -183,7 +188,7 @@ def _refuse(policy: Policy, why: str) -> NoReturn:
 
 
 def far(one: Any, other: Any, tolerance: float) -> NDArray[np.bool_]:
-    """Where two statements differ by more than the tolerance, relative for those beyond 1."""
+    """Find where two statements differ by more than the tolerance, relative for those beyond 1."""
     one = np.asarray(one, np.float64)
     other = np.asarray(other, np.float64)
     with np.errstate(invalid="ignore"):  # infinite scores are equal to each other
@@ -251,7 +256,10 @@ class Acting:
     def __init__(self, policy: Policy, n_items: int, original: Policy | None = None) -> None:
         self.policy = policy
         self.n_items = n_items
-        self._original = policy if original is None else original
+        if original is None:
+            self._original = policy
+        else:
+            self._original = original
         self._calls = 0
         self._next = 0
         says = policy.defines("probabilities")
@@ -283,16 +291,16 @@ class Acting:
     def _check_prices(self, users: Ints, actions: NDArray[np.int32], stated: Floats) -> None:
         n = len(users)
         few = np.arange(self._calls % max(1, n // LOOKED_AT), n, max(1, n // LOOKED_AT))[: min(LOOKED_AT, (n + 1) // 2)]
-        said = asked_propensities(self.policy, users[few], actions[few])
+        text = asked_propensities(self.policy, users[few], actions[few])
         names = users[few].tolist()
         self._check(
-            AGREEMENT, lambda j: f"user {names[j]}", actions[few], stated[few], "propensity_of", said, TOLERANCE
+            AGREEMENT, lambda j: f"user {names[j]}", actions[few], stated[few], "propensity_of", text, TOLERANCE
         )
 
     def _check_grid(self, user: Ints) -> None:
         """Before the first decision, so that nothing that ``act`` leaves behind meets a ``learn``."""
-        given = reading(self.policy, "probabilities", self.policy.probabilities, user)
-        probability = checked_distribution(self.policy, given, self.n_items, n=1)[0]
+        probabilities = reading(self.policy, "probabilities", self.policy.probabilities, user)
+        probability = checked_distribution(self.policy, probabilities, self.n_items, n=1)[0]
         uniforms = (np.arange(GRID) + 0.5) / GRID
         who = f"user {user[0]}"
         actions, stated = self._at(user, uniforms)

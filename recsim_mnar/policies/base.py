@@ -55,7 +55,7 @@ class Policy(abc.ABC):
     learns: Learns | None = None
 
     def defines(self, method: str) -> bool:
-        """Whether this policy has an optional method of its own, rather than the default one of this class.
+        """Return whether this policy has an optional method of its own, rather than the default one of this class.
 
         Every method can be called. One that is not defined does nothing in particular: ``forget`` keeps no state to
         drop, ``scores`` are the probabilities, ``observe_ratings`` observes views.
@@ -151,7 +151,7 @@ class Ranks(abc.ABC):
 
     @abc.abstractmethod
     def defines(self, method: str) -> bool:
-        """See :meth:`Policy.defines`."""
+        """Implement :meth:`Policy.defines`."""
 
 
 class Learner(abc.ABC):

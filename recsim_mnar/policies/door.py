@@ -51,7 +51,9 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
     if isinstance(policy, Policy):
         if not hasattr(policy, "n_items"):
             raise UserError(f"{who} must have an attribute n_items, the number of items")
-        return policy if misfit("learn", policy.learn, Policy.learn) is None else AdaptedPolicy(policy, who)
+        if misfit("learn", policy.learn, Policy.learn) is None:
+            return policy
+        return AdaptedPolicy(policy, who)
     _refuse_class(policy, who)
     if isinstance(policy, str):
         raise UserError(
@@ -59,8 +61,12 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
             f"recsim_mnar.agent({policy!r}).fit(log, n_items=world.n_items)"
         )
     if not callable(getattr(policy, "act", None)):
-        hint = ": it is a learner, fit it first" if role_of(policy) == "agent" else ""
-        hint = ": it ranks, and one item is shown at a time (slate_size = 1)" if isinstance(policy, Ranks) else hint
+        if role_of(policy) == "agent":
+            hint = ": it is a learner, fit it first"
+        else:
+            hint = ""
+        if isinstance(policy, Ranks):
+            hint = ": it ranks, and one item is shown at a time (slate_size = 1)"
         raise UserError(f"{who} has no method act(users, uniforms){hint}")
     return AdaptedPolicy(policy, who)
 
@@ -102,13 +108,16 @@ class ReadyLearner(Learner):
     ignores_own_views = True
 
     def __init__(self, given: Any, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> None:
-        own = getattr(given, "name", given.__name__) if inspect.isclass(given) else name_of(given)
+        if inspect.isclass(given):
+            policy_name = getattr(given, "name", given.__name__)
+        else:
+            policy_name = name_of(given)
         self.given = given
         self.parameters = dict(parameters or {})
-        self.name = name or own
+        self.name = name or policy_name
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
 
         Raises:
             UserError: the policy is for another number of items.
@@ -142,7 +151,10 @@ def of_fit(name: str, policy: Any) -> Policy:
     if isinstance(policy, Ranks):
         return policy  # type: ignore[return-value]  # where slates are shown, see as_ranking_policy
     if inspect.isclass(policy) or role_of(policy) != "policy":
-        got = f"the class {policy.__name__}: return an object of it" if inspect.isclass(policy) else repr(policy)
+        if inspect.isclass(policy):
+            got = f"the class {policy.__name__}: return an object of it"
+        else:
+            got = repr(policy)
         raise UserError(f"agent {name!r}: fit() must return a fitted policy, got {got}")
     return as_policy(policy, who=f"agent {name!r}: its policy")
 
@@ -169,7 +181,9 @@ def able(learner: Learner, ability: str) -> Any:
     only on what was bought.
     """
     inner = unwrapped(learner)
-    return inner if callable(getattr(inner, ability, None)) else None
+    if callable(getattr(inner, ability, None)):
+        return inner
+    return None
 
 
 def has_fixed_distribution(policy: Policy) -> bool:
@@ -178,7 +192,7 @@ def has_fixed_distribution(policy: Policy) -> bool:
 
 
 def declared_learning(thing: Any) -> Any:
-    """What a policy, or an object of a user's own, says in ``learns``; None where it says nothing.
+    """Get ``learns`` of a policy or of a user's own object; None where it is not declared.
 
     A class that overrides ``learn`` and not ``learns`` says nothing: what is inherited was said of another ``learn``.
     """
@@ -197,13 +211,15 @@ def learning_of(policy: Policy | Ranks) -> Learns:
     Raises:
         UserError: it declares something else.
     """
-    said = declared_learning(policy)
-    if said is None:
-        return "all users" if policy.defines("learn") else "nothing"
-    if said not in get_args(Learns):
-        known = ", ".join(repr(name) for name in get_args(Learns))
-        raise UserError(f"policy {policy.name!r}: learns must be one of {known}, got {said!r}")
-    return cast(Learns, said)
+    declared = declared_learning(policy)
+    if declared is None:
+        if policy.defines("learn"):
+            return "all users"
+        return "nothing"
+    if declared not in get_args(Learns):
+        known_values = ", ".join(repr(name) for name in get_args(Learns))
+        raise UserError(f"policy {policy.name!r}: learns must be one of {known_values}, got {declared!r}")
+    return cast(Learns, declared)
 
 
 _ONLINE = "run it by recsim_mnar.simulate_online, or "
@@ -291,17 +307,17 @@ class HandsOn:
 
     @property
     def batches_decisions(self) -> bool:
-        """See :class:`Policy`; where all within do."""
+        """Implement :class:`Policy`; where all within do."""
         return all(policy.batches_decisions for policy in self.within)
 
     @property
     def replayable(self) -> bool:
-        """See :class:`Policy`; where all within are."""
+        """Implement :class:`Policy`; where all within are."""
         return all(policy.replayable for policy in self.within)
 
     @property
     def learns(self) -> Learns:
-        """See :class:`Policy`; as the one within that learns from most."""
+        """Implement :class:`Policy`; as the one within that learns from most."""
         said = {learning_of(policy) for policy in self.within}
         for most in ("all users", "own user"):
             if most in said:
@@ -330,9 +346,11 @@ class PolicyWrapper(HandsOn, Policy):  # type: ignore[misc,override]  # what oth
     """Hands events on to the policies within, and ranks as the one within does; derive, and decide otherwise."""
 
     def defines(self, method: str) -> bool:
-        """Of what is handed on: whether a policy within defines it."""
+        """Check whether a wrapped policy defines an attribute."""
         handed_on = method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores)
-        return any(policy.defines(method) for policy in self.within) if handed_on else super().defines(method)
+        if handed_on:
+            return any(policy.defines(method) for policy in self.within)
+        return super().defines(method)
 
     def scores(self, users: Ints) -> Scores:
         """The inner policy's scores: a wrapper does not change the ranking."""
@@ -369,17 +387,19 @@ class AdaptedPolicy(Policy):
             setattr(self, name, fitting(name, getattr(own, name, None), self._who))
 
     def defines(self, method: str) -> bool:
-        """See :meth:`Policy.defines`."""
-        return self.own.defines(method) if isinstance(self.own, Policy) else method in self._offered
+        """Implement :meth:`Policy.defines`."""
+        if isinstance(self.own, Policy):
+            return self.own.defines(method)
+        return method in self._offered
 
     def act(
         self, users: Ints, uniforms: Floats
     ) -> tuple[Ints, Floats]:  # pragma: no cover  # the object's own is called
-        """See :meth:`Policy.act`."""
+        """Implement :meth:`Policy.act`."""
         raise NotImplementedError
 
     def probabilities(self, users: Ints) -> Floats:
-        """Where the object has none of its own.
+        """Compute probabilities for an object that has none of its own.
 
         Raises:
             UserError: always.
@@ -387,19 +407,19 @@ class AdaptedPolicy(Policy):
         raise UserError(f"{self._who} has no method probabilities(users), the probability of every item: define it")
 
     def fresh(self) -> AdaptedPolicy:
-        """See :meth:`Policy.fresh`; what was asked of the object at the door is not asked again."""
+        """Implement :meth:`Policy.fresh`; what was asked of the object at the door is not asked again."""
         again = copy.copy(self)
-        own = getattr(self.own, "fresh", None)
-        again._bind(own() if own is not None else copy.deepcopy(self.own))
+        method = getattr(self.own, "fresh", None)
+        again._bind(method() if method is not None else copy.deepcopy(self.own))
         return again
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`Policy.describe`."""
-        own = getattr(self.own, "describe", None)
-        said = own() if own is not None else {}
-        if not isinstance(said, dict):
-            raise UserError(f"{self._who}: describe() must return a dict, got {type(said).__name__}")
-        return {**said, "name": self.name}
+        """Implement :meth:`Policy.describe`."""
+        method = getattr(self.own, "describe", None)
+        description = method() if method is not None else {}
+        if not isinstance(description, dict):
+            raise UserError(f"{self._who}: describe() must return a dict, got {type(description).__name__}")
+        return {**description, "name": self.name}
 
 
 class LearnerWrapper(Learner):
@@ -415,12 +435,12 @@ class LearnerWrapper(Learner):
 
     @property
     def ignores_own_views(self) -> bool:  # type: ignore[override]  # as the inner learner does
-        """See :class:`Learner`."""
+        """Implement :class:`Learner`."""
         return bool(getattr(self.inner, "ignores_own_views", False))
 
     @property
     def needs(self) -> frozenset[str]:  # type: ignore[override]  # as the inner learner does
-        """See :class:`Learner`."""
+        """Implement :class:`Learner`."""
         return frozenset(getattr(self.inner, "needs", ()))
 
 
@@ -432,7 +452,7 @@ class AdaptedLearner(LearnerWrapper):
         self.name = name_of(own)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`Learner.fit`."""
+        """Implement :meth:`Learner.fit`."""
         return of_fit(self.name, self.inner.fit(log, n_items=n_items, seed=seed))
 
 
@@ -453,7 +473,7 @@ def rewrapped(learner: Learner, inner: Learner) -> Learner:
 
 
 def is_softened(learner: Learner) -> bool:
-    """Whether a learner's policies act more randomly than the learner within asks for."""
+    """Return whether a learner's policies act more randomly than the learner within asks for."""
     return isinstance(learner, LearnerWrapper) and (bool(learner.softeners) or is_softened(learner.inner))
 
 
@@ -461,7 +481,7 @@ def is_softened(learner: Learner) -> bool:
 
 
 def misfit(name: str, own: Any, wanted: Any) -> str | None:
-    """What is wrong with a method of a policy or learner, that it cannot be called as the interface says; else None.
+    """Describe why a method of a policy or learner cannot be called as the interface says; else None.
 
     Args:
         name: of the method.
@@ -480,7 +500,7 @@ def misfit(name: str, own: Any, wanted: Any) -> str | None:
 
 
 def binds(call: Any, places: Sequence[Any], keywords: Mapping[str, Any], *, partial: bool = False) -> bool:
-    """Whether something can be called with so many arguments and these keywords."""
+    """Return whether something can be called with so many arguments and these keywords."""
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):  # compiled code has no signature
@@ -496,7 +516,9 @@ def role_of(thing: Any) -> str | None:
     """``policy`` or ``agent`` (what fits one) for an object that acts or fits, else None."""
     if callable(getattr(thing, "act", None)):
         return "policy"
-    return "agent" if callable(getattr(thing, "fit", None)) else None
+    if callable(getattr(thing, "fit", None)):
+        return "agent"
+    return None
 
 
 def fitting(name: str, method: Any, who: str, wanted: Any = None) -> Any:

@@ -91,19 +91,31 @@ class FeaturePolicy(StatefulPolicy):
         self.n_items = whole_number(n_items, "n_items", 1)
         self.rule, more = observation_of(observation, user_features=user_features)
         self._of_users = checked_features(user_features, observation) if more else None
-        known = (1, 0) if self._of_users is None else np.shape(self._of_users(np.zeros(1, np.int64)))
-        if len(known) != 2 or known[0] != 1:
-            raise UserError(f"user_features of one user must have shape (1, width), got {known}")
-        self._n_known = known[1]
+        if self._of_users is None:
+            shape_of_features = (1, 0)
+        else:
+            shape_of_features = np.shape(self._of_users(np.zeros(1, np.int64)))
+        if len(shape_of_features) != 2 or shape_of_features[0] != 1:
+            raise UserError(f"user_features of one user must have shape (1, width), got {shape_of_features}")
+        self._n_known = shape_of_features[1]
         self.width = self.rule.width(self.n_items) + self._n_known
-        self.rows = None if rows is None else whole_number(rows, "rows", 1)
+        if rows is None:
+            self.rows = None
+        else:
+            self.rows = whole_number(rows, "rows", 1)
         if name is not None or type(self).name == Policy.name:
             self.name = name or (type(self).__name__ if type(self) is not FeaturePolicy else "features")
-        own_scores = self.written.__get__(self) if self.written is not None else None
-        own_distribution = self.distribution if type(self).distribution is not FeaturePolicy.distribution else None
-        given = [way for way in (scores, distribution, own_scores, own_distribution) if way is not None]
-        if len(given) != 1:
-            raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {len(given)}")
+        if self.written is not None:
+            own_scores = self.written.__get__(self)
+        else:
+            own_scores = None
+        if type(self).distribution is not FeaturePolicy.distribution:
+            own_distribution = self.distribution
+        else:
+            own_distribution = None
+        ways_given = [way for way in (scores, distribution, own_scores, own_distribution) if way is not None]
+        if len(ways_given) != 1:
+            raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {len(ways_given)}")
         self._given_scores = scores
         self._given_distribution = distribution
         self._scored = scores is not None or own_scores is not None
@@ -126,8 +138,8 @@ class FeaturePolicy(StatefulPolicy):
 
     def _entries(self) -> dict[str, Entry]:
         answers = Entry(np.float64, None, (self.n_items,))
-        seen, given = (Entry(np.float32, 0.0, (n,)) for n in (self.width - self._n_known, self._n_known))
-        return {"_x": seen, "_given": given, "_answers": answers, "_known": Entry(np.bool_, False)}
+        seen, known_features = (Entry(np.float32, 0.0, (n,)) for n in (self.width - self._n_known, self._n_known))
+        return {"_x": seen, "_given": known_features, "_answers": answers, "_known": Entry(np.bool_, False)}
 
     def features(self, users: Ints) -> Matrix:
         """The features of users, (n, width).
@@ -138,26 +150,30 @@ class FeaturePolicy(StatefulPolicy):
         return self._rows_of(self._slots.find(users))
 
     def _rows_of(self, slots: NDArray[np.int64]) -> Matrix:
-        return self._x[slots] if self._of_users is None else joined(self._x[slots], self._given[slots])
+        if self._of_users is None:
+            return self._x[slots]
+        return joined(self._x[slots], self._given[slots])
 
     @property
     def space(self) -> gym.Space[Any]:
         """Gymnasium's space of a user's features, as environments state it."""
-        own = self.rule.space(self.n_items)
-        return own if self._of_users is None else joined_space(own, self._n_known)
+        own_space = self.rule.space(self.n_items)
+        if self._of_users is None:
+            return own_space
+        return joined_space(own_space, self._n_known)
 
     def forget_answers(self) -> None:
         """Ask again for every user: for a class whose scores or distributions change, as by learning."""
         self._known[:] = False
 
     def reset(self, users: Ints) -> None:
-        """See :meth:`Policy.reset`."""
+        """Implement :meth:`Policy.reset`."""
         super().reset(users)
         if self._of_users is not None:
             self._given[self._slots.find(users)] = self._of_users(np.asarray(users))
 
     def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`Policy.observe`."""
+        """Implement :meth:`Policy.observe`."""
         slots = self._found(users, items)
         if self.width == self._n_known:
             return
@@ -165,7 +181,7 @@ class FeaturePolicy(StatefulPolicy):
         self._known[slots] = False
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`Policy.learn`: recommendations enter the features of ``shown``; nothing else is learned."""
+        """Implement :meth:`Policy.learn`: recommendations enter the features of ``shown``; nothing else is learned."""
         if self.rule.counts_shown:
             slots = self._found(users, actions)
             self.rule.show(self._x, slots, actions, rewards)
@@ -180,24 +196,29 @@ class FeaturePolicy(StatefulPolicy):
         return self._slots.find(users)
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`."""
         if self.rule.kind == "features":
             return {"name": self.name, "features": "users"}
-        more = "" if self._of_users is None else "+features"
+        if self._of_users is None:
+            more = ""
+        else:
+            more = "+features"
         return {"name": self.name, "features": f"{self.rule.kind}{more}", **self.rule.settings()}
 
     # ----------------------------------------------------------------------------------------------------- what it does
 
     def defines(self, method: str) -> bool:
-        """See :meth:`Policy.defines`; it has scores where they are what was written."""
-        return self._scored if method == "scores" else super().defines(method)
+        """Implement :meth:`Policy.defines`; it has scores where they are what was written."""
+        if method == "scores":
+            return self._scored
+        return super().defines(method)
 
     def scores(self, users: Ints) -> Floats:
-        """See :meth:`Policy.scores`."""
+        """Implement :meth:`Policy.scores`."""
         return self._answers[self._answered(users)]
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`Policy.probabilities`."""
+        """Implement :meth:`Policy.probabilities`."""
         return self._shares(self._answered(users))
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
@@ -213,7 +234,7 @@ class FeaturePolicy(StatefulPolicy):
         return actions, propensities
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`Policy.propensity_of`."""
+        """Implement :meth:`Policy.propensity_of`."""
         out = np.empty(len(users))
         for part, shares in self._parts(users):
             out[part] = shares[np.arange(len(shares)), actions[part]]
@@ -232,10 +253,10 @@ class FeaturePolicy(StatefulPolicy):
     def _answered(self, users: Ints) -> NDArray[np.int64]:
         """The users' slots, what was written asked for each of them."""
         slots = self._slots.find(users)
-        asked = np.unique(slots[~self._known[slots]])
-        if len(asked):
-            self._answers[asked] = self._ask(self._rows_of(asked))
-            self._known[asked] = True
+        slots_asked = np.unique(slots[~self._known[slots]])
+        if len(slots_asked):
+            self._answers[slots_asked] = self._ask(self._rows_of(slots_asked))
+            self._known[slots_asked] = True
         return slots
 
     def _ask(self, x: Matrix) -> Floats:
@@ -258,10 +279,12 @@ class FeaturePolicy(StatefulPolicy):
             if np.isnan(scores).any():
                 raise UserError(f"policy {self.name!r}: scores(x) returned what is not a number")
             return scores
-        given = checked_distribution(self, answer, self.n_items, n=n)
-        return given / given.sum(axis=1, keepdims=True)
+        law = checked_distribution(self, answer, self.n_items, n=n)
+        return law / law.sum(axis=1, keepdims=True)
 
     def _shares(self, slots: NDArray[np.int64]) -> Floats:
         """(n, n_items) probabilities of slots that were answered."""
         answers = self._answers[slots]
-        return best_of(answers) if self._scored else answers
+        if self._scored:
+            return best_of(answers)
+        return answers

@@ -96,11 +96,11 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
 
     @property
     def within(self) -> Sequence[Policy]:
-        """See :class:`HandsOn`; a user stands in ``learn`` once for each item shown."""
+        """Implement :class:`HandsOn`; a user stands in ``learn`` once for each item shown."""
         return (self.policy,)
 
     def defines(self, method: str) -> bool:
-        """See :meth:`Policy.defines`; as the policy within."""
+        """Implement :meth:`Policy.defines`; as the policy within."""
         return self.policy.defines(method)
 
     @abc.abstractmethod
@@ -159,13 +159,16 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
 
     def describe(self) -> Mapping[str, Any]:
         """Name and parameters, for a log's provenance; JSON types only."""
-        law = "plackett-luce" if isinstance(self, PlackettLuce) else type(self).__name__
+        if isinstance(self, PlackettLuce):
+            law = "plackett-luce"
+        else:
+            law = type(self).__name__
         return {**self.policy.describe(), "name": self.name, "ranking": law, "slate_size": self.slate_size}
 
     def _next(self, users: Ints, above: Ints) -> Floats:
         """``conditional``, checked."""
-        given = reading(self, "conditional", self.conditional, np.asarray(users).view(), np.array(above))
-        return checked_conditional(self, given, above)
+        conditional = reading(self, "conditional", self.conditional, np.asarray(users).view(), np.array(above))
+        return checked_conditional(self, conditional, above)
 
     def _pieces(self, n: int) -> Iterator[slice]:
         size = max(1, _ENTRIES // self.n_items)
@@ -201,7 +204,10 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
             for begun, w, step in zip(beginnings, weight.tolist(), steps.tolist(), strict=True):
                 for i in range(k):
                     if i not in begun:
-                        grown = tuple(sorted((*begun, i))) if self.set_suffices else (*begun, i)
+                        if self.set_suffices:
+                            grown = tuple(sorted((*begun, i)))
+                        else:
+                            grown = (*begun, i)
                         after[grown] = after.get(grown, 0.0) + w * step[i]
             beginnings = list(after)
             weight = np.array(list(after.values()))
@@ -209,7 +215,8 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
 
     def _marginals(self, user: Ints, ranking: Ints) -> Floats:
         """Probability of each item of one ranking at its place, (k,): by all beginnings or by a sample of rankings."""
-        k, n = self.slate_size, self.n_items
+        k = self.slate_size
+        n = self.n_items
         mean = np.empty(k)
         if math.perm(n, k) > ENUMERATED:
             of = np.repeat(user, SAMPLED)
@@ -250,26 +257,29 @@ class PlackettLuce(RankingPolicy):
             epsilon = inner.epsilon + epsilon * (1.0 - inner.epsilon)
             inner = inner.inner
         self.epsilon = epsilon
-        self._random = 1.0 if inner.is_uniform else epsilon
+        if inner.is_uniform:
+            self._random = 1.0
+        else:
+            self._random = epsilon
         self._inner = inner
         self.set_suffices = self._random in (0.0, 1.0)
         self._known: tuple[Floats, Floats] | None = None
 
     def fresh(self) -> RankingPolicy:
-        """See :meth:`RankingPolicy.fresh`."""
+        """Implement :meth:`RankingPolicy.fresh`."""
         again = type(self)(self.policy.fresh(), self.slate_size, self.name)
         again._known = self._known
         return again
 
     def conditional(self, users: Ints, above: Ints) -> Floats:
-        """See :meth:`RankingPolicy.conditional`."""
+        """Implement :meth:`RankingPolicy.conditional`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         above = _items(above)
         out = np.empty((len(users), self.n_items))
-        taken = np.zeros(self.n_items, np.int8)
+        is_taken = np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
-            kernel.fill_next(*self._weights(users[piece]), above[piece], taken, out[piece])
+            kernel.fill_next(*self._weights(users[piece]), above[piece], is_taken, out[piece])
         if self._random > 0.0:
             left = float(self.n_items - above.shape[1])
             random = self._explored(self._orders(users, above) if above.shape[1] else np.empty((len(users), 0)))[:, -1:]
@@ -278,27 +288,29 @@ class PlackettLuce(RankingPolicy):
         return out
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """See :meth:`RankingPolicy.rank`."""
+        """Implement :meth:`RankingPolicy.rank`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         uniforms = _uniforms(uniforms)
         rankings = np.empty((len(users), self.slate_size), np.int32)
-        taken = np.zeros(self.n_items, np.int8)
+        is_taken = np.zeros(self.n_items, np.int8)
         sums = np.empty(-(-self.n_items // 64))
         for piece in self._pieces(len(users)):
             weights = self._weights(users[piece])
-            kernel.draw(*weights, uniforms[piece], self._random, taken, sums, rankings[piece])
+            kernel.draw(*weights, uniforms[piece], self._random, is_taken, sums, rankings[piece])
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """See :meth:`RankingPolicy.propensities_of`."""
+        """Implement :meth:`RankingPolicy.propensities_of`."""
         rankings = checked_rankings(self, rankings, len(users))
         k = self.slate_size
         e = self._random
-        found = Propensities(np.zeros(rankings.shape), np.zeros(rankings.shape), np.empty(0), np.zeros(len(users)))
+        propensities = Propensities(
+            np.zeros(rankings.shape), np.zeros(rankings.shape), np.empty(0), np.zeros(len(users))
+        )
         for piece in self._pieces(len(users) if e < 1.0 else 0):
-            self._price(users[piece], rankings[piece], found, piece)
-        marginal, conditional, _, sets = found
+            self._price(users[piece], rankings[piece], propensities, piece)
+        marginal, conditional, _, sets = propensities
         slate = conditional.prod(axis=1)
         if e > 0.0:
             random = self._explored(conditional)[:, :-1]
@@ -382,11 +394,11 @@ class PlackettLuce(RankingPolicy):
 
         out = np.empty(above.shape)
         every = np.empty((len(users), self.n_items))
-        taken = np.zeros(self.n_items, np.int8)
+        is_taken = np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
             weights = self._weights(users[piece])
             for j in range(above.shape[1]):
-                kernel.fill_next(*weights, _items(above[piece, :j]), taken, every[piece])
+                kernel.fill_next(*weights, _items(above[piece, :j]), is_taken, every[piece])
                 out[piece, j] = every[piece][np.arange(len(every[piece])), above[piece, j]]
         return out
 
@@ -424,15 +436,15 @@ class ExploringTopK(RankingPolicy):
         self.name = name or f"{self.policy.name}+exploration={self.epsilon:g}"
 
     def fresh(self) -> RankingPolicy:
-        """See :meth:`RankingPolicy.fresh`."""
+        """Implement :meth:`RankingPolicy.fresh`."""
         return type(self)(self.policy.fresh(), self.slate_size, self.epsilon, self.name)
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`RankingPolicy.describe`."""
+        """Implement :meth:`RankingPolicy.describe`."""
         return {**super().describe(), "ranking": "exploring-top-k", "epsilon": self.epsilon}
 
     def conditional(self, users: Ints, above: Ints) -> Floats:
-        """See :meth:`RankingPolicy.conditional`."""
+        """Implement :meth:`RankingPolicy.conditional`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         above = _items(above)
@@ -453,7 +465,7 @@ class ExploringTopK(RankingPolicy):
         return out
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """See :meth:`RankingPolicy.rank`."""
+        """Implement :meth:`RankingPolicy.rank`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         uniforms = _uniforms(uniforms)
@@ -461,12 +473,12 @@ class ExploringTopK(RankingPolicy):
         rankings = np.empty((len(users), self.slate_size), np.int32)
         for piece in self._pieces(len(users)):
             scores = _scores(self.policy, users[piece])
-            taken = np.zeros(n, np.int8)
-            kernel.draw_exploring(np.zeros(n), scores, uniforms[piece], self.epsilon, taken, rankings[piece])
+            is_taken = np.zeros(n, np.int8)
+            kernel.draw_exploring(np.zeros(n), scores, uniforms[piece], self.epsilon, is_taken, rankings[piece])
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """See :meth:`RankingPolicy.propensities_of`."""
+        """Implement :meth:`RankingPolicy.propensities_of`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         rankings = checked_rankings(self, rankings, len(users))
@@ -537,7 +549,7 @@ def ranking_uniforms(seed: int, users: Ints, decisions: Ints, slate_size: int) -
 
 
 def checked_slate_size(slate_size: Any, n_items: int) -> int:
-    """As an int; UserError if it is not in 1 .. n_items."""
+    """Convert to an int; UserError if it is not in 1 .. n_items."""
     size = whole_number(slate_size, "slate_size", 1)
     if size > n_items:
         raise UserError(f"slate_size is {size}, there are {n_items} items: a ranking shows each item once at most")
@@ -550,26 +562,26 @@ def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
     Raises:
         UserError: wrong shape, not integers, an item out of range, or one that stands in a ranking twice.
     """
-    given = np.asarray(rankings)
+    array = np.asarray(rankings)
     shape = (n, policy.slate_size)
-    if given.shape != shape:
-        _refuse(policy, f"rankings must have shape {shape}, got {given.shape}")
-    if n and not np.issubdtype(given.dtype, np.integer):
-        _refuse(policy, f"rankings must be integers, got {given.dtype}")
-    if n and (int(given.min()) < 0 or int(given.max()) >= policy.n_items):
-        bad = given[(given < 0) | (given >= policy.n_items)][0]
+    if array.shape != shape:
+        _refuse(policy, f"rankings must have shape {shape}, got {array.shape}")
+    if n and not np.issubdtype(array.dtype, np.integer):
+        _refuse(policy, f"rankings must be integers, got {array.dtype}")
+    if n and (int(array.min()) < 0 or int(array.max()) >= policy.n_items):
+        bad = array[(array < 0) | (array >= policy.n_items)][0]
         _refuse(policy, f"item {bad} of a ranking is out of range, there are items 0..{policy.n_items - 1}")
-    ordered = np.sort(given, axis=1)
+    ordered = np.sort(array, axis=1)
     twice = ordered[:, 1:] == ordered[:, :-1]
     if twice.any():
         _refuse(policy, f"item {ordered[:, 1:][twice][0]} stands in a ranking twice: each item at most once")
-    return _items(given)
+    return _items(array)
 
 
 def drawn_rankings(policy: RankingPolicy, users: Ints, uniforms: Floats) -> Rankings:
     """The answer of ``rank`` to read-only arrays, checked as :func:`checked_rankings`."""
-    given = reading(policy, "rank", policy.rank, users.view(), uniforms.view())
-    return checked_rankings(policy, given, len(users))
+    ranked = reading(policy, "rank", policy.rank, users.view(), uniforms.view())
+    return checked_rankings(policy, ranked, len(users))
 
 
 def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) -> Propensities:
@@ -578,26 +590,26 @@ def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) 
     Raises:
         UserError: it is none, of another shape, outside [0, 1], or the conditionals' product is not the slate's.
     """
-    given = reading(policy, "propensities_of", policy.propensities_of, users.view(), rankings.view())
-    if not isinstance(given, tuple) or len(given) != 4:
+    answer = reading(policy, "propensities_of", policy.propensities_of, users.view(), rankings.view())
+    if not isinstance(answer, tuple) or len(answer) != 4:
         _refuse(policy, "propensities_of() must return Propensities(marginal, conditional, slate, set)")
     shapes = [(len(users), policy.slate_size)] * 2 + [(len(users),)] * 2
-    for name, each, shape in zip(Propensities._fields, given, shapes, strict=True):
-        numbers = np.asarray(each)
+    for name, part, shape in zip(Propensities._fields, answer, shapes, strict=True):
+        numbers = np.asarray(part)
         if numbers.shape != shape or not np.issubdtype(numbers.dtype, np.number):
             _refuse(policy, f"propensities_of() must return numbers of shape {shape} for {name}, got {numbers.shape}")
         if not np.all((numbers >= 0.0) & (numbers <= 1.0 + 1e-9)):
             _refuse(policy, f"propensities_of() must return {name} in [0, 1]")
-    found = Propensities(*(np.minimum(np.asarray(each, np.float64), 1.0) for each in given))
-    off = np.abs(found.conditional.prod(axis=1) - found.slate) > 1e-6 * found.slate + 1e-300
+    propensities = Propensities(*(np.minimum(np.asarray(part, np.float64), 1.0) for part in answer))
+    off = np.abs(propensities.conditional.prod(axis=1) - propensities.slate) > 1e-6 * propensities.slate + 1e-300
     if off.any():
         i = int(np.argmax(off))
         _refuse(
             policy,
-            f"propensities_of() says {found.slate[i]:.6g} for a slate, the product of its conditionals is "
-            f"{found.conditional[i].prod():.6g}",
+            f"propensities_of() says {propensities.slate[i]:.6g} for a slate, the product of its conditionals is "
+            f"{propensities.conditional[i].prod():.6g}",
         )
-    return found
+    return propensities
 
 
 def checked_conditional(policy: RankingPolicy, given: Any, above: Ints) -> Floats:
@@ -618,9 +630,9 @@ def checked_conditional(policy: RankingPolicy, given: Any, above: Ints) -> Float
     sums = probability.sum(axis=1)
     if not np.all(np.abs(sums - 1.0) < 1e-6):
         _refuse(policy, f"conditional() must sum to 1 over the items, a sum is {sums[np.argmax(np.abs(sums - 1.0))]:g}")
-    shown = np.take_along_axis(probability, np.asarray(above, np.int64), axis=1) > 0.0
-    if shown.any():
-        _refuse(policy, f"conditional() must be 0 for the items above, item {np.asarray(above)[shown][0]} has more")
+    possible = np.take_along_axis(probability, np.asarray(above, np.int64), axis=1) > 0.0
+    if possible.any():
+        _refuse(policy, f"conditional() must be 0 for the items above, item {np.asarray(above)[possible][0]} has more")
     return probability
 
 
@@ -629,14 +641,18 @@ def _refuse(policy: RankingPolicy, why: str) -> NoReturn:
 
 
 def _items(rankings: Any) -> Rankings:
-    """As kernels take them."""
-    given = np.ascontiguousarray(rankings, np.int32)
-    return given if given.flags.writeable else given.copy()
+    """Convert to the arrays that kernels take."""
+    items = np.ascontiguousarray(rankings, np.int32)
+    if items.flags.writeable:
+        return items
+    return items.copy()
 
 
 def _uniforms(uniforms: Any) -> Floats:
-    given = np.ascontiguousarray(uniforms, np.float64)
-    return given if given.flags.writeable else given.copy()
+    array = np.ascontiguousarray(uniforms, np.float64)
+    if array.flags.writeable:
+        return array
+    return array.copy()
 
 
 def _scores(policy: Policy, users: Ints) -> Floats:
@@ -714,16 +730,16 @@ def position_table(weights: Floats, slate_size: int) -> Floats:
     some = weights > 0.0
     rates = weights[some] / weights.sum()
     rule = _rule(k)
-    found = np.zeros((len(rates), k))
+    result = np.zeros((len(rates), k))
     room = _room(len(rates), k, rule.roots.size, len(rates))
-    kernel.position_table(rates, len(rates), k, rule.first, rule.roots, rule.reaches[k - 1], _TOLERANCE, *room, found)
-    found[:, 0] = rates
+    kernel.position_table(rates, len(rates), k, rule.first, rule.roots, rule.reaches[k - 1], _TOLERANCE, *room, result)
+    result[:, 0] = rates
     if k > 1:
         second = np.empty(len(rates))
         kernel.of_second(rates, 1.0, second)
-        found[:, 1] = rates * second
+        result[:, 1] = rates * second
     table = np.zeros((len(weights), k))
-    table[some] = np.minimum(found, 1.0)
+    table[some] = np.minimum(result, 1.0)
     return table
 
 
@@ -740,16 +756,16 @@ def _exploring_table(n: int, k: int, epsilon: float) -> Floats:
     for j in range(k):
         after = np.zeros(k + 1)
         for f in range(j + 1):
-            taken = j - f
+            n_taken = j - f
             below = n - f - 1
             explored = epsilon / (n - j)
             table[f, j] += at[f] * (1.0 - epsilon + explored)
-            table[f + 1 :, j] += at[f] * explored * (below - taken) / max(below, 1)
+            table[f + 1 :, j] += at[f] * explored * (below - n_taken) / max(below, 1)
             after[f] += at[f] * explored * (n - j - 1)
             run = at[f] * (1.0 - epsilon + explored)  # f is taken, and with it the ranks that follow and are taken
-            for t in range(taken + 1):
+            for t in range(n_taken + 1):
                 if below > t:
-                    after[f + 1 + t] += run * (below - taken) / (below - t)
-                    run *= (taken - t) / (below - t)
+                    after[f + 1 + t] += run * (below - n_taken) / (below - t)
+                    run *= (n_taken - t) / (below - t)
         at = after
     return table

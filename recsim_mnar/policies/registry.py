@@ -83,7 +83,9 @@ def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
     if not inspect.isclass(found):
         if parameters:
             raise UserError(f"agent {spec!r} is an object already: {next(iter(parameters))} has no effect")
-        return as_learner(found, name=spec) if _fits(found) else ReadyLearner(found)
+        if _fits(found):
+            return as_learner(found, name=spec)
+        return ReadyLearner(found)
     _check_parameters(spec, found, parameters)
     _check_methods(spec, found)
     if not _fits(found):
@@ -99,11 +101,12 @@ def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
 def _of_agent(spec: str, agent: Any, error: UserError) -> str:
     """An error of an agent's, headed by its name once: agents of ours begin with their own."""
     text = str(error)
-    own = [spec, spec.partition("+")[0], getattr(agent, "name", "")]
-    if any(name and text.startswith(f"{name} ") for name in own) or text.startswith(f"agent {spec!r}"):
+    names = [spec, spec.partition("+")[0], getattr(agent, "name", "")]
+    if any(name and text.startswith(f"{name} ") for name in names) or text.startswith(f"agent {spec!r}"):
         return text  # it says so itself
-    for name in own:
-        text = text.removeprefix(f"{name}: ") if isinstance(name, str) and name else text
+    for name in names:
+        if isinstance(name, str) and name:
+            text = text.removeprefix(f"{name}: ")
     return f"agent {spec!r}: {text}"
 
 
@@ -123,7 +126,7 @@ class _Named(LearnerWrapper):
         self.unsoftened = unsoftened
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """See :meth:`recsim_mnar.policies.Learner.fit`."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
         try:
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:
@@ -142,13 +145,13 @@ def agent_class(name: str) -> Any:
     Raises:
         UserError: an unknown name, with the nearest one; a class that is no agent.
     """
-    known = announced(GROUP)
+    announced_agents = announced(GROUP)
     if ":" in name:
         kind = imported("agent", name, wanted=_is_agent)
-    elif name in known:
-        kind = known[name].load()
+    elif name in announced_agents:
+        kind = announced_agents[name].load()
     else:
-        raise UserError(unknown("agent", name, known, "Class", methods=("act", "fit")))
+        raise UserError(unknown("agent", name, announced_agents, "Class", methods=("act", "fit")))
     if not _is_agent(kind):
         raise UserError(
             f"agent {name!r} must have act(users, uniforms), a policy, or fit(log, *, n_items, seed), what makes one; "
@@ -165,8 +168,11 @@ def _is_agent(thing: Any) -> bool:
 
 
 def _fits(found: Any) -> bool:
-    """Whether a class of agents, or an object of one, makes policies; one that fits and acts is asked to fit."""
-    kind = found if inspect.isclass(found) else type(found)
+    """Return whether a class of agents, or an object of one, makes policies; one that fits and acts is asked to fit."""
+    if inspect.isclass(found):
+        kind = found
+    else:
+        kind = type(found)
     if issubclass(kind, (Learner, Policy)):
         return issubclass(kind, Learner)
     return callable(getattr(found, "fit", None))
@@ -175,7 +181,10 @@ def _fits(found: Any) -> bool:
 def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any]) -> None:
     """Raise UserError for a parameter that the class has not, and for one that it needs and is not given."""
     accepted = dict(inspect.signature(kind).parameters)
-    handed = set(parameters) if _fits(kind) else {"n_items", *parameters}
+    if _fits(kind):
+        handed = set(parameters)
+    else:
+        handed = {"n_items", *parameters}
     if "n_items" in handed and not binds(kind, (), {"n_items": 1}, partial=True):
         raise UserError(f"agent {spec!r}: its __init__ must take n_items, the number of items")
     for name, parameter in accepted.items():
@@ -187,18 +196,18 @@ def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any])
             raise UserError(f"agent {spec!r}: its __init__ needs {name}: add +{name}=..., or give it a default")
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
         return
-    known = {name for name in accepted if name not in {"n_items", "name"}}
+    known_parameters = {name for name in accepted if name not in {"n_items", "name"}}
     for key in parameters:
-        if key not in known:
-            hint = nearest(key, known | set(_SOFTENERS))
+        if key not in known_parameters:
+            hint = nearest(key, known_parameters | set(_SOFTENERS))
             raise UserError(f"agent {spec!r}: no parameter {key!r}; {hint}")
 
 
 def _check_methods(spec: str, kind: type[Any]) -> None:
     """Raise UserError for a method that cannot be called as :class:`Policy` and :class:`Learner` say."""
     base = Learner if _fits(kind) else Policy
-    for name, wanted in inspect.getmembers(base, inspect.isfunction):
-        own = getattr(kind, name, None)
-        if name.startswith("_") or own is wanted or not inspect.isfunction(own):
+    for name, method_of_base in inspect.getmembers(base, inspect.isfunction):
+        method = getattr(kind, name, None)
+        if name.startswith("_") or method is method_of_base or not inspect.isfunction(method):
             continue
-        fitting(name, functools.partial(own, None), f"agent {spec!r}", wanted)
+        fitting(name, functools.partial(method, None), f"agent {spec!r}", method_of_base)

@@ -26,7 +26,7 @@ from recsim_mnar.rng import Stream, blocks, check_seed
 
 
 class Cost:
-    """What sampling has cost so far; shared by all copies of a policy.
+    """Cost of sampling so far; shared by all copies of a policy.
 
     Attributes:
         seconds: spent in ``sample``.
@@ -92,13 +92,19 @@ class SampledPolicy(PolicyWrapper):
         draw = getattr(sample, "sample", sample)
         if inspect.isclass(sample) or not callable(draw):
             raise UserError(f"sample must be a function, or an object with a method sample(), got {sample!r}")
-        arguments = "(user, draws)" if own_generator else "(user, generator, draws)"
+        if own_generator:
+            arguments = "(user, draws)"
+        else:
+            arguments = "(user, generator, draws)"
         if not binds(draw, range(2 if own_generator else 3), {}):
             raise UserError(f"define sample{arguments}, which gives draws actions; {draw!r} takes other arguments")
         named = getattr(sample, "name", None) or getattr(sample, "__name__", type(sample).__name__)
         self.name = str(name or named)
-        said = declared_learning(sample) if learns is None else learns
-        self._learns: Learns = said or ("all users" if callable(getattr(sample, "learn", None)) else "nothing")
+        if learns is None:
+            declared = declared_learning(sample)
+        else:
+            declared = learns
+        self._learns: Learns = declared or ("all users" if callable(getattr(sample, "learn", None)) else "nothing")
         self.inner: AdaptedPolicy = AdaptedPolicy(sample, f"policy {self.name!r}", EVENTS, self.n_items)
         self.cost = Cost()
         self._events: dict[int, int] = {}
@@ -107,21 +113,21 @@ class SampledPolicy(PolicyWrapper):
 
     @property
     def learns(self) -> Learns:  # type: ignore[override]  # said by an argument, or by the object
-        """See :class:`Policy`."""
+        """Implement :class:`Policy`."""
         return self._learns
 
     @property
     def batches_decisions(self) -> bool:  # type: ignore[override]  # where nothing is learned
-        """See :class:`Policy`."""
+        """Implement :class:`Policy`."""
         return self._learns == "nothing"
 
     @property
     def replayable(self) -> bool:  # type: ignore[override]  # said by an argument
-        """See :class:`Policy`."""
+        """Implement :class:`Policy`."""
         return not self.own_generator
 
     def defines(self, method: str) -> bool:
-        """Whether the object within learns; else as usual."""
+        """Return whether the object within learns; else as usual."""
         if method == "learn":
             return self.learns != "nothing"
         return Policy.defines(self, method)
@@ -129,7 +135,7 @@ class SampledPolicy(PolicyWrapper):
     scores = Policy.scores
 
     def changes(self, event: str, users: Ints) -> None:
-        """See :class:`PolicyWrapper`: draws of users to whom something happened are made anew."""
+        """Implement :class:`PolicyWrapper`: draws of users to whom something happened are made anew."""
         for user in np.asarray(users).tolist():
             self._counts.pop(user, None)
             if event == "forget":
@@ -142,7 +148,7 @@ class SampledPolicy(PolicyWrapper):
     # ----------------------------------------------------------------------------------------------------- what it does
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`Policy.act`: the uniform picks one of the draws, in the order of their actions."""
+        """Implement :meth:`Policy.act`: the uniform picks one of the draws, in the order of their actions."""
         self.cost.decisions += len(users)
         place = (np.asarray(uniforms) * self.draws).astype(np.int64)
         actions = np.empty(len(users), np.int32)
@@ -154,21 +160,21 @@ class SampledPolicy(PolicyWrapper):
         return actions, counts / self.draws
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`Policy.probabilities`: count / draws."""
+        """Implement :meth:`Policy.probabilities`: count / draws."""
         return np.stack([self._drawn(user) for user in users.tolist()]).astype(np.float64) / self.draws
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`Policy.propensity_of`."""
+        """Implement :meth:`Policy.propensity_of`."""
         pairs = zip(users.tolist(), np.asarray(actions).tolist(), strict=True)
         return np.array([self._drawn(user)[action] for user, action in pairs], np.float64) / self.draws
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`."""
         stated = {"draws": self.draws, "seed": self.seed, "replayable": self.replayable}
         return {**self.inner.describe(), **stated, "name": self.name}
 
     def fresh(self) -> Policy:
-        """See :meth:`Policy.fresh`."""
+        """Implement :meth:`Policy.fresh`."""
         again = copy.copy(self)
         again._events = {}
         again._counts = {}
@@ -189,10 +195,13 @@ class SampledPolicy(PolicyWrapper):
     def _draw(self, user: int) -> NDArray[np.int64]:
         sample = getattr(self.inner.own, "sample", self.inner.own)
         began = time.perf_counter()
-        given = sample(user, self.draws) if self.own_generator else sample(user, self._generator(user), self.draws)
+        if self.own_generator:
+            sampled = sample(user, self.draws)
+        else:
+            sampled = sample(user, self._generator(user), self.draws)
         self.cost.seconds += time.perf_counter() - began
         self.cost.distributions += 1
-        actions = np.asarray(given)
+        actions = np.asarray(sampled)
         if actions.shape != (self.draws,) or actions.dtype.kind not in "iu":
             raise UserError(
                 f"policy {self.name!r}: sample() must return {self.draws} integers, got {actions.dtype} of "

@@ -32,7 +32,7 @@ class StatefulPolicy(Policy):
     """A policy that keeps arrays with an entry for each live user; a subclass names them in ``_entries``."""
 
     def _entries(self) -> dict[str, Entry]:
-        """What is kept of each live user, by the attribute that holds all of them, (n_slots, ...)."""
+        """Get the entries kept of each live user, by the attribute that holds all of them, (n_slots, ...)."""
         return {}
 
     def _start(self) -> None:
@@ -56,7 +56,7 @@ class StatefulPolicy(Policy):
                 getattr(self, name)[slots] = entry.first
 
     def reset(self, users: Ints) -> None:
-        """See :meth:`Policy.reset`."""
+        """Implement :meth:`Policy.reset`."""
         before = self._slots.size
         slots = self._slots.enter(users)
         if self._slots.size > before:
@@ -64,11 +64,11 @@ class StatefulPolicy(Policy):
         self._clear(slots)
 
     def forget(self, users: Ints) -> None:
-        """See :meth:`Policy.forget`."""
+        """Implement :meth:`Policy.forget`."""
         self._slots.leave(users)
 
     def fresh(self) -> Policy:
-        """See :meth:`Policy.fresh`: what was fitted is shared, users are not."""
+        """Implement :meth:`Policy.fresh`: what was fitted is shared, users are not."""
         twin = copy.copy(self)
         twin._start()
         return twin

@@ -48,7 +48,7 @@ class MixturePolicy(PolicyWrapper):
 
     @property
     def within(self) -> Sequence[Policy]:
-        """See :class:`PolicyWrapper`; every policy learns from every outcome, with the mixture's propensities."""
+        """Implement :class:`PolicyWrapper`; every policy learns from every outcome, with the mixture's propensities."""
         return self.policies
 
     scores = Policy.scores
@@ -71,25 +71,25 @@ class MixturePolicy(PolicyWrapper):
         return actions, self.propensity_of(users, actions)
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`Policy.probabilities`."""
+        """Implement :meth:`Policy.probabilities`."""
         out = np.zeros((len(users), self.n_items))
         for policy, weight in zip(self.policies, self.weights, strict=True):
             out += weight * policy.probabilities(users)
         return out
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`Policy.propensity_of`."""
+        """Implement :meth:`Policy.propensity_of`."""
         out = np.zeros(len(users))
         for policy, weight in zip(self.policies, self.weights, strict=True):
             out += weight * checked_propensities(policy, policy.propensity_of(users, actions), len(users))
         return np.minimum(out, 1.0)
 
     def fresh(self) -> Policy:
-        """See :meth:`Policy.fresh`."""
+        """Implement :meth:`Policy.fresh`."""
         return MixturePolicy([policy.fresh() for policy in self.policies], self.weights, self.name)
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`."""
         parts = [
             {"policy": policy.describe(), "weight": float(weight)}
             for policy, weight in zip(self.policies, self.weights, strict=True)
@@ -152,11 +152,11 @@ class Softened(PolicyWrapper):
         return number_in(strength, whose + cls.called, low, high, ends=ends)
 
     def fresh(self) -> Policy:
-        """See :meth:`Policy.fresh`."""
+        """Implement :meth:`Policy.fresh`."""
         return type(self)(self.inner.fresh(), self._strength, self.name)
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`."""
         return {**self.inner.describe(), "name": self.name, self.called: self._strength}
 
 
@@ -198,11 +198,11 @@ class EpsilonMixture(Softened):
         return actions, (1.0 - self.epsilon) * propensity + self.epsilon / self.n_items
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`Policy.probabilities`."""
+        """Implement :meth:`Policy.probabilities`."""
         return (1.0 - self.epsilon) * self.inner.probabilities(users) + self.epsilon / self.n_items
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`Policy.propensity_of`."""
+        """Implement :meth:`Policy.propensity_of`."""
         return (1.0 - self.epsilon) * self.inner.propensity_of(users, actions) + self.epsilon / self.n_items
 
 
@@ -238,7 +238,7 @@ class SoftmaxPolicy(Softened):
         self._sums = np.empty((0, -(-self.n_items // _BLOCK)))
 
     def changes(self, event: str, users: Ints) -> None:
-        """See :meth:`PolicyWrapper.changes`."""
+        """Implement :meth:`PolicyWrapper.changes`."""
         if event == "learn" and self._learning == "all users":
             self._forget_all()
         elif event != "learn" or self._learning == "own user":
@@ -281,14 +281,14 @@ class SoftmaxPolicy(Softened):
         return actions, propensities
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`Policy.probabilities`."""
+        """Implement :meth:`Policy.probabilities`."""
         out = np.empty((len(users), self.n_items))
         for part, rows in self._parts(users):
             out[part] = self._kept[rows]
         return out
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """See :meth:`Policy.propensity_of`."""
+        """Implement :meth:`Policy.propensity_of`."""
         out = np.empty(len(users))
         for part, rows in self._parts(users):
             out[part] = self._kept[rows, actions[part]]

@@ -57,7 +57,7 @@ class Stored:
         return cls(n_items=n_items, name=name, **arrays, **extra)  # type: ignore[call-arg]
 
     def describe(self) -> Mapping[str, Any]:
-        """See :meth:`recsim_mnar.policies.Policy.describe`."""
+        """Implement :meth:`recsim_mnar.policies.Policy.describe`."""
         return {"name": self.name, **self.fitted()[1]}
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -101,7 +101,10 @@ class Stored:
             raise UserError(f"{path} has format {meta.get('format')}, this version reads format {_FORMAT}")
         kind = _class_named(str(kind_name))
         if not (isinstance(kind, type) and issubclass(kind, cls)):
-            unknown = "" if kind is not None else ", which is not known here: import its module first"
+            if kind is not None:
+                unknown = ""
+            else:
+                unknown = ", which is not known here: import its module first"
             raise UserError(f"{path} holds a {kind_name}, not a {cls.__name__}{unknown}")
         return kind.refitted(int(n_items), str(name), arrays, parameters)
 
@@ -114,7 +117,7 @@ def _class_named(stored: str) -> Any:
     module, _, name = stored.partition(":")
     module = MOVED.get(module, module)
     try:
-        found = importlib.import_module(module) if module.startswith("recsim_mnar.") else sys.modules.get(module)
+        module_found = importlib.import_module(module) if module.startswith("recsim_mnar.") else sys.modules.get(module)
     except ImportError:
         return None
-    return getattr(found, name, None)
+    return getattr(module_found, name, None)

@@ -50,32 +50,36 @@ class Interleaving(Protocol):
         self.users = users
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         began = time.perf_counter()
         n_users = self.users or study.settings.arm_users
         study.report(f"interleaving, {n_users:,} users")
         names = list(study.policies)
         mixture = MixturePolicy([study.policies[name] for name in names], np.full(len(names), 1.0 / len(names)))
         log = simulate(study.world, mixture, n_users, study.seed_of("interleaving"), executor=study.executor)
-        shown = log.is_bandit
-        users, place = np.unique(log["user"][shown], return_inverse=True)
-        reward, propensity = log["reward"][shown], log["propensity"][shown]
+        decision_rows = log.is_bandit
+        users, place = np.unique(log["user"][decision_rows], return_inverse=True)
+        reward = log["reward"][decision_rows]
+        propensity = log["propensity"][decision_rows]
         seconds = (time.perf_counter() - began) / len(names)
         records = []
         for name in names:
-            own = time.perf_counter()
-            credit = replay(log, study.policies[name], executor=study.executor)[shown] / (len(names) * propensity)
-            sums, counts = np.bincount(place, credit * reward), np.bincount(place, credit)
+            began_own = time.perf_counter()
+            credit = replay(log, study.policies[name], executor=study.executor)[decision_rows] / (
+                len(names) * propensity
+            )
+            sums = np.bincount(place, credit * reward)
+            counts = np.bincount(place, credit)
             interval = ratio_interval(sums, counts, study.level)
-            study.keep_raw(self.name, "credit", name, user=log["user"][shown], value=reward, weight=credit)
+            study.keep_raw(self.name, "credit", name, user=log["user"][decision_rows], value=reward, weight=credit)
             details: dict[str, object] = {"users": n_users, "decisions": float(credit.sum())}
             key = (study.world.name, self.name, name, "credit")
-            took = seconds + time.perf_counter() - own
+            took = seconds + time.perf_counter() - began_own
             records.append(Record.of(*key, interval, level=study.level, n=len(users), seconds=took, details=details))
         return records
 
     def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return "interleaving"
 
     def estimates_truth(self, metric: str) -> bool:
@@ -91,7 +95,7 @@ Counts = NDArray[np.int64]
 
 
 class Popularity(TypedDict):
-    """How often a group of items was viewed or recommended; see :func:`popularity`."""
+    """Views or recommendations of a group of items; see :func:`popularity`."""
 
     what: str
     agent: str
@@ -118,7 +122,7 @@ def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[Popular
     order = np.argsort(-views, kind="stable")
     ends = np.linspace(0, len(views), min(GROUPS, len(views)) + 1).round().astype(int)
     rows: list[Popularity] = []
-    for what, agent, counts in ((VIEWS, "", views), *((RECOMMENDATIONS, *each) for each in recommended.items())):
+    for what, agent, counts in ((VIEWS, "", views), *((RECOMMENDATIONS, *arm) for arm in recommended.items())):
         ranked = counts[order]
         total = int(ranked.sum())
         for first, last in zip(ends[:-1].tolist(), ends[1:].tolist(), strict=True):
@@ -146,7 +150,7 @@ CTR, REWARD = "ctr", "reward"
 
 @dataclass(frozen=True)
 class Arm:
-    """What an arm's users did, a user an entry; only users who came to a decision.
+    """Behaviour of an arm's users, one entry per user who came to a decision.
 
     Attributes:
         user: (U,) ids.
@@ -172,14 +176,21 @@ class Arm:
 
 
 def rate_of(world: World | None) -> tuple[str, str]:
-    """What an arm is judged by: the metric, and how sentences name it; by what the world's users give."""
-    name = "click" if world is None else world.reward_name
-    return (CTR, "CTR") if name == "click" else (REWARD, f"mean {name}")
+    """Choose the metric of an arm and its name in sentences, by the feedback of the world's users."""
+    if world is None:
+        name = "click"
+    else:
+        name = world.reward_name
+    if name == "click":
+        return (CTR, "CTR")
+    return (REWARD, f"mean {name}")
 
 
 def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None) -> Arm:
     """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
-    began, parts, shown = time.perf_counter(), [], np.zeros(world.n_items, np.int64)
+    began = time.perf_counter()
+    parts = []
+    n_shown = np.zeros(world.n_items, np.int64)
     for columns, items, counts in map_shards(
         functools.partial(_reduced, world.truth_column),
         world,
@@ -191,7 +202,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
         shard_users=None if executor is not None else users_at_once(world),
     ):
         parts.append(columns)
-        shown[items] += counts
+        n_shown[items] += counts
     user, decisions, rewards, means, *lists = (np.concatenate(column) for column in zip(*parts, strict=True))
     if len(user) < 2:
         raise UserError(
@@ -199,7 +210,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
             "or raise p_organic_to_bandit"
         )
     discounted, slates = lists or (np.zeros(0), np.zeros(0))
-    return Arm(user, decisions, rewards, means, shown, time.perf_counter() - began, discounted, slates)
+    return Arm(user, decisions, rewards, means, n_shown, time.perf_counter() - began, discounted, slates)
 
 
 def _reduced(
@@ -213,18 +224,18 @@ def _reduced(
 
 def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], ...]:
     """Users, decisions, rewards and means of :class:`Arm`; of rankings also what is discounted by place, and slates."""
-    shown = columns["event"] == schema.BANDIT
-    users, position = np.unique(columns["user"][shown], return_inverse=True)
+    decision_rows = columns["event"] == schema.BANDIT
+    users, position = np.unique(columns["user"][decision_rows], return_inverse=True)
     n = len(users)
     decisions = np.bincount(position, minlength=n).astype(np.float64)
-    rewards = np.bincount(position, columns["reward"][shown], minlength=n).astype(np.float64)
+    rewards = np.bincount(position, columns["reward"][decision_rows], minlength=n).astype(np.float64)
     means = rewards
     if truth is not None:
-        means = np.bincount(position, columns[truth][shown], minlength=n).astype(np.float64)
+        means = np.bincount(position, columns[truth][decision_rows], minlength=n).astype(np.float64)
     if "position" not in columns:
         return users, decisions, rewards, means
-    place = columns["position"][shown]
-    gained = np.bincount(position, columns["reward"][shown] / np.log2(2.0 + place), minlength=n)
+    place = columns["position"][decision_rows]
+    gained = np.bincount(position, columns["reward"][decision_rows] / np.log2(2.0 + place), minlength=n)
     return users, decisions, rewards, means, gained, np.bincount(position, place == 0, minlength=n)
 
 
@@ -259,10 +270,11 @@ def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, pair
         if arm.slates.size:
             means.append((DCG, arm.discounted, arm.slates))
         for metric, sums, counts in means:
-            found = ratio_interval(sums, counts, level)
-            details = {"users": n_users, "paired": paired, **judged(len(arm.user), *found).to_dict()}
-            key, n = (world.name, "ab_test", name, metric), int(arm.decisions.sum())
-            records.append(Record.of(*key, found, level=level, n=n, seconds=arm.seconds, details=details))
+            interval = ratio_interval(sums, counts, level)
+            details = {"users": n_users, "paired": paired, **judged(len(arm.user), *interval).to_dict()}
+            key = (world.name, "ab_test", name, metric)
+            n = int(arm.decisions.sum())
+            records.append(Record.of(*key, interval, level=level, n=n, seconds=arm.seconds, details=details))
     return records
 
 
@@ -274,7 +286,10 @@ def judged(users: int, scale: float, low: float, high: float) -> Verdict:
 
 
 def _wide(width: float, scale: float, what: str, limits: tuple[float, float], action: str) -> Finding:
-    ratio = width / 2.0 / scale if scale > 0.0 else math.inf
+    if scale > 0.0:
+        ratio = width / 2.0 / scale
+    else:
+        ratio = math.inf
     message = f"the interval reaches {100.0 * ratio:.3g} % of the {what} to either side"
     return Finding("wide_interval", scaled(ratio, *limits), ratio, message, action)
 
@@ -289,7 +304,7 @@ class ABTest(Protocol):
     rate = "CTR"
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; how popular what was shown is goes to the findings."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`; popularity of showings is a finding."""
         sizes = study.settings
         self.rate = rate_of(study.world)[1]
         study.report(f"A/B test, {sizes.arm_users:,} users per arm")
@@ -306,7 +321,7 @@ class ABTest(Protocol):
         return records_of_arms(study.world, arms, sizes.arm_users, paired=sizes.paired, level=study.level)
 
     def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return "A/B test"
 
     def estimates_truth(self, metric: str) -> bool:
@@ -314,7 +329,7 @@ class ABTest(Protocol):
         return True
 
     def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         heading = f"A/B {self.rate}"
         names = dict.fromkeys(self.metrics, heading) | {f"{name}_exact": f"{heading}, exact" for name in self.metrics}
         return (names | {DCG: "A/B DCG"}).get(metric, metric)
@@ -365,11 +380,11 @@ def online_arms(
         began = time.perf_counter()
         one = carrying(_one_run, world, policy, n_users, lanes, in_python=True)
         jobs = (functools.partial(one, derive_seed(seed, f"online/{run}")) for run in range(runs))
-        found = []
+        result = []
         for outcome in run_in_order(jobs, executor):
-            found.append(outcome)
+            result.append(outcome)
             advance(1)
-        outcomes = np.array(found)
+        outcomes = np.array(result)
         value, low, high = student_mean_interval(outcomes[:, 0], level)
         details: dict[str, object] = {
             "users": n_users,
@@ -378,7 +393,8 @@ def online_arms(
             "per_run": outcomes[:, 0].tolist(),
             **_judged_runs(runs, value, high - low).to_dict(),
         }
-        key, n = (world.name, ONLINE, name, rate_of(world)[0]), int(outcomes[:, 1].sum())
+        key = (world.name, ONLINE, name, rate_of(world)[0])
+        n = int(outcomes[:, 1].sum())
         seconds = time.perf_counter() - began
         records.append(Record.of(*key, (value, low, high), level=level, n=n, seconds=seconds, details=details))
     return records

@@ -1,4 +1,4 @@
-"""What a protocol is, what it is given, how one is found by its name, and how one kind of world is compared."""
+"""Interface of protocols, their input, their lookup by name, and the comparison of one kind of world."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class SecondPart(typing.Protocol):
-    """What belongs to a log and is written next to it, such as exposures."""
+    """Second part of a log, written next to it, such as exposures."""
 
     def write(self, folder: str | os.PathLike[str]) -> None:
         """Write it into the folder of the log."""
@@ -59,7 +59,7 @@ _SAME = 1e-9
 
 @dataclass
 class RawResults:
-    """What the records' values are means of: one row per user or event, agent and metric.
+    """Rows behind the means in records: one row per user or event, agent and metric.
 
     Attributes:
         parts: columns ``protocol``, ``metric``, ``agent``, ``user``, ``value`` and ``weight``, and whatever else a
@@ -80,7 +80,9 @@ class RawResults:
                 for name, value in part.items()
             }
             tables.append(pa.table(columns))
-        return pa.concat_tables(tables, promote_options="default") if tables else pa.table({})
+        if tables:
+            return pa.concat_tables(tables, promote_options="default")
+        return pa.table({})
 
     def check(self, records: Iterable[Record]) -> None:
         """Compare every record with the mean of its rows.
@@ -95,11 +97,14 @@ class RawResults:
         for part in self.parts:
             weight = np.asarray(part["weight"], np.float64)
             key = part["protocol"], part["metric"], part["agent"]
-            own = np.array([np.asarray(part["value"], np.float64) @ weight, weight.sum()])
-            sums[key] = sums.get(key, 0.0) + own
+            weighted_sums = np.array([np.asarray(part["value"], np.float64) @ weight, weight.sum()])
+            sums[key] = sums.get(key, 0.0) + weighted_sums
         for r in records:
             total, weights = sums.get((r.protocol, r.metric, r.agent), (0.0, 0.0))
-            mean = float(total / weights) if weights else math.nan
+            if weights:
+                mean = float(total / weights)
+            else:
+                mean = math.nan
             if math.isfinite(mean) and not math.isclose(mean, r.value, rel_tol=_SAME, abs_tol=_SAME):
                 raise UserError(
                     f"protocol {r.protocol!r}: {r.metric} of {r.agent} is {r.value:.6g}, and the mean of its raw rows "
@@ -173,8 +178,13 @@ class Trial:
         """
         if self.raw is None:
             return
-        given = {"user": user, "value": value, "weight": np.ones(len(value)) if weight is None else weight, **more}
-        columns = {name: np.asarray(column) for name, column in given.items()}
+        raw_columns = {
+            "user": user,
+            "value": value,
+            "weight": np.ones(len(value)) if weight is None else weight,
+            **more,
+        }
+        columns = {name: np.asarray(column) for name, column in raw_columns.items()}
         lengths = {name: column.shape for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise UserError(f"protocol {protocol!r}: keep_raw() needs columns of one length, got {lengths}")
@@ -220,12 +230,14 @@ class Protocol(abc.ABC):
         """
 
     def ranks_by(self, metric: str) -> bool:
-        """Whether a metric's ranking is compared with the truth."""
+        """Return whether a metric's ranking is compared with the truth."""
         return metric in self.metrics or metric.partition("@")[0] in self.metrics
 
     def title(self, metric: str) -> str:
         """Name of the ranking by one of its metrics."""
-        return self.name if len(self.metrics) == 1 else f"{self.name} ({metric})"
+        if len(self.metrics) == 1:
+            return self.name
+        return f"{self.name} ({metric})"
 
     def heading(self, metric: str) -> str:
         """Heading of the column of one of its metrics."""
@@ -249,15 +261,18 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
     name, *options = [part.strip() for part in spec.split("+")]
     kind = _class_of(name, own or {})
     parameters: dict[str, object] = {}
-    known = [key for key in inspect.signature(kind).parameters if key not in ("args", "kwargs")]
+    known_values = [key for key in inspect.signature(kind).parameters if key not in ("args", "kwargs")]
     for option in options:
         key, equals, text = option.partition("=")
-        if key in known and not text:
+        if key in known_values and not text:
             raise UserError(f"protocol {spec!r}: {key} has no value. Write {key}=VALUE.")
         if key in parameters:
             raise UserError(f"protocol {spec!r}: {key} is given twice. Give it once.")
-        if not equals or key not in known:
-            hint = nearest(key, known) if known else "it has no parameters"
+        if not equals or key not in known_values:
+            if known_values:
+                hint = nearest(key, known_values)
+            else:
+                hint = "it has no parameters"
             raise UserError(f"protocol {spec!r}: {option!r} is not parameter=value of one that it has; {hint}")
         parameters[key] = option_of(kind, key, text, f"protocol {spec!r}")
     try:
@@ -312,8 +327,8 @@ def _class_of(name: str, own: Mapping[str, str]) -> type[Protocol]:
         return _checked(name, imported("protocol", name, base=Protocol))
     if name in announced(GROUP):
         return _checked(name, announced(GROUP)[name].load())
-    known = known_protocols(own)
-    raise UserError(unknown("protocol", name, known, "Class", methods=("judge",)))
+    known_names = known_protocols(own)
+    raise UserError(unknown("protocol", name, known_names, "Class", methods=("judge",)))
 
 
 def _checked(name: str, kind: Any) -> type[Protocol]:
@@ -327,7 +342,7 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
 
 
 class Experiment(abc.ABC):
-    """How logs and truth are made in one kind of world.
+    """Recipe of logs and truth in one kind of world.
 
     Attributes:
         settings_type: sizes and options, with their defaults.
@@ -366,8 +381,8 @@ class Experiment(abc.ABC):
         Raises:
             UserError: an option that this comparison has not, or a value that is refused.
         """
-        given = {self.field_of(name): value for name, value in (options or {}).items()}
-        return self.settings_type.from_dict({**self.presets.get(preset or "", {}), **given})
+        settings_given = {self.field_of(name): value for name, value in (options or {}).items()}
+        return self.settings_type.from_dict({**self.presets.get(preset or "", {}), **settings_given})
 
     def field_of(self, option: str) -> str:
         """The setting that an option names.
@@ -375,11 +390,11 @@ class Experiment(abc.ABC):
         Raises:
             UserError: this comparison has none of that name.
         """
-        known = list(self.settings_type().to_dict())
+        fields_known = list(self.settings_type().to_dict())
         field = self.aliases.get(option, option)
-        if field not in known:
+        if field not in fields_known:
             raise UserError(
-                f"this world's comparison has no option {option!r}; {nearest(option, [*known, *self.aliases])}"
+                f"this world's comparison has no option {option!r}; {nearest(option, [*fields_known, *self.aliases])}"
             )
         return field
 
@@ -397,7 +412,7 @@ class Experiment(abc.ABC):
 
     @abc.abstractmethod
     def targets(self, settings: Any) -> tuple[Target, ...]:
-        """What the truth ranks by: the first unless a protocol's metric bears another's name."""
+        """List the targets by which the truth ranks: the first unless a protocol's metric bears another's name."""
 
     @abc.abstractmethod
     def prepare(self, trial: Trial) -> None:
@@ -423,11 +438,11 @@ class Experiment(abc.ABC):
         """Every ranking among the records that is compared with the truth, protocol by protocol."""
         targets = self.targets(settings)
         by_metric = {target.metric: target for target in targets}
-        found = []
+        result = []
         for protocol in protocols:
             metrics = dict.fromkeys(r.metric for r in records if r.protocol == protocol.name)
             for metric in metrics:
                 if protocol.ranks_by(metric):
                     target = by_metric.get(metric, targets[0])
-                    found.append(Ranking(protocol.name, metric, protocol.title(metric), target))
-        return found
+                    result.append(Ranking(protocol.name, metric, protocol.title(metric), target))
+        return result

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Setting:
-    """What was compared, for a title.
+    """Subject of a comparison, for a title.
 
     Attributes:
         source: name of the world, or of a user's own file.
@@ -59,14 +59,20 @@ class Setting:
     preset: str | None = None
 
     def __str__(self) -> str:
-        name = self.source if self.preset is None else f"{self.source}, {self.preset}"
-        users = "" if self.n_users is None else f"{self.n_users:,} test users, "
+        if self.preset is None:
+            name = self.source
+        else:
+            name = f"{self.source}, {self.preset}"
+        if self.n_users is None:
+            users = ""
+        else:
+            users = f"{self.n_users:,} test users, "
         return f"{name}: {self.n_items:,} items, {users}seed {self.seed}"
 
 
 @dataclass
 class Comparison:
-    """What ``compare`` found: records, what they say of the protocols, and the log they judged.
+    """Result of ``compare``: records, judgements of the protocols, and the log.
 
     Attributes:
         records: all protocols' records, the truth's included.
@@ -119,7 +125,10 @@ class Comparison:
     def heading(self, key: tuple[str, str]) -> str:
         """Heading of the column of a protocol and metric."""
         protocol, metric = key
-        own_name = metric if protocol in ("truth", "loocv") else f"{protocol} {metric}"
+        if protocol in ("truth", "loocv"):
+            own_name = metric
+        else:
+            own_name = f"{protocol} {metric}"
         return self.headings.get(key, own_name)
 
     def frame(self) -> pd.DataFrame:
@@ -133,18 +142,21 @@ class Comparison:
         return "\n".join(scoreboard(self).lines())
 
     def sentences(self) -> list[str]:
-        """What the judgements say, or the conclusion where there are none, for a person."""
+        """Describe the judgements, or the conclusion where there are none, in sentences."""
         return self.conclusion or [j.sentence() for j in self.judgements]
 
     def summary(self) -> Mapping[str, object]:
         """Judgements, conclusion and notes as JSON types."""
         judged = [j.to_dict() for j in self.judgements]
-        concluded = {"conclusion": self.conclusion} if self.conclusion else {}
+        if self.conclusion:
+            concluded = {"conclusion": self.conclusion}
+        else:
+            concluded = {}
         return {"judgements": judged, **concluded, **self.details, "notes": [*self.hints, *self.notes]}
 
 
 def experiment_of(world: type[World] | World) -> Experiment:
-    """How recommenders are compared in a world, which its entry or the class that it derives from says."""
+    """Find the experiment of a world, from its entry or the class that it derives from."""
     made: Experiment = imported("comparison", world.compared_by)()
     if not inspect.isclass(world):
         made.world = world
@@ -190,7 +202,8 @@ def compare(
     list_of(references, "references")
     of_type(report, "report", Callable, "a function that takes a line")
     experiment = experiment_of(world)
-    settings = experiment.settings() if settings is None else settings
+    if settings is None:
+        settings = experiment.settings()
     chosen = chosen_protocols(experiment, protocols, world.name)
     _check(experiment, learners, settings, tie)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
@@ -198,7 +211,8 @@ def compare(
     trial = Trial(
         world, learners, settings, check_seed(seed), executor, report, n_items=world.n_items, level=settings.level
     )
-    trial.references, trial.raw = references, raw
+    trial.references = references
+    trial.raw = raw
     return judged_comparison(experiment, chosen, trial, tie)
 
 
@@ -241,8 +255,10 @@ def worlds_for(needs: frozenset[str]) -> list[str] | None:
 
 
 def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
-    """What training logs hold, of a world or its class."""
-    return world.log_holds if experiment.log_holds is None else experiment.log_holds
+    """List the contents of training logs, of a world or its class."""
+    if experiment.log_holds is None:
+        return world.log_holds
+    return experiment.log_holds
 
 
 def judged_by(one: Protocol, trial: Trial) -> list[Record]:
@@ -251,13 +267,16 @@ def judged_by(one: Protocol, trial: Trial) -> list[Record]:
     Raises:
         UserError: what it gives are no records, or none.
     """
-    found: Any = one.judge(trial)
-    records = list(found) if isinstance(found, Iterable) else [found]
+    judged: Any = one.judge(trial)
+    if isinstance(judged, Iterable):
+        records = list(judged)
+    else:
+        records = [judged]
     wrong = [r for r in records if not isinstance(r, Record)]
     if wrong:
         raise UserError(
             f"protocol {one.name!r}: judge() must return a list of recsim_mnar.protocols.records.Record, "
-            f"got {'one with ' if isinstance(found, Iterable) else ''}{wrong[0]!r}"
+            f"got {'one with ' if isinstance(judged, Iterable) else ''}{wrong[0]!r}"
         )
     if not records:
         raise UserError(
@@ -274,7 +293,10 @@ def chosen_protocols(experiment: Experiment, protocols: Sequence[str | Protocol]
     """
     chosen = []
     for one in experiment.protocols if protocols is None else list_of(protocols, "protocols"):
-        made = protocol(one, experiment.own_protocols) if isinstance(one, str) else one
+        if isinstance(one, str):
+            made = protocol(one, experiment.own_protocols)
+        else:
+            made = one
         check_needs(made, experiment.provides, world)
         chosen.append(made)
     check_names(chosen)
@@ -343,12 +365,12 @@ def _columns(
 
 
 def _headings(chosen: list[Protocol], records: list[Record], targets: Sequence[Target]) -> dict[tuple[str, str], str]:
-    """How each column is headed: as its protocol says, or as the truth of its target."""
+    """Get the heading of each column: its protocol's, or that of the truth of its target."""
     by_name = {one.name: one for one in chosen}
     keys = dict.fromkeys((r.protocol, r.metric) for r in records)
-    found = {key: by_name[key[0]].heading(key[1]) for key in keys if key[0] in by_name}
-    found |= {key: f"{targets[0].title} while learning" for key in keys if key[0] == ONLINE}
-    return found | {("truth", target.metric): f"true {target.title}" for target in targets}
+    headings = {key: by_name[key[0]].heading(key[1]) for key in keys if key[0] in by_name}
+    headings |= {key: f"{targets[0].title} while learning" for key in keys if key[0] == ONLINE}
+    return headings | {("truth", target.metric): f"true {target.title}" for target in targets}
 
 
 @dataclass(frozen=True)
@@ -419,8 +441,8 @@ class Setup:
         self._check_estimators(experiment, world, settings)
         names = self._agent_names(experiment, preset)
         meanings = {**experiment.specs(preset, settings), **self.specs}
-        own = experiment.own_references & set(self.references)
-        specs = {name: meanings.get(name, name) for name in names if name not in own}
+        own_references = experiment.own_references & set(self.references)
+        specs = {name: meanings.get(name, name) for name in names if name not in own_references}
         made = {name: registry.learner(spec) for name, spec in specs.items()}
         for spec in experiment.further_agents(settings):
             registry.learner(spec)
@@ -504,7 +526,7 @@ class Resolved:
         return comparison
 
     def run_config(self, seed: int) -> Mapping[str, Any]:
-        """What suffices to make it again."""
+        """List everything needed to make it again."""
         return {
             "world": self.world.describe(),
             "preset": self.preset,

@@ -73,7 +73,7 @@ _SHARDS_A_WORKER = 2
 
 @dataclass(frozen=True)
 class LongRun:
-    """What is known of a policy's long-run rate.
+    """Knowledge of a policy's long-run rate.
 
     Attributes:
         value: the rate.
@@ -89,7 +89,7 @@ class LongRun:
 
 
 def asks_at_occasions(world: World, policy: Policy) -> bool:
-    """Whether :func:`long_run` can be had: the world foresees occasions, and the choice rests on views alone."""
+    """Return whether :func:`long_run` can be had: the world foresees occasions, and the choice rests on views alone."""
     if not isinstance(world, DecisionWorld) or world.open_occasions(1, views=False) is None:
         return False
     return learning_of(policy) == "nothing" and (policy.batches_decisions or has_fixed_distribution(policy))
@@ -126,7 +126,9 @@ def _shard_size(world: World, n_users: int, executor: Executor | None) -> int:
 
 def _estimate(sums: Floats) -> LongRun:
     """From (2 + m, n_users): expected rewards, occasions, and control variates."""
-    rewards, occasions, controls = sums[0], sums[1], sums[2:]
+    rewards = sums[0]
+    occasions = sums[1]
+    controls = sums[2:]
     value = float(rewards.sum() / occasions.sum())
     influence = (rewards - value * occasions) / occasions.mean()
     residual, n = without_controls(influence, controls)
@@ -176,18 +178,20 @@ def _lives(world: DecisionWorld, policy: Policy, seed: int, users: Ints) -> Floa
         which = which[comes]
         if len(which) == 0:
             return record.sums
-        shown, expected = choices.rewards(which)
-        clicked = lanes.uniform[which] < shown
-        record.occasion(which, shown, expected, clicked)
+        shown_rewards, expected = choices.rewards(which)
+        clicked = lanes.uniform[which] < shown_rewards
+        record.occasion(which, shown_rewards, expected, clicked)
         starts, items, comes = lanes.answer(which, clicked)
         record.outcome(which, clicked, comes)
 
 
 class _Choices:
-    """What a policy shows, and what is expected of it."""
+    """A policy's recommendations and their expected rewards."""
 
     def __init__(self, lanes: Occasions, policy: Policy, seed: int) -> None:
-        self._lanes, self._policy, self._seed = lanes, policy.fresh(), seed
+        self._lanes = lanes
+        self._policy = policy.fresh()
+        self._seed = seed
         self._acting = Acting(self._policy, policy.n_items, policy)
 
     def arrive(self, users: Ints) -> None:
@@ -204,26 +208,29 @@ class _Choices:
         if isinstance(self._policy, Oracle):
             self._policy.see(users, self._lanes.state[which])
         actions, propensities = self._acting(users, drawn)
-        shown = self._lanes.reward_means(which, actions)
-        expected = shown.copy()
+        shown_rewards = self._lanes.reward_means(which, actions)
+        expected = shown_rewards.copy()
         unsure = np.flatnonzero(propensities < 1.0)
         if len(unsure):
-            others = (drawn[unsure, None] + np.arange(1, _DRAWS) / _DRAWS) % 1.0
-            again, _ = self._acting(np.repeat(users[unsure], _DRAWS - 1), others.ravel())
+            further_draws = (drawn[unsure, None] + np.arange(1, _DRAWS) / _DRAWS) % 1.0
+            again, _ = self._acting(np.repeat(users[unsure], _DRAWS - 1), further_draws.ravel())
             means = self._lanes.reward_means(np.repeat(which[unsure], _DRAWS - 1), again)
-            expected[unsure] = (shown[unsure] + means.reshape(len(unsure), -1).sum(axis=1)) / _DRAWS
-        return shown, expected
+            expected[unsure] = (shown_rewards[unsure] + means.reshape(len(unsure), -1).sum(axis=1)) / _DRAWS
+        return shown_rewards, expected
 
 
 class _FixedChoices(_Choices):
     """The same of a policy whose distribution is the same for everyone: it sees no users, and need not be asked."""
 
     def __init__(self, lanes: Occasions, policy: Policy, seed: int) -> None:
-        self._lanes, self._policy, self._seed = lanes, policy, seed
+        self._lanes = lanes
+        self._policy = policy
+        self._seed = seed
         order = lanes.order()
-        given = policy.fixed_distribution()
-        given = np.full(policy.n_items, 1.0 / policy.n_items) if given is None else given
-        probability = checked_distribution(policy, given, policy.n_items)
+        law = policy.fixed_distribution()
+        if law is None:
+            law = np.full(policy.n_items, 1.0 / policy.n_items)
+        probability = checked_distribution(policy, law, policy.n_items)
         self._items = order[probability[order] > 0.0].astype(np.int32)
         self._cumulative = np.cumsum(probability[self._items])
         self._cumulative[-1] = np.inf
@@ -235,17 +242,17 @@ class _FixedChoices(_Choices):
         """It does not look."""
 
     def rewards(self, which: Ints) -> tuple[Floats, Floats]:
-        """See :meth:`_Choices.rewards`: items near each other in reward stand for all their like."""
+        """Implement :meth:`_Choices.rewards`: items near each other in reward stand for all their like."""
         if len(self._items) == 1:
-            shown = self._lanes.reward_means(which, np.repeat(self._items, len(which)))
-            return shown, shown
+            shown_rewards = self._lanes.reward_means(which, np.repeat(self._items, len(which)))
+            return shown_rewards, shown_rewards
         drawn = policy_uniforms(self._seed, self._lanes.user[which], self._lanes.n_decisions[which])
         even = (drawn[:, None] * _FIXED_DRAWS % 1.0 + np.arange(_FIXED_DRAWS)) / _FIXED_DRAWS
         places = np.searchsorted(self._cumulative, even.ravel(), side="right")
         means = self._lanes.reward_means(np.repeat(which, _FIXED_DRAWS), self._items[places]).reshape(even.shape)
         # The stratum of the uniform itself, which is uniform among them and independent of the place within.
-        own = np.minimum((drawn * _FIXED_DRAWS).astype(np.int64), _FIXED_DRAWS - 1)
-        return means[np.arange(len(which)), own], means.mean(axis=1)
+        draws = np.minimum((drawn * _FIXED_DRAWS).astype(np.int64), _FIXED_DRAWS - 1)
+        return means[np.arange(len(which)), draws], means.mean(axis=1)
 
 
 class _Record:
@@ -312,7 +319,7 @@ def _polynomials(state: Floats, variance: Floats, terms: list[tuple[int, ...]]) 
 
 
 def interval(found: LongRun, level: float) -> tuple[float, float]:
-    """Of the rate, by Student's quantile, users being the sample; no end below 0."""
+    """Compute the interval of the rate, by Student's quantile over users; no end below 0."""
     from scipy.special import stdtrit
 
     n = len(found.influence)
@@ -359,10 +366,12 @@ def truth(
     records: list[Record] = []
     influence: dict[str, Floats] = {}
     for name, policy in policies.items():
-        began, label = time.perf_counter(), derive_seed(seed, "truth")
-        found, n, influence[name], details = _known(world, policy, n_users, label, level, executor)
-        key, seconds = (world.name, "truth", name, rate_of(world)[0]), time.perf_counter() - began
-        records.append(Record.of(*key, found, level=level, n=n, seconds=seconds, details=details))
+        began = time.perf_counter()
+        label = derive_seed(seed, "truth")
+        estimate, n, influence[name], details = _known(world, policy, n_users, label, level, executor)
+        key = (world.name, "truth", name, rate_of(world)[0])
+        seconds = time.perf_counter() - began
+        records.append(Record.of(*key, estimate, level=level, n=n, seconds=seconds, details=details))
     return with_half_widths(records, influence, level)
 
 
@@ -372,14 +381,16 @@ def _known(
     """Rate with its interval, decisions it rests on, each user's part in the error, and how it was found."""
     if n_users >= LEAST and asks_at_occasions(world, policy):
         fewer = math.ceil(SHARE * n_users)
-        found = long_run(world, policy, fewer, seed, executor=executor)
-        if found is not None:
-            rate = (found.value, *interval(found, level))
-            return rate, found.occasions, found.influence, {"users": fewer, "method": "occasions"}
+        long_run_rate = long_run(world, policy, fewer, seed, executor=executor)
+        if long_run_rate is not None:
+            rate = (long_run_rate.value, *interval(long_run_rate, level))
+            return rate, long_run_rate.occasions, long_run_rate.influence, {"users": fewer, "method": "occasions"}
     arm = run_arm(world, policy, n_users, seed, executor=executor)
-    sums, counts = np.zeros(n_users), np.zeros(n_users)
+    sums = np.zeros(n_users)
+    counts = np.zeros(n_users)
     sums[arm.user], counts[arm.user] = arm.means, arm.decisions
-    rate, n = ratio_interval(arm.means, arm.decisions, level), int(arm.decisions.sum())
+    rate = ratio_interval(arm.means, arm.decisions, level)
+    n = int(arm.decisions.sum())
     return rate, n, ratio_influence(sums, counts), {"users": n_users, "method": "lives"}
 
 
@@ -455,21 +466,24 @@ class DecisionExperiment(Experiment):
     provides = frozenset({"train_log", "test_log", "propensities", "users"})
 
     def targets(self, settings: Settings) -> tuple[Target, ...]:
-        """See :meth:`Experiment.targets`."""
+        """Implement :meth:`Experiment.targets`."""
         metric, title = rate_of(self.world)
         return (Target(metric, title, unit="the clicks" if metric == CTR else ""),)
 
     def specs(self, preset: str | None, settings: Settings) -> Mapping[str, str]:
         """Item-kNN of the authors' own code counts a viewed item as its own neighbour."""
-        return {"item-knn": "item-knn+include_self=true"} if preset == "jeunen2019" else {}
+        if preset == "jeunen2019":
+            return {"item-knn": "item-knn+include_self=true"}
+        return {}
 
     def further_agents(self, settings: Settings) -> list[str]:
-        """See :meth:`Experiment.further_agents`."""
+        """Implement :meth:`Experiment.further_agents`."""
         return [settings.logging]
 
     def prepare(self, trial: Trial) -> None:
-        """See :meth:`Experiment.prepare`."""
-        sizes, n_items = trial.settings, trial.n_items
+        """Implement :meth:`Experiment.prepare`."""
+        sizes = trial.settings
+        n_items = trial.n_items
         trial.report(f"simulate {sizes.train_users:,} training users and fit {len(trial.learners)} agents")
         uniform = registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
         train = simulate(trial.world, uniform, sizes.train_users, trial.seed_of("train"), executor=trial.executor)
@@ -483,7 +497,7 @@ class DecisionExperiment(Experiment):
         trial.test_log = simulate(trial.world, logger, sizes.test_users, trial.test_seed, executor=trial.executor)
 
     def online(self, trial: Trial) -> list[Record]:
-        """See :meth:`Experiment.online`."""
+        """Implement :meth:`Experiment.online`."""
         sizes = trial.settings
         if not trial.online:
             return []
@@ -503,33 +517,36 @@ class DecisionExperiment(Experiment):
         )
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
-        """See :meth:`Experiment.notes`."""
-        found: list[str] = []
+        """Implement :meth:`Experiment.notes`."""
+        result: list[str] = []
         if trial.world.slate_size > 1 and any(r.protocol == "off_policy" for r in records):
-            found.append(
+            result.append(
                 f"Users see lists of {trial.world.slate_size}; all rates are per item shown. Weights of the estimates "
                 f"from the log are cut at {trial.settings.clip:g} (--clip), so their values are too low for a "
                 f"recommender whose lists {trial.settings.logging} seldom shows. "
                 "Charts of weights are those of independent IPS."
             )
         if not trial.online:
-            return found
+            return result
         sizes = trial.settings
         return [
-            *found,
+            *result,
             f"{', '.join(trial.online)}: learns from all users while it acts, so it has arms of its own: "
             f"{sizes.online_runs:,} runs of {sizes.arm_users:,} users, {sizes.online_lanes} at a time, the interval "
             "over runs. It is not ranked with agents that do not learn.",
         ]
 
     def truth(self, trial: Trial) -> list[Record]:
-        """See :meth:`Experiment.truth`."""
+        """Implement :meth:`Experiment.truth`."""
         if not trial.policies:
             return []
         n_users = trial.settings.truth_users
         trial.report(f"truth, {n_users:,} users")
-        known = {ORACLE: Oracle(trial.world)} if ORACLE in trial.references else {}
-        judged = {**trial.policies, **known}
+        if ORACLE in trial.references:
+            references = {ORACLE: Oracle(trial.world)}
+        else:
+            references = {}
+        judged = {**trial.policies, **references}
         return truth(trial.world, judged, n_users, trial.seed, level=trial.level, executor=trial.executor)
 
 

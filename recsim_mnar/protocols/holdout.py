@@ -82,19 +82,23 @@ def _cuts(log: Log, split: str, share: float, windows: int) -> list[tuple[NDArra
     rows = np.flatnonzero(organic)
     if len(rows) == 0:
         return []
-    user, moment = log["user"], log["time"]
+    user = log["user"]
+    moment = log["time"]
     if split in ("last", "user"):
         first = _first_held_out(user[rows], 0.0 if split == "last" else share)
         cut = np.full(int(user.max()) + 1, len(log), np.int64)
-        known = first >= 0
-        cut[np.unique(user[rows])[known]] = rows[first[known]]
+        is_known = first >= 0
+        cut[np.unique(user[rows])[is_known]] = rows[first[is_known]]
         held = np.arange(len(log)) >= cut[user]
         return [(~held, held & organic)]
     ordered = np.sort(moment[rows])
     # Something must come before the moment, and something after it.
     begin = max(int(len(ordered) * (1.0 - share)), int(np.searchsorted(ordered, ordered[0], side="right")))
     begin = min(begin, len(ordered) - 1)
-    parts = 1 if split == "time" else windows
+    if split == "time":
+        parts = 1
+    else:
+        parts = windows
     edges = ordered[np.linspace(begin, len(ordered), parts + 1).astype(np.int64)[:-1]]
     ends = [*edges[1:], np.inf]
     return [
@@ -115,11 +119,15 @@ def _first_held_out(user: Ints, share: float) -> Ints:
 def _split(log: Log, before: NDArray[np.bool_], after: NDArray[np.bool_], unseen: bool) -> Split:
     train = log.select(before)
     views = Views.of(train)
-    user, item = log["user"][after], log["item"][after].astype(np.int64)
+    user = log["user"][after]
+    item = log["item"][after].astype(np.int64)
     place = np.minimum(np.searchsorted(views.users, user), max(len(views.users) - 1, 0))
-    known = views.users[place] == user if len(views.users) else np.zeros(len(user), np.bool_)
+    if len(views.users):
+        is_known = views.users[place] == user
+    else:
+        is_known = np.zeros(len(user), np.bool_)
     n_items = int(log["item"].max()) + 1
-    pairs = np.unique(place[known] * n_items + item[known])
+    pairs = np.unique(place[is_known] * n_items + item[is_known])
     if unseen:
         pairs = np.setdiff1d(pairs, views.owners() * n_items + views.items)
     return Split(train, views, pairs // n_items, pairs % n_items)
@@ -148,7 +156,8 @@ def held_out_ranks(
     for first in range(0, len(judged), step):
         part = judged[first : first + step]
         rows = np.flatnonzero((place >= first) & (place < first + step))
-        owner, items = place[rows] - first, split.items[rows]
+        owner = place[rows] - first
+        items = split.items[rows]
         users = split.views.users[part]
         seen_by, seen = views_of(split.views, part)
         scores = checked_scores(name, scores_after(policy, users, users[seen_by], seen, users), len(users), n_items)
@@ -172,7 +181,7 @@ def held_out_ranks(
 
 
 def _sampled(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int) -> NDArray[np.bool_]:
-    """Of each user's allowed items those with the smallest draws."""
+    """Draw each user's allowed items: those with the smallest draws."""
     n_items = allowed.shape[1]
     keys = uniforms(seed, Stream.PROTOCOL, np.repeat(users, n_items), np.tile(np.arange(n_items), len(users)))
     keys = np.where(allowed, keys.reshape(allowed.shape), np.inf)
@@ -183,13 +192,14 @@ def _sampled(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int)
 
 def _ranks(scores: NDArray[np.floating], ties: Floats, allowed: NDArray[np.bool_], owner: Ints, items: Ints) -> Ints:
     """Rank of each held-out item among its user's candidates and itself."""
-    own, draw = scores[owner, items], ties[owner, items]
+    own_scores = scores[owner, items]
+    draw = ties[owner, items]
     out = np.empty(len(items), np.int64)
-    for i, (user, score, tie) in enumerate(zip(owner, own, draw, strict=True)):
-        others = allowed[user]
+    for i, (user, score, tie) in enumerate(zip(owner, own_scores, draw, strict=True)):
+        allowed_items = allowed[user]
         level = scores[user] == score
-        above = np.count_nonzero(others & (scores[user] > score))
-        out[i] = 1 + above + np.count_nonzero(others & level & (ties[user] < tie))
+        above = np.count_nonzero(allowed_items & (scores[user] > score))
+        out[i] = 1 + above + np.count_nonzero(allowed_items & level & (ties[user] < tie))
     return out
 
 
@@ -206,7 +216,10 @@ def item_weights(split: Split, weighting: str, gamma: float, n_items: int) -> Fl
     if weighting == "none":
         return np.ones(len(split.items))
     counts = np.maximum(np.bincount(split.views.items, minlength=n_items), 1).astype(np.float64)[split.items]
-    exponent = gamma / (gamma + 1.0) if weighting == "stratified" else (gamma + 1.0) / 2.0
+    if weighting == "stratified":
+        exponent = gamma / (gamma + 1.0)
+    else:
+        exponent = (gamma + 1.0) / 2.0
     return counts**-exponent
 
 
@@ -272,7 +285,10 @@ class HoldOut(Protocol):
         self.split = one_of(split, "holdout: split", SPLITS)
         self.share = number_in(share, "holdout: share", 0.0, 1.0, ends="()")
         self.windows = whole_number(windows, "holdout: windows", 1)
-        self.k = None if k is None else whole_number(k, "holdout: k", 1)
+        if k is None:
+            self.k = None
+        else:
+            self.k = whole_number(k, "holdout: k", 1)
         self.candidates = candidates and one_of(candidates, "holdout: candidates", CANDIDATES)
         self.negatives = whole_number(negatives, "holdout: negatives", 1)
         self.weighting = one_of(weighting, "holdout: weighting", WEIGHTINGS)
@@ -282,10 +298,13 @@ class HoldOut(Protocol):
         self.by_user = self.weighting != "stratified"
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         study.report(f"hold out views ({self.split})")
         k: int = self.k or study.world.slate_size
-        self.metrics = (f"recall@{k}",) if k == 1 or self.weighting != "none" else (f"recall@{k}", f"ndcg@{k}")
+        if k == 1 or self.weighting != "none":
+            self.metrics = (f"recall@{k}",)
+        else:
+            self.metrics = (f"recall@{k}", f"ndcg@{k}")
         candidates = self.candidates or ("all" if study.world.views_repeat else "unseen")
         unseen = candidates != "all"
         splits = split_log(study.log(), self.split, share=self.share, windows=self.windows, unseen=unseen)
@@ -298,9 +317,9 @@ class HoldOut(Protocol):
             negatives=self.negatives,
         )
         jobs = [functools.partial(rank, name, learner) for name, learner in study.learners.items()]
-        found = dict(zip(study.learners, run_in_order(jobs, study.executor), strict=True))
+        ranks_by_agent = dict(zip(study.learners, run_in_order(jobs, study.executor), strict=True))
         records = []
-        for name, (ranks, seconds) in found.items():
+        for name, (ranks, seconds) in ranks_by_agent.items():
             for metric, sums, counts in self._sums(study, name, splits, ranks, k):
                 interval = _interval(sums, counts, study.level)
                 key = (study.world.name, self.name, name, metric)
@@ -314,21 +333,24 @@ class HoldOut(Protocol):
         self, study: Trial, name: str, splits: Sequence[Split], ranks: Sequence[Ints], k: int
     ) -> list[tuple[str, Floats, Floats]]:
         """By metric, each judged user's weighted sum and weight over all splits; raw results are kept."""
-        found: dict[str, list[tuple[Ints, Floats, Floats]]] = {}
-        for one, own in zip(splits, ranks, strict=True):
+        sums_by_metric: dict[str, list[tuple[Ints, Floats, Floats]]] = {}
+        for one, own_ranks in zip(splits, ranks, strict=True):
             weights = item_weights(one, self.weighting, self.gamma, study.n_items)
             users = one.views.users[np.unique(one.owners)]
-            for metric, (sums, counts) in recall_and_ndcg(one.owners, own, weights, k).items():
+            for metric, (sums, counts) in recall_and_ndcg(one.owners, own_ranks, weights, k).items():
                 if metric not in self.metrics:
                     continue
                 value = sums / counts
-                weight = np.ones(len(value)) if self.by_user else counts
-                found.setdefault(metric, []).append((users, value, weight))
+                if self.by_user:
+                    weight = np.ones(len(value))
+                else:
+                    weight = counts
+                sums_by_metric.setdefault(metric, []).append((users, value, weight))
                 study.keep_raw(self.name, metric, name, user=users, value=value, weight=weight)
-        return [(metric, *_summed_by_user(parts)) for metric, parts in found.items()]
+        return [(metric, *_summed_by_user(parts)) for metric, parts in sums_by_metric.items()]
 
     def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return f"{self._words()} ({metric})"
 
     def _words(self) -> str:

@@ -141,7 +141,10 @@ def compare_interactions(
     settings = InteractionsSettings.from_dict(options)
     if data.n_users < 2:
         raise UserError("the interactions are of one user: intervals come from users, give those of two or more")
-    why_not = "" if protocols is not None else _why_no_split(data, settings.test_share)
+    if protocols is not None:
+        why_not = ""
+    else:
+        why_not = _why_no_split(data, settings.test_share)
     named = [name for name in PROTOCOLS if name != BY_TIME or not why_not] if protocols is None else protocols
     chosen = chosen_protocols(named, data.timed)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
@@ -151,25 +154,28 @@ def compare_interactions(
     unseen = settings.candidates == "unseen" or (settings.candidates == "auto" and not facts["repeats"])
     world = NoWorld(data.n_items, views_repeat=not unseen, slate_size=settings.length)
     trial = _Trial(cast(Any, world), learners, settings, check_seed(seed), executor, report, raw=raw)
-    trial.n_items, trial.level = data.n_items, settings.level
+    trial.n_items = data.n_items
+    trial.level = settings.level
     trial.train_log = trial.test_log = data.log
     trial.policies = cast(Any, NoPolicies())
-    found = judged_comparison(OnInteractions(), chosen, trial)
-    found.log = None  # the user's own views, which are in the file
-    _conclude(found, trial, data, facts)
-    found.notes += [why_not] if why_not else []
-    return found
+    comparison = judged_comparison(OnInteractions(), chosen, trial)
+    comparison.log = None  # the user's own views, which are in the file
+    _conclude(comparison, trial, data, facts)
+    comparison.notes += [why_not] if why_not else []
+    return comparison
 
 
 def _conclude(found: Comparison, trial: _Trial, data: Interactions, facts: Facts) -> None:
     """Say of a comparison what the sampling of users leaves open, in place of judgements by a truth."""
-    level, k, metric = trial.level, trial.settings.length, trial.settings.ranking
+    level = trial.level
+    k = trial.settings.length
+    metric = trial.settings.ranking
     unseen = not trial.world.views_repeat
     ranked = []
     for protocol, values in trial.by_user.items():
         best = [r for r in found.records if (r.protocol, r.metric) == (protocol, metric)]
-        others = [r for r in found.records if r not in best]
-        found.records = [*others, *with_half_widths(best, values, level)]
+        other_records = [r for r in found.records if r not in best]
+        found.records = [*other_records, *with_half_widths(best, values, level)]
         ranked.append(leaders(values, level, protocol=protocol, metric=metric))
     found.title = "Which agent predicts what your users do?"
     found.lead = (
@@ -219,26 +225,27 @@ class ByTime(HoldOut):
         super().__init__("time")
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         self.share = study.settings.test_share
         return super().judge(study)
 
     def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         return f"{metric if metric.startswith('recall') else metric.upper()}, later views"
 
 
 class Lists(Protocol):
-    """What agents that are fitted on all rows recommend: how much of the catalogue, and how popular it is."""
+    """Recommendations of agents fitted on all rows: their coverage of the catalogue, and their popularity."""
 
     summary = "coverage and popularity of what agents recommend (interactions)"
     metrics = ("coverage", "popularity")
     needs = frozenset({"test_log"})
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; coverage is a fact of the lists without interval."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`; coverage of the lists has no interval."""
         study.report("fit and list recommendations")
-        k, log = study.settings.length, study.log()
+        k = study.settings.length
+        log = study.log()
         views = Views.of(log)
         jobs = (functools.partial(_lists_of, name, learner, study, views) for name, learner in study.learners.items())
         records = []
@@ -254,7 +261,7 @@ class Lists(Protocol):
         return records
 
     def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         return metric
 
 
@@ -282,7 +289,7 @@ class OnInteractions(Experiment):
     provides = frozenset({"train_log", "test_log"})
 
     def targets(self, settings: InteractionsSettings) -> tuple[Target, ...]:
-        """See :meth:`Experiment.targets`; no record has this metric."""
+        """Implement :meth:`Experiment.targets`; no record has this metric."""
         return (Target("unknown", "unknown"),)
 
     def prepare(self, trial: Trial) -> None:
@@ -293,7 +300,7 @@ class OnInteractions(Experiment):
         return []
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
-        """See :meth:`Experiment.columns`: leave-one-out, the split by time, other protocols, and lists."""
+        """Implement :meth:`Experiment.columns`: leave-one-out, the split by time, other protocols, and lists."""
         keys = dict.fromkeys((r.protocol, r.metric) for r in records if not r.metric.startswith("mrr"))
         place = {LOOCV: 0, BY_TIME: 1, LISTS: 3}
         return sorted(keys, key=lambda key: (place.get(key[0], 2), not key[1].startswith("ndcg")))
@@ -308,11 +315,14 @@ class _Trial(Trial):
     def keep_raw(
         self, protocol: str, metric: str, agent: str, *, user: Any, value: Any, weight: Any = None, **more: Any
     ) -> None:
-        """See :meth:`Trial.keep_raw`."""
+        """Implement :meth:`Trial.keep_raw`."""
         super().keep_raw(protocol, metric, agent, user=user, value=value, weight=weight, **more)
         if protocol in TITLES and metric == self.settings.ranking:
             _, place = np.unique(user, return_inverse=True)
-            weights = np.ones(len(value)) if weight is None else weight
+            if weight is None:
+                weights = np.ones(len(value))
+            else:
+                weights = weight
             means = np.bincount(place, value * weights) / np.bincount(place, weights)
             self.by_user.setdefault(protocol, {})[agent] = means
 
@@ -321,8 +331,8 @@ def alike(records: Sequence[Record]) -> list[str]:
     """A sentence for agents that agree in every value, as where none of their favourites is a candidate."""
     groups: dict[str, list[str]] = {}
     for agent in dict.fromkeys(r.agent for r in records):
-        own = [(r.protocol, r.metric, r.value) for r in records if r.agent == agent]
-        groups.setdefault(repr(own), []).append(agent)
+        own_values = [(r.protocol, r.metric, r.value) for r in records if r.agent == agent]
+        groups.setdefault(repr(own_values), []).append(agent)
     same = [agents for agents in groups.values() if len(agents) > 1]
     return [f"{listed(agents)} agree in every number: they rank the candidates alike." for agents in same]
 
@@ -396,7 +406,7 @@ TITLES = {"loocv": "leave-one-out", "by_time": "predicting later views"}
 
 @dataclass(frozen=True)
 class Leaders:
-    """Which agents one metric of one protocol leaves as candidates for the best.
+    """Candidates for the best agent by one metric of one protocol.
 
     Attributes:
         names: the agent with the largest mean, then those that may be as good or better, the best mean first: none is
@@ -435,7 +445,8 @@ def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", m
     names = list(values)
     table = np.stack([values[name] for name in names])
     means = table.mean(axis=1)
-    n_users, rivals = table.shape[1], len(names) - 1
+    n_users = table.shape[1]
+    rivals = len(names) - 1
     order = [names[i] for i in np.argsort(-means, kind="stable")]
     if rivals == 0 or n_users < LEAST_USERS:
         return Leaders(tuple(order), n_users, protocol, metric)
@@ -452,7 +463,9 @@ def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", m
 def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[str]:
     """Sentences: what each protocol finds, what they come to together, and what none of them can say."""
     if n_agents < 2 or not ranked:
-        return ["There is one agent, so there is nothing to choose."] if n_agents == 1 and ranked else []
+        if n_agents == 1 and ranked:
+            return ["There is one agent, so there is nothing to choose."]
+        return []
     sentences = [_alone(one, level, n_agents) for one in ranked]
     sentences.append(
         "This predicts what users view by themselves, not what recommending it would change: that needs an A/B test, "
@@ -464,21 +477,23 @@ def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[s
 def _alone(one: Leaders, level: float, n_agents: int) -> str:
     title = TITLES.get(one.protocol, one.protocol)
     begins = f"{title[0].upper()}{title[1:]} ({one.metric.upper()}) puts {one.names[0]} first"
-    others = one.names[1:]
-    if not others:
+    other_names = one.names[1:]
+    if not other_names:
         return f"{begins}, and it beats all others at {100 * level:g} % confidence."
     if one.n_users < LEAST_USERS:
         return (
             f"{begins}, but rests on {one.n_users:,} users, and it takes {LEAST_USERS:,} for a test of who is worse: "
             "take it as a hint."
         )
-    if len(others) == n_agents - 1:
+    if len(other_names) == n_agents - 1:
         return f"{begins}, but beats no other one at {100 * level:g} % confidence: more users are needed."
-    return f"{begins}; {listed(others)} may be equally good (at {100 * level:g} % confidence); the others are worse."
+    return (
+        f"{begins}; {listed(other_names)} may be equally good (at {100 * level:g} % confidence); the others are worse."
+    )
 
 
 def recommended(lists: Ints, views: Views, n_items: int) -> tuple[float, Floats]:
-    """What lists are made of: their coverage, and (U,) their popularity.
+    """Compute the coverage of lists, and (U,) their popularity.
 
     Coverage is the share of the items in the agents' data that stand in at least one list; popularity the mean over
     each user's list of the share of users who have met the item.
@@ -490,10 +505,10 @@ def recommended(lists: Ints, views: Views, n_items: int) -> tuple[float, Floats]
     """
     pairs = np.unique(views.owners() * n_items + views.items)
     holders = np.bincount(pairs % n_items, minlength=n_items)
-    known = holders > 0
+    is_held = holders > 0
     there = lists != NONE
     listed = np.zeros(n_items, bool)
     listed[lists[there]] = True
     share = np.where(there, holders[np.where(there, lists, 0)] / len(views.users), 0.0)
     length = np.maximum(there.sum(axis=1), 1)
-    return float(np.mean(listed[known])), share.sum(axis=1) / length
+    return float(np.mean(listed[is_held])), share.sum(axis=1) / length

@@ -106,7 +106,7 @@ def leave_one_out(
         raise UserError(f"leave-one-out: {'metrics' if ks else 'ks'} is empty. Name at least one")
     level_of(level, "leave-one-out: level")
     _check_choices(one_view=one_view)
-    found = fold_ranks(
+    ranks = fold_ranks(
         log,
         learners,
         n_items=n_items,
@@ -117,24 +117,24 @@ def leave_one_out(
         ties=ties,
         executor=executor,
     )
-    details, missed = found.details, np.zeros(0)
+    details, missed = ranks.details, np.zeros(0)
     if one_view == "miss":
         missed = np.zeros(details["users_left_out"])
         details = {**details, "users_left_out": 0, "users_missed": len(missed)}
     records = []
-    for name, seconds in found.seconds.items():
+    for name, seconds in ranks.seconds.items():
         for metric in (f"{what}@{k}" for k in ks for what in metrics):
-            values = np.concatenate([found.by_user(name, metric), missed])
+            values = np.concatenate([ranks.by_user(name, metric), missed])
             key, interval = (world, "loocv", name, metric), user_mean_interval(values, level)
             records.append(Record.of(*key, interval, level=level, n=len(values), seconds=seconds, details=details))
             if keep_raw is not None:
-                keep_raw(metric, name, missed=len(missed), **found.raw(name, metric))
+                keep_raw(metric, name, missed=len(missed), **ranks.raw(name, metric))
     return records
 
 
 @dataclass(frozen=True)
 class HeldOutRanks:
-    """Where agents rank what users lost.
+    """Ranks of the views held out from users.
 
     Attributes:
         ranks: by agent, (folds, U) rank of each held-out item, 1 for the first, of U users with two views or more.
@@ -174,7 +174,9 @@ def fold_ranks(
     for result in run_in_order(jobs, executor):
         results.append(result)
         advance(1)
-    ranks = {name: np.stack([found[index] for found, _ in results]) for index, name in enumerate(agents)}
+    ranks = {
+        name: np.stack([ranks_of_fold[index] for ranks_of_fold, _ in results]) for index, name in enumerate(agents)
+    }
     took = {name: before[index] + sum(times[index] for _, times in results) for index, name in enumerate(agents)}
     details = {**case.details(), "folds": folds, "held_out": folds * len(case.eligible)}
     return HeldOutRanks(ranks, took, details, case.views.users[case.eligible])
@@ -217,9 +219,9 @@ class _Case:
     def details(self) -> dict[str, object]:
         """JSON types."""
         left_out = len(self.views.users) - len(self.eligible)
-        found: dict[str, object] = {"candidates": "unseen" if self.unseen else "all", "users_left_out": left_out}
-        found |= {"fit_on": "train"} if self.train is not None else {}
-        return found | ({"ties": self.ties} if self.ties != "drawn" else {})
+        result: dict[str, object] = {"candidates": "unseen" if self.unseen else "all", "users_left_out": left_out}
+        result |= {"fit_on": "train"} if self.train is not None else {}
+        return result | ({"ties": self.ties} if self.ties != "drawn" else {})
 
     def made_ready(self) -> tuple[dict[str, Learner | Policy], list[float]]:
         """Policies fitted on ``train``, or else learners that have chosen their settings on the log; and the seconds.
@@ -230,7 +232,8 @@ class _Case:
         hardly moves.
         """
         ready: dict[str, Learner | Policy] = {}
-        seconds, fit_seed = [], derive_seed(self.seed, "fit")
+        seconds = []
+        fit_seed = derive_seed(self.seed, "fit")
         for name, learner in self.learners.items():
             began = time.perf_counter()
             choosing = able(learner, "chosen_on")
@@ -294,13 +297,13 @@ def _same_users(judged: Log, trained: Log) -> tuple[int, int]:
 
 
 def _check_choices(**chosen: Any) -> None:
-    known = {"candidates": CANDIDATES, "one_view": ONE_VIEW, "ties": TIES, "fit_on": FIT_ON}
+    known_choices = {"candidates": CANDIDATES, "one_view": ONE_VIEW, "ties": TIES, "fit_on": FIT_ON}
     for name, value in chosen.items():
-        one_of(value, f"leave-one-out: {name}", known[name])
+        one_of(value, f"leave-one-out: {name}", known_choices[name])
 
 
 def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
-    """Which view of each user is held out in a fold: (len(eligible),) positions among the views."""
+    """Choose each user's held-out view in a fold: (len(eligible),) positions among the views."""
     draw = uniforms(seed, Stream.PROTOCOL, views.users[eligible], fold)
     n_views = np.diff(views.starts)[eligible]
     return views.starts[eligible] + np.minimum((draw * n_views).astype(np.int64), n_views - 1)
@@ -311,19 +314,25 @@ def _fold(case: _Case, agents: Mapping[str, Learner | Policy], fold: int) -> tup
 
     ``agents`` are learners, which are fitted on the fold's rows, or policies fitted on a log of other users.
     """
-    log, views, eligible, seed = case.log, case.views, case.eligible, case.seed
+    log = case.log
+    views = case.views
+    eligible = case.eligible
+    seed = case.seed
     held = held_out_views(views, eligible, seed, fold)
     kept = np.ones(len(log), bool)
     kept[views.rows[held]] = False
     rest = log.select(kept)
     tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
-    ranks, seconds = [], []
+    ranks = []
+    seconds = []
     for name, agent in agents.items():
         began = time.perf_counter()
         if isinstance(agent, Policy):
-            policy, own_rows = agent.fresh(), False  # folds side by side keep a state each
+            policy = agent.fresh()  # folds side by side keep a state each
+            own_rows = False
         else:
-            policy, own_rows = fitted(agent, rest, n_items=case.n_items, seed=derive_seed(seed, "fit")), True
+            policy = fitted(agent, rest, n_items=case.n_items, seed=derive_seed(seed, "fit"))
+            own_rows = True
         above, n_tied = ranks_of(name, policy, views, eligible, held, case.unseen, ties=case.ties, own_rows=own_rows)
         ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
         seconds.append(time.perf_counter() - began)
@@ -331,7 +340,10 @@ def _fold(case: _Case, agents: Mapping[str, Learner | Policy], fold: int) -> tup
 
 
 def gains(metric: str, ranks: Ints) -> NDArray[np.float64]:
-    """What each rank counts for: in ``hr@k`` 1, ``mrr@k`` 1 / rank and ``ndcg@k`` 1 / log2(rank + 1), up to rank k."""
+    """Compute the gain of each rank.
+
+    In ``hr@k`` 1, ``mrr@k`` 1 / rank and ``ndcg@k`` 1 / log2(rank + 1), up to rank k.
+    """
     name, _, k = metric.partition("@")
     value = {"hr": 1.0, "mrr": 1.0 / ranks, "ndcg": 1.0 / np.log2(ranks + 1.0)}[name]
     return np.where(ranks <= int(k), value, 0.0)
@@ -372,22 +384,29 @@ class LeaveOneOut(Protocol):
             if number is not None:
                 whole_number(number, f"leave-one-out: {what}", 1)
         _check_choices(fit_on=fit_on, one_view=one_view, ties=ties)
-        self.folds, self.fit_on, self.one_view, self.ties, self.logging = folds, fit_on, one_view, ties, str(logging)
-        self.k, self.metrics = k, _of_lists(k or 1)
+        self.folds = folds
+        self.fit_on = fit_on
+        self.one_view = one_view
+        self.ties = ties
+        self.logging = str(logging)
+        self.k = k
+        self.metrics = _of_lists(k or 1)
         if self.logging:
             registry.learner(self.logging)  # an unknown name is refused before any work
         if self.logging or fit_on == "train":  # a world without further users trains on the very users that are judged
             self.needs = self.needs | {"train_log", "users"}
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         folds = self.folds or study.settings.to_dict().get("folds", 10)
         study.report(f"{_titled('leave-one-out', self._options())}, {folds} folds")
         k = self.k or study.world.slate_size
         self.metrics = _of_lists(k)
-        ks, metrics = KS, OF_ONE
+        ks = KS
+        metrics = OF_ONE
         if self.k or k > 1:
-            ks, metrics = (k,), tuple(metric.partition("@")[0] for metric in self.metrics)
+            ks = (k,)
+            metrics = tuple(metric.partition("@")[0] for metric in self.metrics)
         return leave_one_out(
             self._log(study),
             study.learners,
@@ -416,15 +435,15 @@ class LeaveOneOut(Protocol):
         return simulate(study.world, policy, n_users, study.test_seed, executor=study.executor)
 
     def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return _titled("leave-one-out", [metric.upper(), *self._options()])
 
     def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         return _titled(metric.upper(), self._options())
 
     def _options(self) -> list[str]:
-        """As they follow the name, without ``k``, which stands in the metric."""
+        """List the options after the name, without ``k``, which stands in the metric."""
         return [option for option in self.name.split("+")[1:] if not option.strip().startswith("k=")]
 
 
@@ -441,4 +460,6 @@ def _of_lists(k: int) -> list[str]:
 
 
 def _titled(title: str, options: Sequence[str]) -> str:
-    return f"{title} ({', '.join(options)})" if options else title
+    if options:
+        return f"{title} ({', '.join(options)})"
+    return title

@@ -55,15 +55,16 @@ def item_rewards(log: Log, n_items: int) -> tuple[Floats, NDArray[np.int64]]:
     Returns:
         (FOLDS, n_items) means, shrunken to the overall one, and (d,) fold of each decision's user.
     """
-    shown = log.is_bandit
-    action, reward = log["action"][shown], log["reward"][shown]
-    fold = log["user"][shown] % FOLDS
+    decision_rows = log.is_bandit
+    action = log["action"][decision_rows]
+    reward = log["reward"][decision_rows]
+    fold = log["user"][decision_rows] % FOLDS
     means = np.zeros((FOLDS, n_items))
     for number in range(FOLDS):
-        others = fold != number
-        if others.any():
+        other_folds = fold != number
+        if other_folds.any():
             model = ActionMeans(n_items)
-            model.fit(np.zeros((int(others.sum()), 0)), action[others], reward[others])
+            model.fit(np.zeros((int(other_folds.sum()), 0)), action[other_folds], reward[other_folds])
             means[number] = model.means
     return means, fold
 
@@ -116,11 +117,14 @@ def check_estimators(names: Sequence[str], *, ranks: bool) -> None:
         UserError: unknown ones, such as are of single items where slates are shown, or need what only a caller has.
     """
     for name in names:
-        info = ranking_estimator(name) if ranks else None
+        if ranks:
+            info = ranking_estimator(name)
+        else:
+            info = None
         if info is None:
             check_name(name)
         elif info.requires:
-            usable = ", ".join(each.name for each in RANKING_ESTIMATORS.values() if not each.requires)
+            usable = ", ".join(entry.name for entry in RANKING_ESTIMATORS.values() if not entry.requires)
             raise UserError(
                 f"estimator {name!r} needs {info.requires[0]}, which a comparison does not have: use one of {usable}"
             )
@@ -177,19 +181,19 @@ def off_policy(
         raise UserError("the log has no bandit rows: off-policy evaluation needs recommendations with propensities")
     if slate_size_of(log) > 1:
         return _of_rankings(log, policies, estimators, clip, level, world, logging, findings, executor)
-    known = None if logging is None or not logging.replayable else logging
-    modelled = any(_needs_model(each) for each in estimators)
-    facts = Facts(propensity_min=None if known is None else least_propensity(known))
+    logger = None if logging is None or not logging.replayable else logging
+    modelled = any(_needs_model(entry) for entry in estimators)
+    facts = Facts(propensity_min=None if logger is None else least_propensity(logger))
     records, weights = [], []
     for name, policy in policies.items():
         began = time.perf_counter()
         most = probability_range(policy)[1]
-        facts = replace(facts, target_max=most, weight_max=largest_ratio(policy, known))
+        facts = replace(facts, target_max=most, weight_max=largest_ratio(policy, logger))
         missing = None
         if replayed is not None:
             probability, missing = replayed[name].probability, replayed[name].missing
-        elif known is not None:
-            probability, missing = replay_with_support(log, policy, known, executor=executor)
+        elif logger is not None:
+            probability, missing = replay_with_support(log, policy, logger, executor=executor)
         else:
             probability = replay(log, policy, executor=executor)
         seen = _Decisions.of(log, probability, missing, clip, facts)
@@ -234,32 +238,39 @@ def _of_rankings(
     A value is per item shown; by the first estimator that can weigh positions there is the discounted cumulative gain
     per slate, too.
     """
-    shown, size, records, weights = log.is_bandit, slate_size_of(log), [], []
-    logged = {name: values[shown] for name, values in log.columns.items()}
-    known = logging is not None and least_propensity(as_ranking_policy(logging, size)) is not None
-    clipped, first = [each for each in estimators if ranking_estimator(each).clipped], _of_gains(estimators)
+    decision_rows = log.is_bandit
+    size = slate_size_of(log)
+    records = []
+    weights = []
+    logged = {name: values[decision_rows] for name, values in log.columns.items()}
+    exact = logging is not None and least_propensity(as_ranking_policy(logging, size)) is not None
+    clipped = [entry for entry in estimators if ranking_estimator(entry).clipped]
+    first = _of_gains(estimators)
     for name, policy in policies.items():
         began = time.perf_counter()
         replayed = replay_ranking(log, policy, executor=executor)
-        target = {kind: values[shown] for kind, values in replayed.items()}
+        target = {kind: values[decision_rows] for kind, values in replayed.items()}
         value = functools.partial(
-            estimate_ranking_value, logged, target, level=level, full_support=True if known else None
+            estimate_ranking_value, logged, target, level=level, full_support=True if exact else None
         )
-        found: dict[str, Estimate] = {}
-        for own in (clipped, [each for each in estimators if each not in clipped]):
-            found |= value(estimators=own, clip=clip if own is clipped else None) if own else {}
-        found = {each: found[each] for each in estimators}
+        estimates: dict[str, Estimate] = {}
+        for group in (clipped, [entry for entry in estimators if entry not in clipped]):
+            estimates |= value(estimators=group, clip=clip if group is clipped else None) if group else {}
+        estimates = {entry: estimates[entry] for entry in estimators}
         if first is not None:
-            most = clip if first in clipped else None
-            found[DCG] = value(estimators=first, position_weights=DCG, clip=most)[first]
+            if first in clipped:
+                most = clip
+            else:
+                most = None
+            estimates[DCG] = value(estimators=first, position_weights=DCG, clip=most)[first]
         tally = WeightTally(clip)
         tally.extend(target["marginal"] / logged["propensity"])
         weights.append(tally.distribution(name).to_dict())
         took = time.perf_counter() - began
-        for estimator, estimate in found.items():
+        for estimator, estimate in estimates.items():
             details = _details(estimate, float(np.mean(target["marginal"] > 0.0)))
             key = (world, "off_policy", name, estimator)
-            seconds = took / len(found)
+            seconds = took / len(estimates)
             records.append(
                 Record.of(*key, _sampling(estimate), level=level, n=estimate.n, seconds=seconds, details=details)
             )
@@ -270,7 +281,7 @@ def _of_rankings(
 
 def _of_gains(estimators: Sequence[str]) -> str | None:
     """The estimator of the discounted cumulative gain: the first one that does not forget the order of a slate."""
-    return next((each for each in estimators if ranking_estimator(each).weight != "set"), None)
+    return next((estimator for estimator in estimators if ranking_estimator(estimator).weight != "set"), None)
 
 
 def _sampling(estimate: Estimate) -> tuple[float, float, float]:
@@ -279,12 +290,16 @@ def _sampling(estimate: Estimate) -> tuple[float, float, float]:
     An end is moved to the value where rounding, or an interval that knows the range of rewards, leaves the value out.
     """
     numbers = estimate.numbers()
-    low, high = numbers["sampling_low"], numbers["sampling_high"]
+    low = numbers["sampling_low"]
+    high = numbers["sampling_high"]
     return estimate.value, min(low, estimate.value), max(high, estimate.value)
 
 
 def _details(estimate: Estimate, share_supported: float) -> Mapping[str, object]:
-    """What else is known of an estimate; ``target_low`` and ``target_high`` allow for clipping and missing support."""
+    """List further numbers of an estimate.
+
+    ``target_low`` and ``target_high`` allow for clipping and missing support.
+    """
     limits = {"target_low": estimate.low, "target_high": estimate.high}
     return {
         "method": estimate.method,
@@ -302,9 +317,9 @@ def _needs_model(estimator: str) -> bool:
 
 
 def _identified(agent: str, estimate: Estimate) -> dict[str, str]:
-    """What the log knows of an agent of which it lacks too much for a value, in words; empty for others."""
-    own = {name: getattr(estimate, name) for name in ("value", "low", "high", "level")}
-    record = {"policy": agent, **own, "diagnostics": estimate.numbers(), **estimate.verdict.to_dict()}
+    """Describe the log's partial knowledge of an agent that it covers too little for a value; empty for others."""
+    own_fields = {name: getattr(estimate, name) for name in ("value", "low", "high", "level")}
+    record = {"policy": agent, **own_fields, "diagnostics": estimate.numbers(), **estimate.verdict.to_dict()}
     if not lacks(record):
         return {}
     return {"identified": identified(record, Amounts.of([record]))}
@@ -334,16 +349,22 @@ class _Decisions:
         log: Log, probability: NDArray[np.float64], missing: NDArray[np.float64] | None, clip: float, facts: Facts
     ) -> _Decisions:
         """Make one of columns (n,) of the log's rows."""
-        shown = log.is_bandit
-        reward, propensity, user = (log[name][shown] for name in ("reward", "propensity", "user"))
-        lost = None if missing is None else missing[shown]
-        return _Decisions(reward, propensity, user, probability[shown], clip, replace(facts, unsupported=lost))
+        decision_rows = log.is_bandit
+        reward, propensity, user = (log[name][decision_rows] for name in ("reward", "propensity", "user"))
+        if missing is None:
+            lost = None
+        else:
+            lost = missing[decision_rows]
+        return _Decisions(reward, propensity, user, probability[decision_rows], clip, replace(facts, unsupported=lost))
 
     def estimate(self, estimator: str, level: float) -> tuple[Estimate, dict[str, float]]:
         """The estimate, and what intervals by row are made of (see :func:`_by_row`)."""
         info = check_name(estimator)
         clip = self.clip if info.clips else None
-        model = (self.q_logged, self.q_target) if info.needs else None
+        if info.needs:
+            model = (self.q_logged, self.q_target)
+        else:
+            model = None
         estimate = estimate_value(
             self.reward,
             self.propensity,
@@ -369,19 +390,24 @@ class _Decisions:
         if self.q_target is None or self.q_logged is None:
             return {}
         scores = {"dm": self.q_target, "dr": self.q_target + weight * (self.reward - self.q_logged)}
-        return {"value": scores[estimator]} if estimator in scores else {}
+        if estimator in scores:
+            return {"value": scores[estimator]}
+        return {}
 
 
 def _by_row(
     reward: NDArray[np.float64], propensity: NDArray[np.float64], target: NDArray[np.float64], clip: float | None
 ) -> dict[str, float]:
-    """What intervals that take rows as independent are made of, as Jeunen et al. 2019 do.
+    """Compute intervals that take rows as independent, as Jeunen et al. 2019 do.
 
     ``row_sd`` is the standard deviation of a row's weighted reward, ``kish`` the effective size of the weights in use.
     """
     weight = np.minimum(target / propensity, np.inf if clip is None else clip)
     squares = float(weight @ weight)
-    kish = float(weight.sum()) ** 2 / squares if squares > 0 else 0.0
+    if squares > 0:
+        kish = float(weight.sum()) ** 2 / squares
+    else:
+        kish = 0.0
     return {"row_sd": float(np.std(weight * reward)), "kish": kish}
 
 
@@ -405,7 +431,7 @@ class OffPolicy(Protocol):
             self.metrics = self.estimators
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`; details hold the exact value in the log's states.
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`; details hold exact values in the log's states.
 
         How the weights are distributed goes to the study's findings.
         """
@@ -418,9 +444,9 @@ class OffPolicy(Protocol):
         study.report("off-policy estimates from the log")
         log = study.log()
         began = time.perf_counter()
-        found = None
+        policies = None
         if log.is_bandit.any() and not ranks:
-            found = policies_on_log(
+            policies = policies_on_log(
                 study.world, log, study.policies, study.logging_policy, study.test_seed, executor=study.executor
             )
         shared = (time.perf_counter() - began) / max(1, len(study.policies) * len(estimators))
@@ -433,16 +459,15 @@ class OffPolicy(Protocol):
             level=study.level,
             world=study.world.name,
             logging=study.logging_policy,
-            replayed=found,
+            replayed=policies,
             findings=study.findings,
             executor=study.executor,
             keep_raw=None if study.raw is None else functools.partial(study.keep_raw, self.name),
         )
-        exact = (
-            value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
-            if found is None
-            else {name: each.value for name, each in found.items()}
-        )
+        if policies is None:
+            exact = value_on_log(study.world, log, study.policies, study.test_seed, executor=study.executor)
+        else:
+            exact = {name: of_policy.value for name, of_policy in policies.items()}
         return [
             replace(
                 r,
@@ -454,12 +479,12 @@ class OffPolicy(Protocol):
         ]
 
     def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         if metric in RANKING_ESTIMATORS:
             words = metric.replace("reward_", "reward-").replace("pseudo_", "pseudo-").split("_")
             return " ".join(word.upper() if word in ("ips", "snips", "dr") else word for word in words)
         if metric == DCG:
-            of_slates = [each for each in self.metrics if each not in ESTIMATORS]
+            of_slates = [entry for entry in self.metrics if entry not in ESTIMATORS]
             return f"{self.title(_of_gains(of_slates) or self.metrics[0])}, DCG"
         return {"clipped_ips": "clipped IPS", "ips": "IPS", "snips": "SNIPS", "dr": "DR", "dm": "DM"}.get(
             metric, metric

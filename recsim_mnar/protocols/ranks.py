@@ -1,4 +1,4 @@
-"""How agents score items for users by what these met: ranks of held-out views, top lists, scores of everybody."""
+"""Scores of items by agents given users' views: ranks of held-out views, top lists, scores of all items."""
 
 from __future__ import annotations
 
@@ -65,13 +65,15 @@ def scores_of_everyone(name: str, policy: Policy, log: Log, n_users: int) -> Flo
         UserError: a score is not a number.
     """
     organic = log.organic()
-    owner, items, ratings = organic["user"], organic["item"], organic["reward"]
+    owner = organic["user"]
+    items = organic["item"]
+    ratings = organic["reward"]
     out = np.empty((n_users, policy.n_items))
     step = max(1, _SCORES_AT_A_TIME // policy.n_items)
     for first in range(0, n_users, step):
         users = np.arange(first, min(first + step, n_users))
-        own = slice(*np.searchsorted(owner, [first, users[-1] + 1]))
-        out[users] = scores_after(policy, users, owner[own], items[own], users, ratings[own])
+        own_rows = slice(*np.searchsorted(owner, [first, users[-1] + 1]))
+        out[users] = scores_after(policy, users, owner[own_rows], items[own_rows], users, ratings[own_rows])
     if np.isnan(out).any():
         raise UserError(f"agent {name!r}: a score is not a number: was its training stopped too late?")
     return out
@@ -110,7 +112,8 @@ def ranks_of(
         ordered = np.sort(score)
         right = np.searchsorted(ordered, score[items], side="right")
         return len(ordered) - right, right - np.searchsorted(ordered, score[items], side="left") - 1
-    above, n_tied = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
+    above = np.empty(len(held), np.int64)
+    n_tied = np.empty(len(held), np.int64)
     distinct = len(np.unique(owners)) == len(owners)
     chunk = max(1, _SCORES_AT_A_TIME // policy.n_items)
     for begin in range(0, len(held), chunk):
@@ -118,9 +121,12 @@ def ranks_of(
         place, seen = views_of(views, owners[part], held[part])
         originals = views.users[owners[part]]
         # A user with several held-out views is several users here, each without one of them.
-        users = originals if distinct else np.arange(part.stop - part.start)
-        found = scores_after(policy, users, users[place], seen, originals if own_rows else None)
-        scores = checked_scores(name, found, len(users), policy.n_items)
+        if distinct:
+            users = originals
+        else:
+            users = np.arange(part.stop - part.start)
+        result = scores_after(policy, users, users[place], seen, originals if own_rows else None)
+        scores = checked_scores(name, result, len(users), policy.n_items)
         table = _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
         if ties == "lowest":
             above[part] += [np.count_nonzero(row[:i] == row[i]) for row, i in zip(table, items[part], strict=True)]
@@ -136,18 +142,19 @@ def views_of(views: Views, owners: Ints, held: Ints | None = None) -> tuple[Ints
     position = np.arange(len(place)) + np.repeat(first - (np.cumsum(length) - length), length)
     if held is not None:
         kept = position != held[place]
-        place, position = place[kept], position[kept]
+        place = place[kept]
+        position = position[kept]
     return place, views.items[position]
 
 
 def checked_scores(name: str, scores: Any, n: int, n_items: int) -> NDArray[np.floating]:
     """Return scores as an array; a UserError names the agent whose scores are no (n, n_items) numbers."""
-    found = np.asarray(scores)
-    if found.shape != (n, n_items) or found.dtype.kind not in "fiub":
+    result = np.asarray(scores)
+    if result.shape != (n, n_items) or result.dtype.kind not in "fiub":
         raise UserError(
-            f"agent {name!r}: scores() must return numbers of shape ({n}, {n_items}), got {found.dtype} {found.shape}"
+            f"agent {name!r}: scores() must return numbers of shape ({n}, {n_items}), got {result.dtype} {result.shape}"
         )
-    return found
+    return result
 
 
 def _count(
@@ -168,9 +175,9 @@ def _count(
     table = copied(scores, dtype=np.float32 if single else np.float64, order="C")
     if unseen:
         rows = np.arange(len(items))
-        own = table[rows, items]
+        own_scores = table[rows, items]
         table[place, seen] = -np.inf
-        table[rows, items] = own
+        table[rows, items] = own_scores
     if not table.flags.writeable:  # the kernel is compiled for one kind of array only
         table = table.copy()
     _vectors_kernel.above_and_tied(table, items, above, n_tied)
@@ -182,13 +189,13 @@ def _count(
 def exhaustive_ranks(
     name: str, learner: Learner, log: Log, views: Views, n_items: int, unseen: bool, seed: int
 ) -> tuple[Ints, Ints]:
-    """As :func:`ranks_of` for every view, each with the agent as fitted without it."""
+    """Rank every view as :func:`ranks_of` does, each with the agent fitted without it."""
     owner = views.owners()
     counting = able(learner, "leave_one_out_ranks")
     if counting is not None:
-        found = counting.leave_one_out_ranks(log, n_items=n_items, unseen=unseen)
-        if found is not None:
-            return found
+        ranks = counting.leave_one_out_ranks(log, n_items=n_items, unseen=unseen)
+        if ranks is not None:
+            return ranks
     if learner.ignores_own_views:
         policy = fitted(learner, log, n_items=n_items, seed=derive_seed(seed, "fit"))
         return ranks_of(name, policy, views, owner, np.arange(len(views.items)), unseen)
@@ -198,11 +205,13 @@ def exhaustive_ranks(
             f"agent {name!r} cannot leave out every view without refitting: use loocv, which has folds, or give it "
             "a method scores_without_each_view"
         )
-    above, n_tied = np.empty(len(views.items), np.int64), np.empty(len(views.items), np.int64)
+    above = np.empty(len(views.items), np.int64)
+    n_tied = np.empty(len(views.items), np.int64)
     chunk = max(1, _SCORES_AT_A_TIME // n_items)
     for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
         place, seen = views_of(views, owner[held], held) if unseen else (held[:0], views.items[:0])
-        a, b = np.empty(len(held), np.int64), np.empty(len(held), np.int64)
+        a = np.empty(len(held), np.int64)
+        b = np.empty(len(held), np.int64)
         _count(name, checked_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
         above[held], n_tied[held] = a, b
     return above, n_tied
@@ -235,8 +244,8 @@ def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, 
         part = owners[begin : begin + chunk]
         users = views.users[part]
         place, seen = views_of(views, part)
-        found = scores_after(policy, users, users[place], seen, users)
-        scores = checked_scores(name, found, len(users), policy.n_items).astype(np.float64)
+        result = scores_after(policy, users, users[place], seen, users)
+        scores = checked_scores(name, result, len(users), policy.n_items).astype(np.float64)
         if np.isnan(scores).any():
             raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
         if unseen:

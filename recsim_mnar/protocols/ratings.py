@@ -79,7 +79,7 @@ def reveal(world: RatingsWorld, users_seed: int, n_users: int, seed: int) -> tup
 
 
 def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int, seed: int) -> Fit:
-    """How propensities of revealed ratings are estimated (section 5.1 of Schnabel et al. 2016).
+    """Estimate propensities of revealed ratings (section 5.1 of Schnabel et al. 2016).
 
     Args:
         ratings: revealed.
@@ -109,12 +109,15 @@ def losses_of(policy: Policy, scores: Floats, k: int, seed: int) -> dict[str, Lo
         seed: of the draws that break ties.
     """
     finite = np.isfinite(scores)
-    lowest = float(scores[finite].min()) if finite.any() else 0.0
+    if finite.any():
+        lowest = float(scores[finite].min())
+    else:
+        lowest = 0.0
     filled = np.where(finite, scores, lowest - 1.0)
-    found = {f"dcg@{k}": loss("dcg@k", filled, k=k, ranking=ranks(filled, seed=seed))}
+    losses = {f"dcg@{k}": loss("dcg@k", filled, k=k, ranking=ranks(filled, seed=seed))}
     if policy.predicts_ratings:
-        found |= {metric: loss(metric, filled) for metric in ERRORS}
-    return found
+        losses |= {metric: loss(metric, filled) for metric in ERRORS}
+    return losses
 
 
 class RatingEstimate(Protocol):
@@ -127,33 +130,39 @@ class RatingEstimate(Protocol):
     words: ClassVar[str] = ""
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         study.report(f"{self.name} from revealed ratings")
-        own: Revealed = study.data
-        if len(own.ratings) == 0:
+        revealed: Revealed = study.data
+        if len(revealed.ratings) == 0:
             raise UserError("no user revealed a rating: raise density, or train_users")
-        given = own.estimated if self.estimated else own.known
-        clip = 1.0 / study.settings.clip if study.settings.clip else 0.0
+        propensities = revealed.estimated if self.estimated else revealed.known
+        if study.settings.clip:
+            clip = 1.0 / study.settings.clip
+        else:
+            clip = 0.0
         seed = study.seed_of("resamples")
-        smallest = max(float(check_propensities(own.ratings, given).min()), clip)
+        smallest = max(float(check_propensities(revealed.ratings, propensities).min()), clip)
         records = []
-        for agent, losses in own.losses.items():
+        for agent, losses in revealed.losses.items():
             for metric, delta in losses.items():
                 began = time.perf_counter()
-                found = estimate_ratings(delta, own.ratings, given, clip=clip, level=study.level, seed=seed)
-                low, high = found.intervals[self.estimator]
+                estimates = estimate_ratings(
+                    delta, revealed.ratings, propensities, clip=clip, level=study.level, seed=seed
+                )
+                low, high = estimates.intervals[self.estimator]
                 if not self.estimated:
-                    self._keep_raw(study, agent, metric, delta, own, clip)
-                details: dict[str, object] = {"ess": found.effective_n, "smallest_propensity": smallest}
+                    self._keep_raw(study, agent, metric, delta, revealed, clip)
+                details: dict[str, object] = {"ess": estimates.effective_n, "smallest_propensity": smallest}
                 if self.estimator == "ips":
-                    details |= found.verdict.to_dict()
-                key, value = (study.world.name, self.name, agent, metric), getattr(found, self.estimator)
+                    details |= estimates.verdict.to_dict()
+                key = (study.world.name, self.name, agent, metric)
+                value = getattr(estimates, self.estimator)
                 records.append(
                     Record.of(
                         *key,
                         (value, low, high),
                         level=study.level,
-                        n=len(own.ratings),
+                        n=len(revealed.ratings),
                         seconds=time.perf_counter() - began,
                         details={} if self.estimator == "naive" else details,
                     )
@@ -166,7 +175,10 @@ class RatingEstimate(Protocol):
             return
         ratings = own.ratings
         losses = delta.at(ratings.users, ratings.items, ratings.values)
-        weights = np.ones(len(losses)) if self.estimator == "naive" else 1.0 / np.maximum(own.known, clip)
+        if self.estimator == "naive":
+            weights = np.ones(len(losses))
+        else:
+            weights = 1.0 / np.maximum(own.known, clip)
         if self.estimator == "ips":  # a sum over the matrix, and no ratio
             losses = losses * weights * (len(losses) / own.matrix.size)
             weights = np.ones(len(losses))
@@ -177,11 +189,13 @@ class RatingEstimate(Protocol):
         return True
 
     def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
-        return f"{self.words} (est. P)" if self.estimated else self.words
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        if self.estimated:
+            return f"{self.words} (est. P)"
+        return self.words
 
     def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         return f"{metric.upper()}, {self.title(metric)}"
 
 
@@ -289,13 +303,14 @@ class RatingsExperiment(Experiment):
     provides = frozenset({"train_log", "test_log", "ratings"})
 
     def targets(self, settings: RatingsSettings) -> tuple[Target, ...]:
-        """See :meth:`Experiment.targets`."""
+        """Implement :meth:`Experiment.targets`."""
         dcg = Target(f"dcg@{settings.k}", f"DCG@{settings.k}")
         return (dcg, *(Target(metric, metric.upper(), larger=False) for metric in ERRORS))
 
     def prepare(self, trial: Trial) -> None:
-        """See :meth:`Experiment.prepare`."""
-        world, sizes = trial.world, trial.settings
+        """Implement :meth:`Experiment.prepare`."""
+        world = trial.world
+        sizes = trial.settings
         assert isinstance(world, RatingsWorld)
         if sizes.k > world.n_items:
             raise UserError(f"k = {sizes.k} of DCG@k is larger than the number of items, {world.n_items}")
@@ -303,7 +318,7 @@ class RatingsExperiment(Experiment):
         users_seed = trial.seed_of("users")
         uniform = registry.learner("random").fit(Log({}), n_items=world.n_items, seed=0)
         trial.train_log = train = simulate(world, uniform, sizes.users, users_seed, executor=trial.executor)
-        matrix, ratings, known = reveal(world, users_seed, sizes.users, trial.seed_of("test"))
+        matrix, ratings, propensities = reveal(world, users_seed, sizes.users, trial.seed_of("test"))
         estimated = propensity_fit(
             ratings, matrix, sizes.propensities, sizes.random_ratings, trial.seed_of("random_ratings")
         )
@@ -312,26 +327,34 @@ class RatingsExperiment(Experiment):
             policy = trial.policies[name] = fitted(learner, train, n_items=world.n_items, seed=trial.seed_of("fit"))
             scores = scores_of_everyone(name, policy.fresh(), train, sizes.users)
             losses[name] = losses_of(policy, scores, sizes.k, derive_seed(trial.seed, f"ties/{name}"))
-        trial.test_log = log_of_ratings(ratings, known, {"world": world.describe(), "seed": users_seed})
-        trial.data = Revealed(matrix, ratings, known, estimated, losses)
+        trial.test_log = log_of_ratings(ratings, propensities, {"world": world.describe(), "seed": users_seed})
+        trial.data = Revealed(matrix, ratings, propensities, estimated, losses)
 
     def truth(self, trial: Trial) -> list[Record]:
         """Every metric over the whole matrix, a mean over users."""
         trial.report("truth: the whole matrix")
-        own: Revealed = trial.data
+        revealed: Revealed = trial.data
         records = []
         for target in self.targets(trial.settings):
-            began, name = time.perf_counter(), target.metric
-            whole = {agent: of[name].everywhere(own.matrix) for agent, of in own.losses.items() if name in of}
-            means = {agent: losses.mean(axis=1) for agent, losses in whole.items()}
-            records += truth_of_users(trial.world.name, name, means, trial.level, began=began, n=own.matrix.size)
+            began = time.perf_counter()
+            name = target.metric
+            values = {
+                agent: of[name].everywhere(revealed.matrix) for agent, of in revealed.losses.items() if name in of
+            }
+            means = {agent: losses.mean(axis=1) for agent, losses in values.items()}
+            records += truth_of_users(trial.world.name, name, means, trial.level, began=began, n=revealed.matrix.size)
         return records
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
-        """See :meth:`Experiment.notes`."""
+        """Implement :meth:`Experiment.notes`."""
         rank_only = [agent for agent, losses in trial.data.losses.items() if "mse" not in losses]
-        said = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only." if rank_only else ""
-        return [said] if said else []
+        if rank_only:
+            remark = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only."
+        else:
+            remark = ""
+        if remark:
+            return [remark]
+        return []
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """Every estimate of DCG, which all agents have, and the truth."""

@@ -99,14 +99,19 @@ class Record:
     @property
     def severity(self) -> float:
         """Severity of the verdict's gravest finding: from 2 on the estimate is not usable; 0 without a verdict."""
-        least = 0.0 if self.usable else UNUSABLE_FROM
+        if self.usable:
+            least = 0.0
+        else:
+            least = UNUSABLE_FROM
         return max((float(finding["severity"]) for finding in self.details.get("findings", ())), default=least)
 
     def limit(self, larger: bool) -> float:
-        """What the agent's own value may be at best: of an off-policy estimate clipping and support are allowed for."""
+        """Bound the agent's own value from above: an off-policy estimate allows for clipping and support."""
         end = "high" if larger else "low"
-        found = self.details.get(f"target_{end}")
-        return getattr(self, end) if found is None else float(found)
+        end_of_target = self.details.get(f"target_{end}")
+        if end_of_target is None:
+            return getattr(self, end)
+        return float(end_of_target)
 
     @property
     def is_reference(self) -> bool:
@@ -118,7 +123,7 @@ class Record:
         return {name: plain(value) for name, value in asdict(self).items()}
 
     def untimed(self) -> Mapping[str, Any]:
-        """As :meth:`to_dict`, without the seconds, in which two runs differ."""
+        """List the fields of :meth:`to_dict` without the seconds, in which two runs differ."""
         return {name: value for name, value in self.to_dict().items() if name != "seconds"}
 
 
@@ -138,7 +143,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, (int, np.integer)):
         return int(value)
     if isinstance(value, (float, np.floating)):
-        return float(value) if math.isfinite(value) else None
+        if math.isfinite(value):
+            return float(value)
+        return None
     return value
 
 
@@ -151,7 +158,7 @@ HALF_WIDTHS = "paired_half_widths"
 
 @dataclass(frozen=True)
 class Target:
-    """What the truth ranks agents by.
+    """Quantity by which the truth ranks agents.
 
     Attributes:
         metric: of the truth's records.
@@ -184,7 +191,7 @@ TIDY_TYPES = {
 
 @dataclass(frozen=True)
 class Judgement:
-    """How well one ranking serves, the truth being known.
+    """Quality of one ranking, given the truth.
 
     Attributes:
         protocol, metric: whose ranking, by what.
@@ -258,21 +265,31 @@ class Judgement:
 
     @property
     def result(self) -> str:
-        """What comes of the pick, in a few words: the best, a tie, or the loss."""
+        """Describe the result of the pick in a few words: the best, a tie, or the loss."""
         if self.outcome == BEST:
             return "the best"
         if self.outcome == INDISTINGUISHABLE:
-            return f"a tie with {self.best}" if self.best not in self.picks else "a tie"
+            if self.best not in self.picks:
+                return f"a tie with {self.best}"
+            return "a tie"
         if self.cost_share is None:
             return f"is {self.cost:.3g} from the best {self.target}"
         unit = self.unit or f"the {self.target}"
         share = f"{two_digits(self.cost_share)} %"
-        return f"loses {share} of {unit}" if self.larger else f"adds {share} to {unit}"
+        if self.larger:
+            return f"loses {share} of {unit}"
+        return f"adds {share} to {unit}"
 
     def sentence(self) -> str:
         """For a person."""
-        picked = "all agents alike" if self.ranks_nothing else " or ".join(self.picks)
-        doubt = " (by an estimate that rests on too little data)" if self.pick_unusable else ""
+        if self.ranks_nothing:
+            picked = "all agents alike"
+        else:
+            picked = " or ".join(self.picks)
+        if self.pick_unusable:
+            doubt = " (by an estimate that rests on too little data)"
+        else:
+            doubt = ""
         return f"{self.title} picks {picked}{doubt}: {self.result}."
 
     def to_dict(self) -> Mapping[str, Any]:
@@ -287,7 +304,9 @@ def two_digits(share: float) -> str:
         return "<0.01"
     if abs(per_cent) >= 10:
         return f"{per_cent:.0f}"
-    return f"{per_cent:.2g}" if abs(per_cent) >= 0.1 else f"{per_cent:.1g}"
+    if abs(per_cent) >= 0.1:
+        return f"{per_cent:.2g}"
+    return f"{per_cent:.1g}"
 
 
 @dataclass(frozen=True)
@@ -421,14 +440,18 @@ def tidy_rows(
     true = {(r["metric"], r["agent"]): r["value"] for r in records if r["protocol"] == "truth"}
     by_key = {(j["protocol"], j["metric"]): j for j in judgements}
     targets = {j["target_metric"] for j in judgements}
-    only_target = next(iter(targets)) if len(targets) == 1 else None
+    if len(targets) == 1:
+        only_target = next(iter(targets))
+    else:
+        only_target = None
     rows: list[Mapping[str, object]] = []
     for r in records:
         row = {name: r[name] for name in ("protocol", "metric", "agent", "value", "low", "high")}
         row |= {"truth": r["value"] if r["protocol"] == "truth" else true.get((only_target, r["agent"])), "cost": None}
         judgement = by_key.get((r["protocol"], r["metric"]))
         if judgement is not None:
-            truth, best = true.get((judgement["target_metric"], r["agent"])), judgement["best_truth"]
+            truth = true.get((judgement["target_metric"], r["agent"]))
+            best = judgement["best_truth"]
             reference = r["details"].get("reference")
             row |= {
                 "truth": truth,
@@ -457,7 +480,9 @@ def listed(names: Sequence[str], most: int = 0) -> str:
     """
     if most and len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _largest(values: Mapping[str, float]) -> list[str]:
@@ -490,12 +515,14 @@ def truth_of_users(
         n: cells that the means rest on; the users where None.
     """
     seconds = (time.perf_counter() - began) / max(len(means), 1)
-    records, influence = [], {}
+    records = []
+    influence = {}
     for name, values in means.items():
         ones = np.ones(len(values))
-        found, about = ratio_interval(values, ones, level), {"users": len(values)}
+        interval = ratio_interval(values, ones, level)
+        about = {"users": len(values)}
         key = (world, "truth", name, metric)
-        records.append(Record.of(*key, found, level=level, n=n or len(values), seconds=seconds, details=about))
+        records.append(Record.of(*key, interval, level=level, n=n or len(values), seconds=seconds, details=about))
         influence[name] = ratio_influence(values, ones)
     return with_half_widths(records, influence, level)
 
@@ -520,7 +547,8 @@ def with_half_widths(records: Sequence[Record], influence: Mapping[str, Floats],
 
 def ratio_influence(sums: ArrayLike, counts: ArrayLike) -> Floats:
     """(U,) each user's part in the error of sum y / sum n, scaled so that the error is their mean."""
-    y, n = np.asarray(sums, np.float64), np.asarray(counts, np.float64)
+    y = np.asarray(sums, np.float64)
+    n = np.asarray(counts, np.float64)
     return (y - y.sum() / n.sum() * n) * (len(n) / n.sum())
 
 
@@ -574,7 +602,10 @@ def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, f
         return math.nan, 0.0, 1.0
     value = float(y.mean())
     tail = (1.0 - level) / 2.0
-    variance = float(y.var(ddof=1)) / n_users if n_users > 1 else 0.0
+    if n_users > 1:
+        variance = float(y.var(ddof=1)) / n_users
+    else:
+        variance = 0.0
     trials = float(n_users)
     # A spread that is rounding error counts as none.
     if variance > 1e-24 and 0.0 < value < 1.0:
@@ -582,8 +613,14 @@ def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, f
         if n_users > 1:
             trials *= float(ndtri(1.0 - tail) / stdtrit(n_users - 1, 1.0 - tail)) ** 2
     hits = value * trials
-    low = float(betaincinv(hits, trials - hits + 1.0, tail)) if hits > 0.0 else 0.0
-    high = float(betaincinv(hits + 1.0, trials - hits, 1.0 - tail)) if hits < trials else 1.0
+    if hits > 0.0:
+        low = float(betaincinv(hits, trials - hits + 1.0, tail))
+    else:
+        low = 0.0
+    if hits < trials:
+        high = float(betaincinv(hits + 1.0, trials - hits, 1.0 - tail))
+    else:
+        high = 1.0
     return value, low, high
 
 
@@ -592,7 +629,8 @@ def student_mean_interval(values: ArrayLike, level: float) -> tuple[float, float
     from scipy.special import stdtrit
 
     x = np.asarray(values, np.float64)
-    mean, n = float(x.mean()), len(x)
+    mean = float(x.mean())
+    n = len(x)
     if n < 2:
         return mean, -math.inf, math.inf
     half = float(stdtrit(n - 1, 0.5 + level / 2)) * float(x.std(ddof=1)) / math.sqrt(n)

@@ -28,7 +28,7 @@ Key = tuple[str, str]
 
 
 class Scored(Protocol):
-    """What a scoreboard is made from; see :class:`recsim_mnar.protocols.comparison.Comparison`."""
+    """Input of a scoreboard; see :class:`recsim_mnar.protocols.comparison.Comparison`."""
 
     records: list[Record]
     judgements: list[Judgement]
@@ -73,8 +73,13 @@ class Cell:
     @property
     def text(self) -> str:
         """The value with its signs."""
-        text = f"{self.value}{UNUSABLE}" if self.unusable else self.value
-        return f"{PICKED} {text}" if self.picked else text
+        if self.unusable:
+            text = f"{self.value}{UNUSABLE}"
+        else:
+            text = self.value
+        if self.picked:
+            return f"{PICKED} {text}"
+        return text
 
     @property
     def half_width(self) -> str:
@@ -108,7 +113,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Choice:
-    """What one protocol, or several that agree, would pick.
+    """Pick of one protocol, or of several that agree.
 
     Attributes:
         label: names of the protocols.
@@ -127,12 +132,14 @@ class Choice:
     @property
     def verb(self) -> str:
         """Picks, or pick."""
-        return "pick" if self.several else "picks"
+        if self.several:
+            return "pick"
+        return "picks"
 
 
 @dataclass(frozen=True)
 class Scoreboard:
-    """What a comparison shows first.
+    """First table of a comparison.
 
     Attributes:
         title: what was compared.
@@ -152,13 +159,16 @@ class Scoreboard:
     def marks(self) -> list[tuple[str, str]]:
         """Signs of the table, and what each means."""
         cells = [cell for column in self.columns for cell in column.cells.values()]
-        found = [(PICKED, "first in its column")] if any(cell.picked for cell in cells) else []
+        if any(cell.picked for cell in cells):
+            result = [(PICKED, "first in its column")]
+        else:
+            result = []
         if any(cell.unusable for cell in cells):
-            found.append((UNUSABLE, "rests on too little data"))
+            result.append((UNUSABLE, "rests on too little data"))
         half_widths = [cell.record.level for cell in cells if cell.half_width]
         if half_widths:
-            found.append(("±", f"half a {100 * half_widths[0]:g} % interval"))
-        return found
+            result.append(("±", f"half a {100 * half_widths[0]:g} % interval"))
+        return result
 
     def headline(self) -> str:
         """One sentence: what each protocol picks and what comes of it."""
@@ -167,10 +177,15 @@ class Scoreboard:
             groups.setdefault((choice.picks, choice.result), []).append(choice)
         parts = []
         for (picks, result), choices in groups.items():
-            verb = choices[0].verb if len(choices) == 1 else "pick"
+            if len(choices) == 1:
+                verb = choices[0].verb
+            else:
+                verb = "pick"
             parts.append(f"{listed([choice.label for choice in choices])} {verb} {picks}, {_relative(result)}")
         text = "; ".join(parts)
-        return f"{text[0].upper()}{text[1:]}." if text else ""
+        if text:
+            return f"{text[0].upper()}{text[1:]}."
+        return ""
 
     def lines(self, width: int = WIDTH) -> list[str]:
         """Lines for a terminal of this width; a row is never divided."""
@@ -178,19 +193,24 @@ class Scoreboard:
         marks = textwrap.wrap("   ".join(f"{sign} {meaning}" for sign, meaning in self.marks), width)
         choices = _choice_lines(self.choices, width)
         notes = [line for note in self.notes for line in textwrap.wrap(note, width, break_on_hyphens=False)]
-        title = textwrap.wrap(self.title, width) if self.title else []
+        if self.title:
+            title = textwrap.wrap(self.title, width)
+        else:
+            title = []
         blocks = [title, [*table, *marks], [*choices, *notes]]
-        found: list[str] = []
+        result: list[str] = []
         for block in filter(None, blocks):
-            found += [""] if found else []
-            found += block
-        return found
+            result += [""] if result else []
+            result += block
+        return result
 
 
 def decimal(value: float, decimals: int) -> str:
     """A number with this many decimals; a rate has no zero before its point."""
     text = f"{value:,.{decimals}f}"
-    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+    if text.startswith(("0.", "-0.")):
+        return text.replace("0.", ".", 1)
+    return text
 
 
 def scoreboard(comparison: Scored, *, whole: bool = False) -> Scoreboard:
@@ -212,7 +232,8 @@ def shown_keys(comparison: Scored, *, whole: bool = False) -> list[Key]:
     estimates = [key for key in keys if key[0] != "truth"]
     first = list({key[0]: key for key in reversed(estimates)}.values())[::-1]
     chosen = [*first, *(key for key in estimates if key not in first)]
-    chosen = chosen if whole else chosen[:MOST_ESTIMATES]
+    if not whole:
+        chosen = chosen[:MOST_ESTIMATES]
     return [*(key for key in estimates if key in chosen), *truth]
 
 
@@ -222,7 +243,10 @@ def agents_of(comparison: Scored, columns: Sequence[Column]) -> list[str]:
     by = next((column for column in columns if column.is_truth), columns[0] if columns else None)
     if by is None:
         return names
-    sign = 1.0 if by.key[1] in comparison.losses else -1.0
+    if by.key[1] in comparison.losses:
+        sign = 1.0
+    else:
+        sign = -1.0
     place = {name: sign * cell.record.value for name, cell in by.cells.items() if math.isfinite(cell.record.value)}
     references = {r.agent for r in comparison.records if r.is_reference}
     return sorted(names, key=lambda name: (name in references, place.get(name, math.inf)))
@@ -245,15 +269,20 @@ def _decimals(values: Iterable[float]) -> int:
     largest = max(map(abs, values), default=0.0)
     if largest < 1.0:
         return 4
-    return 3 if largest < 10.0 else 2
+    if largest < 10.0:
+        return 3
+    return 2
 
 
 def choices_of(judgements: Sequence[Judgement]) -> list[Choice]:
-    """What every ranking picks; rankings that pick alike share a line where there are many."""
+    """List the pick of every ranking; rankings that pick alike share a line where there are many."""
     targets = dict.fromkeys(j.target for j in judgements)
     groups: dict[tuple[str, ...], list[Judgement]] = {}
     for place, j in enumerate(judgements):
-        alike = (j.target, j.outcome, *j.picks) if len(judgements) > MOST_LINES else (str(place),)
+        if len(judgements) > MOST_LINES:
+            alike = (j.target, j.outcome, *j.picks)
+        else:
+            alike = (str(place),)
         groups.setdefault(alike, []).append(j)
     return [_choice(group, judgements, several_targets=len(targets) > 1) for group in groups.values()]
 
@@ -274,7 +303,9 @@ def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, seve
 
 def _relative(result: str) -> str:
     """A result after a comma."""
-    return f"which {result}" if result.startswith(("loses", "adds", "is ")) else result
+    if result.startswith(("loses", "adds", "is ")):
+        return f"which {result}"
+    return result
 
 
 def brief(name: str) -> str:
@@ -318,14 +349,24 @@ def _rows(board: Scoreboard, columns: Sequence[Column]) -> list[str]:
 def _texts(column: Column, agents: Sequence[str]) -> list[str]:
     """Marks, values aligned to the right, each with its sign, then half widths."""
     cells = [column.cells.get(agent) for agent in agents]
-    shown = [None if cell is None or not math.isfinite(cell.record.value) else cell for cell in cells]
-    numbers = ["-" if cell is None else cell.value for cell in shown]
-    room, signed = max(map(len, numbers), default=0), any(cell is not None and cell.unusable for cell in cells)
+    cells_shown = [None if cell is None or not math.isfinite(cell.record.value) else cell for cell in cells]
+    numbers = ["-" if cell is None else cell.value for cell in cells_shown]
+    room = max(map(len, numbers), default=0)
+    signed = any(cell is not None and cell.unusable for cell in cells)
     texts = []
     for cell, number in zip(cells, numbers, strict=True):
-        mark = PICKED if cell is not None and cell.picked else " "
-        sign = UNUSABLE if cell is not None and cell.unusable else " " * signed
-        half_width = "" if cell is None else cell.half_width
+        if cell is not None and cell.picked:
+            mark = PICKED
+        else:
+            mark = " "
+        if cell is not None and cell.unusable:
+            sign = UNUSABLE
+        else:
+            sign = " " * signed
+        if cell is None:
+            half_width = ""
+        else:
+            half_width = cell.half_width
         texts.append(f"{mark} {number:>{room}}{sign} {half_width}".rstrip())
     return texts
 

@@ -23,7 +23,10 @@ def _uniforms(seed, stream, user, index, shared):
     """The uniforms below which Y^C and Y^T are 1: one for both where ``shared``, else one each from the same block."""
     a, b, c, d = block(seed, stream, user, index)
     of_control = unit53(a, b)
-    of_treated = of_control if shared else unit53(c, d)
+    if shared:
+        of_treated = of_control
+    else:
+        of_treated = unit53(c, d)
     return of_control, of_treated
 
 
@@ -73,12 +76,14 @@ def scale_rows(weights, size, low, high, out):
     """
     n, n_items = weights.shape
     for r in range(n):
-        smallest, total = weights[r, 0], 0.0
+        smallest = weights[r, 0]
+        total = 0.0
         for i in range(n_items):
             smallest = min(smallest, weights[r, i])
             total += weights[r, i]
         # At c = 0 the row sums to low I, at this c to high I: the answer lies between.
-        below, above = 0.0, high / smallest
+        below = 0.0
+        above = high / smallest
         # The unclipped answer is the first guess, and often the last.
         c = size / total
         for _ in range(200):
@@ -91,7 +96,10 @@ def scale_rows(weights, size, low, high, out):
                 below = c
             else:
                 above = c
-            c = 0.5 * (below + above) if above <= 4.0 * below or below == 0.0 else np.sqrt(below * above)
+            if above <= 4.0 * below or below == 0.0:
+                c = 0.5 * (below + above)
+            else:
+                c = np.sqrt(below * above)
         for i in range(n_items):
             out[r, i] = min(max(c * weights[r, i], low), high)
 
@@ -134,7 +142,8 @@ def draw_slates(seeds, stream, users, periods, starts, probability, order, slate
             a, b, _c, _d = block(seeds[r], stream, np.uint64(users[r]), first + np.uint64(i))
             j = min(int(unit53(a, b) * (i + 1)), i)
             order[i], order[j] = order[j], order[i]
-        reached, k = 0.0, 0
+        reached = 0.0
+        k = 0
         for i in range(n_items):
             reached += probability[r, order[i]]
             if k < size and reached > starts[r] + k:
@@ -143,11 +152,11 @@ def draw_slates(seeds, stream, users, periods, starts, probability, order, slate
         # The line may end a rounding error before the last point.
         last = n_items - 1
         while k < size:
-            taken = False
+            is_taken = False
             for j in range(k):
                 if slates[r, j] == order[last]:
-                    taken = True
-            if not taken:
+                    is_taken = True
+            if not is_taken:
                 slates[r, k] = order[last]
                 k += 1
             last -= 1

@@ -63,7 +63,7 @@ _BATCH_CELLS = 1 << 22
 
 
 def tie_seed(seed: int, name: str) -> int:
-    """Of the draws that break the ties of one agent's scores."""
+    """Get the seed of the draws that break the ties of one agent's scores."""
     return derive_seed(seed, f"ties/{name}")
 
 
@@ -102,7 +102,8 @@ def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int)
     learner = as_learner(learner, name=name)
     if is_softened(learner):
         raise UserError(f"agent {name!r}: lists are made by rank, softening would change nothing; leave it away")
-    of_exposures, fit_seed = able(learner, "fit_exposures"), derive_seed(seed, "fit")
+    of_exposures = able(learner, "fit_exposures")
+    fit_seed = derive_seed(seed, "fit")
     try:
         if of_exposures is not None:
             policy = as_policy(of_exposures.fit_exposures(past, seed=fit_seed))
@@ -130,16 +131,18 @@ class Uplift(Protocol):
     needs = frozenset({"exposures"})
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
-        sizes, own, exposures = study.settings, study.data, study.exposures
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        sizes = study.settings
+        data = study.data
+        exposures = study.exposures
         assert isinstance(exposures, Exposures)
         study.report(f"offline metrics, {sizes.test_periods} further periods")
-        periods = range(own.first, own.last)
+        periods = range(data.first, data.last)
         offline = carrying(_offline, exposures)
-        jobs = [functools.partial(offline, own.lists[name], periods, sizes, name) for name in own.rankings]
+        jobs = [functools.partial(offline, data.lists[name], periods, sizes, name) for name in data.rankings]
         records = []
-        for name, (estimates, seconds) in zip(own.rankings, run_in_order(jobs, study.executor), strict=True):
-            details = own.rankings[name].details
+        for name, (estimates, seconds) in zip(data.rankings, run_in_order(jobs, study.executor), strict=True):
+            details = data.rankings[name].details
             records += [
                 record_of(self.name, name, f"{metric}@{sizes.length}", estimate, seconds, details)
                 for metric, estimate in estimates.items()
@@ -147,7 +150,7 @@ class Uplift(Protocol):
         return records
 
     def title(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.title`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return title(metric)
 
     def estimates_truth(self, metric: str) -> bool:
@@ -160,9 +163,9 @@ def record_of(
 ) -> Record:
     """The record of an estimate, which its details describe."""
     more = {**estimate.diagnostics, "method": estimate.method, "ess": estimate.ess, **estimate.verdict.to_dict()}
-    found = (estimate.value, estimate.low, estimate.high)
+    ends = (estimate.value, estimate.low, estimate.high)
     sizes: dict[str, Any] = {"level": estimate.level, "n": estimate.n, "seconds": seconds}
-    return Record.of("purchases", protocol, agent, metric, found, **sizes, details={**more, **details})
+    return Record.of("purchases", protocol, agent, metric, ends, **sizes, details={**more, **details})
 
 
 def _offline(
@@ -170,7 +173,7 @@ def _offline(
 ) -> tuple[dict[str, Estimate], float]:
     began = time.perf_counter()
     try:
-        found = evaluate_lists(
+        estimates = evaluate_lists(
             exposures,
             lists,
             metrics=settings.metrics.split(","),
@@ -180,7 +183,7 @@ def _offline(
         )
     except UserError as error:
         raise UserError(f"agent {name!r}: {error}") from None
-    return found, time.perf_counter() - began
+    return estimates, time.perf_counter() - began
 
 
 def ab_test(
@@ -216,17 +219,18 @@ def ab_test(
     sums = functools.reduce(np.add, run_in_order(jobs, executor))
     seconds = (time.perf_counter() - began) / len(lists)
     records = []
-    for name, own in zip(lists, sums, strict=True):
-        shown, other = own / len(periods) / lists[name].shape[1]
-        drawn = uniforms(derive_seed(seed, f"ab_test/{name}"), Stream.PROTOCOL, np.arange(len(shown)), 0)
+    for name, own_sums in zip(lists, sums, strict=True):
+        per_item, other = own_sums / len(periods) / lists[name].shape[1]
+        drawn = uniforms(derive_seed(seed, f"ab_test/{name}"), Stream.PROTOCOL, np.arange(len(per_item)), 0)
         arms = (drawn < 0.5, drawn >= 0.5)
-        groups = [shown[arms[0]], -other[arms[1]]]
+        groups = [per_item[arms[0]], -other[arms[1]]]
         value, low, high = _mean_interval(groups, level)
-        metric, treated = f"uplift@{lists[name].shape[1]}", int(arms[0].sum())
+        metric = f"uplift@{lists[name].shape[1]}"
+        treated = int(arms[0].sum())
         if keep_raw is not None:
             keep_raw("ab_test", metric, name, user=np.arange(len(drawn)), value=_parts(groups, arms))
-        found = judged(min(treated, len(drawn) - treated), abs(value), low, high)
-        details = {"users": len(drawn), "treated": treated, **found.to_dict()}
+        judgement = judged(min(treated, len(drawn) - treated), abs(value), low, high)
+        details = {"users": len(drawn), "treated": treated, **judgement.to_dict()}
         sizes: dict[str, Any] = {"level": level, "n": len(drawn) * len(periods), "seconds": seconds}
         key = (world.name, "ab_test", name, metric)
         records.append(Record.of(*key, (value, low, high), **sizes, details=details))
@@ -249,10 +253,10 @@ def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int,
     for first in range(0, n_users, step):
         users = np.arange(first, min(first + step, n_users))
         control, treated = world.potential_outcomes(users_seed, users, period)
-        for k, own in enumerate(lists.values()):
-            shown = np.take_along_axis(treated, own[users], axis=1).sum(axis=1)
-            other = np.take_along_axis(control, own[users], axis=1).sum(axis=1)
-            out[k, :, users] = np.stack([shown, other], axis=1)
+        for k, items in enumerate(lists.values()):
+            n_shown = np.take_along_axis(treated, items[users], axis=1).sum(axis=1)
+            other = np.take_along_axis(control, items[users], axis=1).sum(axis=1)
+            out[k, :, users] = np.stack([n_shown, other], axis=1)
     return out
 
 
@@ -280,24 +284,25 @@ class UpliftABTest(ABTest):
     needs = frozenset({"users", "exposures"})
 
     def judge(self, study: Trial) -> list[Record]:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
-        sizes, own = study.settings, study.data
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
+        sizes = study.settings
+        data = study.data
         study.report(f"A/B test, {sizes.test_periods} periods")
-        periods = range(own.last, own.last + sizes.test_periods)
+        periods = range(data.last, data.last + sizes.test_periods)
         records = ab_test(
-            own.world,
-            own.lists,
-            own.users_seed,
+            data.world,
+            data.lists,
+            data.users_seed,
             periods,
             seed=study.seed,
             level=study.level,
             executor=study.executor,
             keep_raw=study.keep_raw,
         )
-        return [replace(r, details={**r.details, **own.rankings[r.agent].details}) for r in records]
+        return [replace(r, details={**r.details, **data.rankings[r.agent].details}) for r in records]
 
     def heading(self, metric: str) -> str:
-        """See :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
         return "A/B uplift"
 
 
@@ -348,7 +353,7 @@ class UpliftSettings(Params):
 
 @dataclass(frozen=True)
 class Lists:
-    """What the protocols of the purchases world judge.
+    """Data judged by the protocols of the purchases world.
 
     Attributes:
         world: with as many periods as the log has.
@@ -397,15 +402,17 @@ class PurchasesExperiment(Experiment):
         return {agent: f"{agent}+{settings.training}" for agent in TRAINED}
 
     def targets(self, settings: UpliftSettings) -> tuple[Target, ...]:
-        """See :meth:`Experiment.targets`."""
+        """Implement :meth:`Experiment.targets`."""
         return (Target(f"cp@{settings.length}", "uplift"),)
 
     def prepare(self, trial: Trial) -> None:
-        """See :meth:`Experiment.prepare`."""
-        world, sizes = trial.world, trial.settings
+        """Implement :meth:`Experiment.prepare`."""
+        world = trial.world
+        sizes = trial.settings
         assert isinstance(world, ExposureWorld)
         check_length(sizes.length, world.n_items)
-        users_seed, first = trial.seed_of("users"), world.params.n_periods
+        users_seed = trial.seed_of("users")
+        first = world.params.n_periods
         longer = world.lasting(first + sizes.test_periods)
         deployed = DeployedPolicy(longer)
         trial.report(f"simulate {sizes.users:,} users under the deployed recommender")
@@ -414,7 +421,7 @@ class PurchasesExperiment(Experiment):
         users = np.arange(sizes.users)
         truth = world.outcomes_of(users_seed, users)
         rankings = self._rankings(trial, first)
-        trial.policies = {name: own.policy for name, own in rankings.items() if own.policy is not None}
+        trial.policies = {name: own_part.policy for name, own_part in rankings.items() if own_part.policy is not None}
         rankings[DEPLOYED] = RankedItems(world.deployed_propensities(users_seed, users), {"reference": True})
         rankings["oracle"] = RankedItems(truth.uplift, {"reference": True})
         lists = {
@@ -441,26 +448,28 @@ class PurchasesExperiment(Experiment):
     def truth(self, trial: Trial) -> list[Record]:
         """True uplift of the lists, CP@N."""
         trial.report("truth")
-        own: Lists = trial.data
-        uplift, level = own.truth.uplift, trial.level
-        listed, users = [], {}
-        for name, ranking in own.rankings.items():
+        data: Lists = trial.data
+        uplift = data.truth.uplift
+        level = trial.level
+        listed = []
+        users = {}
+        for name, ranking in data.rankings.items():
             began = time.perf_counter()
-            exact = causal_precision(uplift, own.lists[name], level=level)
+            exact = causal_precision(uplift, data.lists[name], level=level)
             seconds = time.perf_counter() - began
             listed.append(record_of("truth", name, exact.estimator, exact, seconds, ranking.details))
-            means = np.take_along_axis(uplift, own.lists[name], axis=1).mean(axis=1)
+            means = np.take_along_axis(uplift, data.lists[name], axis=1).mean(axis=1)
             users[name] = ratio_influence(means, np.ones(len(means)))
         return with_half_widths(listed, users, level)
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
-        """See :meth:`Experiment.notes`."""
+        """Implement :meth:`Experiment.notes`."""
         return [
             "deployed (what made the log) and oracle know the truth: they are shown for comparison and cannot be "
             "picked. Uplift is in purchases caused, an item shown in a period."
         ]
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
-        """See :meth:`Experiment.columns`."""
+        """Implement :meth:`Experiment.columns`."""
         keys = dict.fromkeys((r.protocol, r.metric) for r in records)
         return sorted(keys, key=lambda key: key[1].partition("@")[0] in _BIASED)

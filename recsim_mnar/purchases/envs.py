@@ -52,7 +52,9 @@ def purchases_vector_env(
 
 def of_exposures(world: ExposureWorld, lanes: int | None, asked: Mapping[str, Any]) -> Any:
     """Make the environment of users who are shown slates; with lanes the vector one."""
-    return PurchasesEnv(world, **asked) if lanes is None else PurchasesVectorEnv(world, lanes, **asked)
+    if lanes is None:
+        return PurchasesEnv(world, **asked)
+    return PurchasesVectorEnv(world, lanes, **asked)
 
 
 def _exposure_world(world: World) -> ExposureWorld:
@@ -75,25 +77,28 @@ class _Purchases(ShowsSeveral):
 
     @property
     def size(self) -> int:
-        """See :attr:`ShowsSeveral.size`."""
+        """Implement :attr:`ShowsSeveral.size`."""
         return int(self.world.params.slate_size)
 
     def shown(self, items: Any, lanes: int | None) -> NDArray[np.int64]:
-        """See :meth:`ShowsSeveral.shown`."""
-        slates = as_array(items, "a slate")[None] if lanes is None else items
+        """Implement :meth:`ShowsSeveral.shown`."""
+        if lanes is None:
+            slates = as_array(items, "a slate")[None]
+        else:
+            slates = items
         checked = checked_slates(slates, lanes or 1, self.world.n_items)
         if checked.shape[1] != self.size:
             raise UserError(f"a slate must have {self.size} items, got {checked.shape[1]}")
         return checked
 
     def earned(self, transition: Transition) -> NDArray[np.float64]:
-        """See :meth:`ShowsSeveral.earned`: the items bought in each lane, recommended or not."""
+        """Implement :meth:`ShowsSeveral.earned`: the items bought in each lane, recommended or not."""
         columns = transition.columns
         bought = (columns["event"] == schema.ORGANIC) | (columns["reward"] == 1)
         return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
 
     def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
-        """See :meth:`ShowsSeveral.note`: recommended items that were bought count as those bought without it."""
+        """Implement :meth:`ShowsSeveral.note`: recommended items that were bought count as those bought without it."""
         rows = earning_rows(transition)
         edges = rows.searchsorted(transition.starts)
         self._observer.see(lanes.repeat(np.diff(edges)), transition.columns["action"][rows], None)
@@ -171,7 +176,10 @@ class _SlateRecorder:
     """Decides for users and records the outcomes."""
 
     def __init__(self, policy: SlatePolicy, n_users: int, seed: int) -> None:
-        self.policy, self.seed, self.builder, self._n_users = policy, seed, LogBuilder(), n_users
+        self.policy = policy
+        self.seed = seed
+        self.builder = LogBuilder()
+        self._n_users = n_users
         self.shape = (policy.params.slate_size,)
 
     def arrive(self, info: Info) -> None:
@@ -182,7 +190,8 @@ class _SlateRecorder:
         return self.builder.log(self._n_users)
 
     def decide(self, infos: list[Info]) -> NDArray[np.int64]:
-        users, periods = np.array([i["user"] for i in infos]), np.array([i["time"] for i in infos]).astype(np.int64)
+        users = np.array([i["user"] for i in infos])
+        periods = np.array([i["time"] for i in infos]).astype(np.int64)
         self.slates = slates = np.empty((len(users), *self.shape), np.int64)
         self.probability = np.empty(slates.shape)
         for period in np.unique(periods):
@@ -193,7 +202,9 @@ class _SlateRecorder:
     def answer(self, before: list[Info], after: list[Info], *_: Any) -> None:
         slates = self.slates
         for j, (info, came) in enumerate(zip(before, after, strict=True)):
-            user, bought, order = int(info["user"]), events_of(came, "bought"), np.argsort(slates[j])
+            user = int(info["user"])
+            bought = events_of(came, "bought")
+            order = np.argsort(slates[j])
             of_first = float(slates[j, 0] in bought)  # what is read of a slate of one item
             self.builder.answer(info, came, slates[j], self.probability[j], of_first)
             alone = np.array(events_of(came, "views"), np.int32)

@@ -148,7 +148,8 @@ class Exposures:
         key = self._key(arrays["user"], arrays["item"], arrays["time"])
         if np.any(key[1:] < key[:-1]):
             order = np.argsort(key, kind="stable")
-            key, arrays = key[order], {name: values[order] for name, values in arrays.items()}
+            key = key[order]
+            arrays = {name: values[order] for name, values in arrays.items()}
         twice = np.flatnonzero(key[1:] == key[:-1])
         if len(twice):
             u, i, t = (int(arrays[name][twice[0]]) for name in ("user", "item", "time"))
@@ -243,12 +244,20 @@ class Exposures:
         Raises:
             UserError: no such period.
         """
-        chosen = np.arange(self.n_periods) if periods is None else np.asarray(periods, np.int64)
+        if periods is None:
+            chosen = np.arange(self.n_periods)
+        else:
+            chosen = np.asarray(periods, np.int64)
         parts = [self.rows_of(int(t)) for t in chosen]
-        index = np.concatenate([np.arange(p.start, p.stop) for p in parts]) if parts else np.zeros(0, np.int64)
+        if parts:
+            index = np.concatenate([np.arange(p.start, p.stop) for p in parts])
+        else:
+            index = np.zeros(0, np.int64)
         period = np.repeat(np.arange(len(parts)), [p.stop - p.start for p in parts])
         row = period * self.n_users + self.user[index]
-        r, p, item = self.recommended[index], self.purchased[index], self.item[index]
+        r = self.recommended[index]
+        p = self.purchased[index]
+        item = self.item[index]
         n_rows = len(parts) * self.n_users
 
         def sets(mask: Flags) -> CSRLists:
@@ -270,14 +279,14 @@ class Exposures:
         return users
 
     def flags(self, users: Any, items: Any, times: Any) -> tuple[Flags, Flags]:
-        """Whether cells were recommended and whether they were purchased; the arguments broadcast together."""
+        """Return whether cells were recommended and whether they were purchased; the arguments broadcast together."""
         users, items, times = np.broadcast_arrays(users, items, times)
         mine: NDArray[np.int64] = self._keys  # type: ignore[attr-defined]  # set by __post_init__
-        asked = self._key(users, items, times)
+        keys = self._key(users, items, times)
         if len(mine) == 0:
-            return np.zeros(asked.shape, bool), np.zeros(asked.shape, bool)
-        place = np.minimum(np.searchsorted(mine, asked), len(mine) - 1)
-        here = mine[place] == asked
+            return np.zeros(keys.shape, bool), np.zeros(keys.shape, bool)
+        place = np.minimum(np.searchsorted(mine, keys), len(mine) - 1)
+        here = mine[place] == keys
         return here & self.recommended[place], here & self.purchased[place]
 
     def dense(self, time: int) -> tuple[Flags, Flags]:
@@ -325,19 +334,24 @@ class Exposures:
         Raises:
             UserError: a period that is not a whole number, a reward other than 0 or 1, a cell twice.
         """
-        shown = log.is_bandit
-        item = np.where(shown, log["action"], log["item"])
+        decision_rows = log.is_bandit
+        item = np.where(decision_rows, log["action"], log["item"])
         reward = log["reward"]
-        odd = shown & (reward != 0) & (reward != 1)
+        odd = decision_rows & (reward != 0) & (reward != 1)
         if odd.any():
             row = int(np.flatnonzero(odd)[0])
             raise UserError(f"row {row}: the reward of a recommendation must be 0 or 1 (purchased), got {reward[row]}")
-        given = {"n_users": (n_users, log["user"]), "n_items": (n_items, item), "n_periods": (n_periods, log["time"])}
+        given_values = {
+            "n_users": (n_users, log["user"]),
+            "n_items": (n_items, item),
+            "n_periods": (n_periods, log["time"]),
+        }
         sizes = {
-            name: int(values.max(initial=0)) + 1 if size is None else size for name, (size, values) in given.items()
+            name: int(values.max(initial=0)) + 1 if size is None else size
+            for name, (size, values) in given_values.items()
         }
         more: dict[str, Any] = {**sizes, "propensities": propensities, "provenance": dict(log.provenance)}
-        return cls(log["user"], item, log["time"], shown, ~shown | (reward == 1), **more)
+        return cls(log["user"], item, log["time"], decision_rows, ~decision_rows | (reward == 1), **more)
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:
@@ -388,13 +402,13 @@ class Exposures:
         Raises:
             UserError: nothing there, or a column is missing.
         """
-        columns, known = read_files(path_of(path))
-        strange = next((name for name in known if name not in _KNOWN), None)
+        columns, metadata = read_files(path_of(path))
+        strange = next((name for name in metadata if name not in _KNOWN), None)
         if strange is not None:
             raise UserError(
                 f"{path}: its metadata have {strange!r}, which is no word of a purchase log: is it damaged?"
             )
-        return cls.from_columns(columns, **known)
+        return cls.from_columns(columns, **metadata)
 
 
 _KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
@@ -408,11 +422,17 @@ def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(values)
     if values.dtype.kind not in "biuf":
         raise UserError(f"exposures: column {name!r} must hold numbers, got {values.dtype}")
-    typed = values.astype(kind) if values.dtype.kind != "f" else np.nan_to_num(values, nan=-1).astype(kind)
+    if values.dtype.kind != "f":
+        typed = values.astype(kind)
+    else:
+        typed = np.nan_to_num(values, nan=-1).astype(kind)
     if not np.array_equal(typed.astype(values.dtype), values):
         row = int(np.flatnonzero(typed.astype(values.dtype) != values)[0])
-        wanted = "true or false" if kind == np.dtype(bool) else "a whole number"
-        raise UserError(f"exposures row {row}: {name} must be {wanted}, got {values[row]}")
+        if kind == np.dtype(bool):
+            expectation = "true or false"
+        else:
+            expectation = "a whole number"
+        raise UserError(f"exposures row {row}: {name} must be {expectation}, got {values[row]}")
     return np.ascontiguousarray(typed)
 
 
@@ -445,13 +465,19 @@ def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     Raises:
         UserError: nothing there, nothing readable, or not what was written.
     """
-    file = path / FILE if path.is_dir() else path
+    if path.is_dir():
+        file = path / FILE
+    else:
+        file = path
     if not file.is_file():
         raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")
     parts = Parts.of(file)
-    table = typed_table(file) if is_text_file(file) else read_table(parts.first, held=parts.index is not None)
-    known = parsed_metadata(table.schema.metadata, _META_KEY)
+    if is_text_file(file):
+        table = typed_table(file)
+    else:
+        table = read_table(parts.first, held=parts.index is not None)
+    metadata = parsed_metadata(table.schema.metadata, _META_KEY)
     propensities = file.with_name(TABLE_FILE)
-    if known and propensities.is_file():
-        known["propensities"] = read_arrays(parts.held(propensities), ("propensities",))["propensities"]
-    return {name: table.column(name).to_numpy() for name in table.column_names}, known
+    if metadata and propensities.is_file():
+        metadata["propensities"] = read_arrays(parts.held(propensities), ("propensities",))["propensities"]
+    return {name: table.column(name).to_numpy() for name in table.column_names}, metadata

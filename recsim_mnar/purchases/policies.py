@@ -63,8 +63,10 @@ class SlatePolicy(ShardRecommender):
             )
         refuse_common_learning(policy, "a world of slates", "")
         self._learns = learning_of(policy) != "nothing"
-        self.policy, self.params = policy, params
-        self.name, self.n_items = policy.name, policy.n_items
+        self.policy = policy
+        self.params = params
+        self.name = policy.name
+        self.n_items = policy.n_items
         weights = weights_by_rank(self.n_items, params.rank_decay, params.exponent)
         self._sums = np.concatenate([[0.0], np.cumsum(weights)])
 
@@ -72,8 +74,8 @@ class SlatePolicy(ShardRecommender):
         """(n, I) P(shown) of every item in each user's present state."""
         scores = self._scores(users)
         weights = np.empty(scores.shape)
-        for row, own in zip(weights, scores, strict=True):
-            _values, place, count = np.unique(-own, return_inverse=True, return_counts=True)
+        for row, own_scores in zip(weights, scores, strict=True):
+            _values, place, count = np.unique(-own_scores, return_inverse=True, return_counts=True)
             edges = np.concatenate([[0], np.cumsum(count)])
             row[:] = ((self._sums[edges[1:]] - self._sums[edges[:-1]]) / count)[place]
         p = self.params
@@ -97,12 +99,12 @@ class SlatePolicy(ShardRecommender):
         if self.params.slates != "fixed":
             raise UserError("slates of one size need the world's parameter slates = 'fixed'")
         probability = self.probabilities(seed, users)
-        shown = fixed_slates(seed, users, period, probability, self.params.slate_size)
-        return shown, np.take_along_axis(probability, shown.astype(np.int64), axis=1)
+        shown_values = fixed_slates(seed, users, period, probability, self.params.slate_size)
+        return shown_values, np.take_along_axis(probability, shown_values.astype(np.int64), axis=1)
 
     @property
     def changes(self) -> bool:
-        """Whether what users do can change what they are shown."""
+        """Return whether what users do can change what they are shown."""
         return self.policy.defines("observe") or self._learns
 
     def reset(self, users: NDArray[np.int64]) -> None:
@@ -110,16 +112,16 @@ class SlatePolicy(ShardRecommender):
         self.policy.reset(users)
 
     def observe_events(self, columns: Columns) -> None:
-        """What happened in a period: recommendations and what came of them, then purchases without one."""
-        shown = columns["action"] >= 0
-        if self._learns and shown.any():
-            outcomes = (columns[name][shown] for name in ("user", "action", "reward", "propensity"))
+        """Record the events of a period: recommendations and their purchases, then purchases without one."""
+        is_shown = columns["action"] >= 0
+        if self._learns and is_shown.any():
+            outcomes = (columns[name][is_shown] for name in ("user", "action", "reward", "propensity"))
             self.policy.learn(*outcomes)
-        if not shown.all():
-            self.policy.observe(columns["user"][~shown], columns["item"][~shown])
+        if not is_shown.all():
+            self.policy.observe(columns["user"][~is_shown], columns["item"][~is_shown])
 
     def shard(self, world: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool) -> Columns:
-        """See :meth:`recsim_mnar.simulation.items.ShardRecommender.shard`."""
+        """Implement :meth:`recsim_mnar.simulation.items.ShardRecommender.shard`."""
         return slate_shard(world, self, seed, first_user, n_users, keep_truth=keep_truth)
 
     def fresh(self) -> SlatePolicy:
@@ -141,10 +143,12 @@ class DeployedPolicy(SlatePolicy):
     name = DEPLOYED
 
     def __init__(self, world: Any) -> None:
-        self.world, self.params, self.n_items = world, world.params, world.n_items
+        self.world = world
+        self.params = world.params
+        self.n_items = world.n_items
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`SlatePolicy.probabilities`."""
+        """Implement :meth:`SlatePolicy.probabilities`."""
         return self.world.deployed_propensities(seed, users)
 
     changes = False
@@ -169,10 +173,10 @@ def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, 
     from recsim_mnar.purchases import _slates_kernel
 
     if params.slates == "fixed":
-        shown = np.zeros(probability.shape, bool)
+        shown_values = np.zeros(probability.shape, bool)
         drawn = fixed_slates(seed, users, period, probability, params.slate_size)
-        np.put_along_axis(shown, drawn.astype(np.int64), True, axis=1)
-        return shown
+        np.put_along_axis(shown_values, drawn.astype(np.int64), True, axis=1)
+        return shown_values
     flags = np.empty(probability.shape, np.uint8)
     n = len(users)
     with np.errstate(over="ignore"):
@@ -199,12 +203,14 @@ def fixed_slates(seed: int, users: NDArray[np.int64], period: int, probability: 
 
 
 def as_slate_policy(policy: Any, params: Any) -> SlatePolicy:
-    """What a user brings as it recommends slates; a policy that does so already is handed back as it is.
+    """Adapt a user's object that recommends slates; a slate policy is returned as it is.
 
     Raises:
         UserError: as :func:`recsim_mnar.policies.door.as_policy` and :class:`SlatePolicy`.
     """
-    return policy if isinstance(policy, SlatePolicy) else SlatePolicy(policy, params)
+    if isinstance(policy, SlatePolicy):
+        return policy
+    return SlatePolicy(policy, params)
 
 
 # -------------------------------------------------------------------------------------------------------- simulation
@@ -231,8 +237,8 @@ def slate_shard(
         for period in range(world.params.n_periods):
             if period == 0 or recommender.changes:
                 probability = recommender.probabilities(seed, users)
-            shown = draw(seed, users, period, probability, world.params)
-            periods.append(lanes.show(which, shown, probability).columns)
+            drawn = draw(seed, users, period, probability, world.params)
+            periods.append(lanes.show(which, drawn, probability).columns)
             recommender.observe_events(periods[-1])
         order = np.argsort(np.concatenate([part["user"] for part in periods]), kind="stable")
         parts.append({name: values[order] for name, values in together(periods).items()})
@@ -259,7 +265,10 @@ def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed
 def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
     """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
     recommender = as_slate_policy(policy, world.params).fresh()
-    n_periods = world.params.n_periods if recommender.changes else 1
+    if recommender.changes:
+        n_periods = world.params.n_periods
+    else:
+        n_periods = 1
     size = 4 * n_users * world.n_items * n_periods
     if size > _TABLE_BYTES:
         raise UserError(
@@ -267,7 +276,8 @@ def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, 
             f"{size / 2**30:.1f} GiB: simulate fewer users"
         )
     table = np.empty((n_users, world.n_items, n_periods), np.float32)
-    time, user = log["time"], log["user"]
+    time = log["time"]
+    user = log["user"]
     for users in _batches(0, n_users, world.n_items):
         recommender.reset(users)
         first, last = np.searchsorted(user, [users[0], users[-1] + 1])

@@ -1,4 +1,4 @@
-"""How tasks run in worlds of exposures: slates in a user's later periods, and the purchases that they cause."""
+"""Runner of tasks in worlds of exposures: slates in a user's later periods, and the purchases that they cause."""
 
 from __future__ import annotations
 
@@ -28,14 +28,15 @@ class TopSlates(SlatePolicy):
     """The ``slate_size`` items that a policy ranks highest; items that tie for the last places are drawn evenly."""
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`SlatePolicy.probabilities`: 1 above the last place, 0 below it."""
+        """Implement :meth:`SlatePolicy.probabilities`: 1 above the last place, 0 below it."""
         return top_shares(self._scores(users), self.params.slate_size)
 
 
 def top_shares(scores: Floats, size: int) -> Floats:
     """(n, I) probability of each item to be among the ``size`` of largest score, ties drawn evenly."""
     last = np.partition(scores, -size, axis=1)[:, -size, None]
-    above, tied = scores > last, scores == last
+    above = scores > last
+    tied = scores == last
     return np.where(tied, (size - above.sum(axis=1, keepdims=True)) / tied.sum(axis=1, keepdims=True), above)
 
 
@@ -45,7 +46,7 @@ class UpliftOracle(DeployedPolicy):
     name = ORACLE
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`recsim_mnar.purchases.policies.SlatePolicy.probabilities`."""
+        """Implement :meth:`recsim_mnar.purchases.policies.SlatePolicy.probabilities`."""
         return top_shares(self.world.outcomes_of(seed, users).uplift, self.params.slate_size)
 
 
@@ -59,31 +60,36 @@ class LaterSlates(SlatePolicy):
     """
 
     def __init__(self, world: Any, own: SlatePolicy, past: int) -> None:
-        self.deployed, self.own, self.past, self._period = DeployedPolicy(world), own, past, 0
-        self.name, self.params, self.n_items = own.name, world.params, own.n_items
+        self.deployed = DeployedPolicy(world)
+        self.own = own
+        self.past = past
+        self._period = 0
+        self.name = own.name
+        self.params = world.params
+        self.n_items = own.n_items
 
     def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """See :meth:`SlatePolicy.probabilities`."""
+        """Implement :meth:`SlatePolicy.probabilities`."""
         return (self.deployed if self._period < self.past else self.own).probabilities(seed, users)
 
     changes = True
 
     def reset(self, users: NDArray[np.int64]) -> None:
-        """See :meth:`SlatePolicy.reset`."""
+        """Implement :meth:`SlatePolicy.reset`."""
         self._period = 0
         self.own.reset(users)
 
     def observe_events(self, columns: Columns) -> None:
-        """See :meth:`SlatePolicy.observe_events`."""
+        """Implement :meth:`SlatePolicy.observe_events`."""
         self._period += 1
         self.own.observe_events(columns)
 
     def fresh(self) -> LaterSlates:
-        """See :meth:`SlatePolicy.fresh`."""
+        """Implement :meth:`SlatePolicy.fresh`."""
         return LaterSlates(self.deployed.world, self.own.fresh(), self.past)
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`SlatePolicy.describe`."""
+        """Implement :meth:`SlatePolicy.describe`."""
         return {**self.own.describe(), "past": self.past}
 
 
@@ -101,7 +107,7 @@ class Slates(Items):
 
     @property
     def learns_from(self) -> str:
-        """See :class:`Runner`."""
+        """Implement :class:`Runner`."""
         return f"the users' own {self.past} periods before, under {self.task.logging}"
 
     @property
@@ -110,7 +116,7 @@ class Slates(Items):
         return int(self.world.params.n_periods - self.task.horizon)
 
     def log(self) -> Log:
-        """See :meth:`Runner.log`: the past of the public users."""
+        """Implement :meth:`Runner.log`: the past of the public users."""
         return self._past_of(self.task.users, self.task.seed)[0]
 
     def _past_of(self, n: int, seed: int) -> tuple[Log, Exposures]:
@@ -121,17 +127,23 @@ class Slates(Items):
         return log, exposures_of(before, deployed, log, n, seed)
 
     def random(self) -> Any:
-        """See :meth:`Runner.random`: each slate as likely."""
+        """Implement :meth:`Runner.random`: each slate as likely."""
         return TopSlates(super().random(), self.world.params)
 
     def taken(self, agent: Any) -> Any:
-        """See :meth:`Runner.taken`: slates as a policy of slates draws them, or what ranks items."""
-        return agent if isinstance(agent, SlatePolicy) else learner_of(agent)
+        """Implement :meth:`Runner.taken`: slates as a policy of slates draws them, or what ranks items."""
+        if isinstance(agent, SlatePolicy):
+            return agent
+        return learner_of(agent)
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """See :meth:`Runner.run`; a learner is fitted on the past of these very users."""
-        own = policy if isinstance(policy, SlatePolicy) else TopSlates(self._fitted(policy, n, seed), self.world.params)
-        later, size = LaterSlates(self.world, own, self.past), self.world.params.slate_size
+        """Implement :meth:`Runner.run`; a learner is fitted on the past of these very users."""
+        if isinstance(policy, SlatePolicy):
+            slate_policy = policy
+        else:
+            slate_policy = TopSlates(self._fitted(policy, n, seed), self.world.params)
+        later = LaterSlates(self.world, slate_policy, self.past)
+        size = self.world.params.slate_size
         rows = range(self.past * size, self.world.params.n_periods * size)
         return self.summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
 

@@ -63,7 +63,9 @@ def propensity_range(exposures: Exposures, users: Any, items: Any, times: Any) -
     if exposures.propensities is None:
         return None
     e = exposures.propensity_of(users, items, times)
-    return (float(np.min(e)), float(np.max(e))) if np.size(e) else (0.0, 0.0)
+    if np.size(e):
+        return (float(np.min(e)), float(np.max(e)))
+    return (0.0, 0.0)
 
 
 def confounding(spread: tuple[float, float] | None, what: str, action: str) -> list[Finding]:
@@ -81,7 +83,9 @@ def confounding(spread: tuple[float, float] | None, what: str, action: str) -> l
 def kish(weights: Floats) -> float:
     """Effective number of cells with these weights (Kish 1965)."""
     square = float((weights**2).sum())
-    return float(weights.sum()) ** 2 / square if square > 0 else 0.0
+    if square > 0:
+        return float(weights.sum()) ** 2 / square
+    return 0.0
 
 
 LEAST_ESS, FEW_ESS = 100.0, 30.0
@@ -92,7 +96,8 @@ _METHOD = "Student on sums by user, with the heaviest step"
 
 def ratio_difference(a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[float, Floats]:
     """Sum a / sum b - sum c / sum d over users, and what each user adds to its error (delta method)."""
-    treated, control = a.sum() / b.sum(), c.sum() / d.sum()
+    treated = a.sum() / b.sum()
+    control = c.sum() / d.sum()
     return float(treated - control), (a - treated * b) / b.sum() - (c - control * d) / d.sum()
 
 
@@ -131,10 +136,10 @@ def estimate_of(
     variance = second * small_sample_factor(users, level, degrees) if users > 1 else math.inf
     third = float((square * influence).sum()) / second if second > 0.0 else 0.0
     less, more = Spread(variance, third, *steps).reaches(level) if users > 1 else (math.inf, math.inf)
-    found = [*few_users(users), *findings]
+    result = [*few_users(users), *findings]
 
     def add(code: str, severity: float, number: float, message: str) -> None:
-        found.append(Finding(code, severity, number, message, "use more users"))
+        result.append(Finding(code, severity, number, message, "use more users"))
 
     if ess < n * (1.0 - 1e-9):
         add(
@@ -153,7 +158,7 @@ def estimate_of(
         message = f"the spread rests on the equivalent of {resting:.2g} equal users, so its own size is uncertain"
         add("uneven_users", min(scaled(resting, 10.0, 2.0), CAUTION), resting, message)
     details = {**diagnostics, "standard_error": float(np.sqrt(second))}
-    return Estimate(value, value - less, value + more, level, _METHOD, n, ess, details, Verdict.of(found), name)
+    return Estimate(value, value - less, value + more, level, _METHOD, n, ess, details, Verdict.of(result), name)
 
 
 def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[np.int64]:
@@ -163,7 +168,8 @@ def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[n
         UserError: another shape, an item out of range or twice in a list, N larger than the number of items.
     """
     table = np.asarray(lists)
-    table = table[None] if table.ndim == 2 else table
+    if table.ndim == 2:
+        table = table[None]
     if table.ndim != 3 or table.shape[0] not in (1, n_periods) or table.shape[1] != exposures.n_users:
         raise UserError(
             f"lists must have shape ({exposures.n_users}, N), or ({n_periods}, {exposures.n_users}, N) for the "
@@ -279,19 +285,19 @@ def evaluate_lists(
     steps: dict[str, float] = dict.fromkeys(metrics, 0.0)
     for k, t in enumerate(chosen.tolist()):
         users = _present(exposures, present, t)
-        own = table[min(k, len(table) - 1), users]
-        z, y = exposures.flags(users[:, None], own, t)
+        items = table[min(k, len(table) - 1), users]
+        z, y = exposures.flags(users[:, None], items, t)
         counts["user_periods"] += len(users)
         counts["without_treated"] += int((~z.any(axis=1)).sum())
         counts["without_control"] += int(z.all(axis=1).sum())
         rewarded[users] |= y.any(axis=1)
         bought += float(y.mean()) / len(chosen)
         if spread is not None:
-            e = exposures.propensity_of(users[:, None], own, t)
+            e = exposures.propensity_of(users[:, None], items, t)
             span += [float(np.min(e)), float(np.max(e))]
-        weight = np.ones(own.shape)
+        weight = np.ones(items.shape)
         if set(metrics) & set(WEIGHTED):
-            weight = inverse_propensities(exposures, users[:, None], own, t, z, clip)
+            weight = inverse_propensities(exposures, users[:, None], items, t, z, clip)
             largest, ess = max(largest, float(weight.max())), ess + kish(weight)
         for metric in metrics:
             value, influence = _in_period(metric, z, y, weight, t, empty)
@@ -330,7 +336,10 @@ def _list_step(metric: str, weight: Floats, users: int) -> float:
         return 1.0 / users  # of a ratio within one user
     if metric == "uplift_pooled":
         return float(weight.max()) / float(weight.sum())
-    heaviest = float(weight.max()) if metric == "uplift_ips" else 1.0
+    if metric == "uplift_ips":
+        heaviest = float(weight.max())
+    else:
+        heaviest = 1.0
     return heaviest / (weight.shape[1] * users)
 
 
@@ -347,7 +356,10 @@ def _list_findings(metric: str, spread: tuple[float, float] | None, details: dic
     if metric in ("uplift", "uplift_snips") and left:
         share = left / details["user_periods"]
         # Where every item is recommended with the same probability, which lists are left out is chance alone.
-        worst = 0.0 if at_random and details["empty"] == "leave_out" else CAUTION
+        if at_random and details["empty"] == "leave_out":
+            worst = 0.0
+        else:
+            worst = CAUTION
         message = (
             f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {COUNTED[details['empty']]}"
         )
@@ -361,27 +373,30 @@ def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int, emp
     bought = weight * y
     if metric == "uplift_pooled":
         if z.all() or not z.any():
-            which = "everything" if z.any() else "nothing"
+            if z.any():
+                which = "everything"
+            else:
+                which = "nothing"
             raise UserError(f"period {period}: {which} in the lists was recommended, there is nothing to compare with")
         a, b, c, d = ((x * flag).sum(axis=1) for flag in (z, ~z) for x in (bought, weight))
         return ratio_difference(a, b, c, d)
     if metric in ("uplift", "uplift_snips"):
-        own = halves(z, y, weight if metric == "uplift_snips" else np.ones_like(weight), empty)
+        values = halves(z, y, weight if metric == "uplift_snips" else np.ones_like(weight), empty)
     elif metric == "uplift_ips":
-        own = (np.where(z, bought, -bought)).sum(axis=1) / length
+        values = (np.where(z, bought, -bought)).sum(axis=1) / length
     elif metric == "precision":
-        own = y.mean(axis=1)
+        values = y.mean(axis=1)
     else:
         with np.errstate(invalid="ignore"):
-            own = (y & z).sum(axis=1) / z.sum(axis=1)
-    there = ~np.isnan(own)
+            values = (y & z).sum(axis=1) / z.sum(axis=1)
+    there = ~np.isnan(values)
     if not there.any():
         raise UserError(
             f"period {period}: no user's list has both a recommended and an unrecommended item, so {metric} has no "
             "estimate; use uplift_ips, or longer lists"
         )
-    value = float(own[there].mean())
-    return value, np.where(there, own - value, 0.0) / there.sum()
+    value = float(values[there].mean())
+    return value, np.where(there, values - value, 0.0) / there.sum()
 
 
 def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floats:
@@ -399,8 +414,10 @@ def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floa
         control = (bought * ~z).sum(axis=1) / (weight * ~z).sum(axis=1)
     if empty == "half":
         return np.nan_to_num(treated) - np.nan_to_num(control)
-    own = treated - control
-    return np.nan_to_num(own) if empty == "zero" else own
+    gain = treated - control
+    if empty == "zero":
+        return np.nan_to_num(gain)
+    return gain
 
 
 def _present(exposures: Exposures, present: Any, period: int) -> NDArray[np.int64]:

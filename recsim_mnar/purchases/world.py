@@ -39,7 +39,7 @@ COUPLINGS = ("independent", "shared")
 
 @dataclass(frozen=True)
 class SlateParams(Params):
-    """What a world of slates of one's own has for parameters; derive, and add others with defaults.
+    """Parameters of a user's own world of slates; derive, and add others with defaults.
 
     Attributes:
         n_items: number of items I.
@@ -83,7 +83,8 @@ def check_slates(p: Any) -> None:
         raise UserError("n_items times n_periods must be below 2**32: lower one of them")
     must(p, "not be negative", "exponent")
     one_of(p, rank_decay=LAWS, slates=("independent", "fixed"), coupling=COUPLINGS)
-    low, high = p.smallest_propensity, p.largest_propensity
+    low = p.smallest_propensity
+    high = p.largest_propensity
     if not 0 < low <= high < 1:
         raise UserError(
             f"smallest_propensity and largest_propensity must satisfy 0 < smallest <= largest < 1, got {low:g} and "
@@ -117,9 +118,9 @@ class Outcomes:
 
 def flags_of(slates: NDArray[np.int64], n_items: int) -> Flags:
     """(n, I) which items slates show; an item named twice in a slate is shown once, and the second place is lost."""
-    shown = np.zeros((len(slates), n_items), bool)
-    np.put_along_axis(shown, slates, True, axis=1)
-    return shown
+    flags = np.zeros((len(slates), n_items), bool)
+    np.put_along_axis(flags, slates, True, axis=1)
+    return flags
 
 
 def addresses(
@@ -127,12 +128,13 @@ def addresses(
 ) -> tuple[NDArray[np.uint64], np.uint64, Ints, Ints, bool]:
     """The first arguments of the kernels that draw purchases; the last is whether both outcomes share a uniform."""
     seeds = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), users.shape))
-    users, periods = np.ascontiguousarray(users), np.ascontiguousarray(periods, np.int64)
+    users = np.ascontiguousarray(users)
+    periods = np.ascontiguousarray(periods, np.int64)
     return seeds, np.uint64(Stream.PURCHASE), users, periods, coupling == "shared"
 
 
 class PurchasesLanes(CountedLanes):
-    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`ExposureWorld.open_lanes`.
+    """Implement :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`ExposureWorld.open_lanes`.
 
     A decision is a slate. Its rows come first, items ascending, then the purchases without recommendation, items
     ascending; ``time`` is the period.
@@ -155,13 +157,14 @@ class PurchasesLanes(CountedLanes):
         truth_column: str | None,
     ) -> None:
         super().__init__(n_lanes, truth_column=truth_column)
-        self._params, self._outcomes_of = params, outcomes_of
+        self._params = params
+        self._outcomes_of = outcomes_of
         self._control = np.zeros((n_lanes, params.n_items))
         self._treated = np.zeros((n_lanes, params.n_items))
 
     @property
     def state(self) -> Floats:
-        """See :attr:`Lanes.state`: here P(Y^T) of all items, (n, I)."""
+        """Implement :attr:`Lanes.state`: here P(Y^T) of all items, (n, I)."""
         return self._treated.copy()
 
     @property
@@ -170,7 +173,7 @@ class PurchasesLanes(CountedLanes):
         return self._treated - self._control
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
-        """See :meth:`Lanes.begin`: nothing has happened yet."""
+        """Implement :meth:`Lanes.begin`: nothing has happened yet."""
         for seed, rows in self.seat(which, seeds, users):
             truth = self._outcomes_of(seed, users[rows])
             self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
@@ -178,11 +181,11 @@ class PurchasesLanes(CountedLanes):
         return Transition(starts, columns, np.ones(len(which), np.bool_))
 
     def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Transition:
-        """See :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one for each item, or one a user."""
+        """Implement :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one per item or per user."""
         slates = checked_slates(np.asarray(actions).reshape(len(which), -1), len(which), self._params.n_items)
         probability = np.zeros((len(which), self._params.n_items))
-        given = np.broadcast_to(np.asarray(propensities, np.float64).reshape(len(which), -1), slates.shape)
-        np.put_along_axis(probability, slates, given, axis=1)
+        stated = np.broadcast_to(np.asarray(propensities, np.float64).reshape(len(which), -1), slates.shape)
+        np.put_along_axis(probability, slates, stated, axis=1)
         return self.show(which, flags_of(slates, self._params.n_items), probability)
 
     def show(self, which: NDArray[np.int64], shown: Flags, probability: Floats) -> Transition:
@@ -190,16 +193,20 @@ class PurchasesLanes(CountedLanes):
         from recsim_mnar.purchases import _slates_kernel
 
         bought = np.empty(shown.shape, np.uint8)
-        control, treated = self._control, self._treated
+        control = self._control
+        treated = self._treated
         if not np.array_equal(which, np.arange(len(self.user))):  # all lanes, as ``simulate`` has it, need no copy
-            control, treated = control[which], treated[which]
+            control = control[which]
+            treated = treated[which]
         with np.errstate(over="ignore"):
             drawn_at = addresses(self.seed[which], self.user[which], self.n_decisions[which], self._params.coupling)
             _slates_kernel.buy(*drawn_at, control, treated, shown.view(np.uint8), bought)
         lane, item = np.nonzero(shown | (bought != 0))
         recommended = shown[lane, item]
         order = np.lexsort((~recommended, lane))
-        lane, item, recommended = lane[order], item[order], recommended[order]
+        lane = lane[order]
+        item = item[order]
+        recommended = recommended[order]
         starts, columns = self.rows(which, np.bincount(lane, minlength=len(which)))
         columns["time"][:] = self.time[which][lane]
         columns["event"][:] = np.where(recommended, schema.BANDIT, schema.ORGANIC)
@@ -232,7 +239,7 @@ class ExposureWorld(LaneWorld):
     params: Any
 
     def check_params(self) -> None:
-        """See :meth:`World.check_params`: they say how slates are made."""
+        """Implement :meth:`World.check_params`: they say how slates are made."""
         lacking = [rule for rule in RULES if not hasattr(self.params, rule)]
         if lacking:
             raise UserError(
@@ -242,7 +249,7 @@ class ExposureWorld(LaneWorld):
 
     @property
     def most_decisions(self) -> int:  # type: ignore[override]  # by its parameters
-        """See :class:`World`: one in every period."""
+        """Implement :class:`World`: one in every period."""
         return int(self.params.n_periods)
 
     @abstractmethod
@@ -274,8 +281,8 @@ class ExposureWorld(LaneWorld):
     def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
         """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
         slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
-        shown = flags_of(slates, self.n_items)
-        return np.where(shown, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
+        flags = flags_of(slates, self.n_items)
+        return np.where(flags, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
 
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
         """Truth: (n, n_items) P(Y^T), what a recommended item earns; it is the lanes' state."""
@@ -288,20 +295,24 @@ class ExposureWorld(LaneWorld):
         return longer
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
-        """See :meth:`LaneWorld.open_lanes`."""
-        truth_column = self.truth_column if keep_truth else None
+        """Implement :meth:`LaneWorld.open_lanes`."""
+        if keep_truth:
+            truth_column = self.truth_column
+        else:
+            truth_column = None
         return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
 
     def _checked_outcomes(self, seed: int, users: NDArray[np.int64]) -> Outcomes:
-        found, shape = self.outcomes_of(seed, users), (len(users), self.n_items)
+        outcomes = self.outcomes_of(seed, users)
+        shape = (len(users), self.n_items)
         for name in ("control", "treated"):
-            values = np.asarray(getattr(found, name, None), np.float64)
+            values = np.asarray(getattr(outcomes, name, None), np.float64)
             if values.shape != shape or not np.all((values >= 0) & (values <= 1)):
                 raise UserError(
                     f"the {self.name} world: outcomes_of() must return Outcomes(control, treated), probabilities of "
                     f"shape {shape} each; its {name} is {_shape_or_value(values, shape)}"
                 )
-        return found
+        return outcomes
 
 
 def _shape_or_value(values: NDArray[np.float64], shape: tuple[int, int]) -> str:
@@ -487,20 +498,21 @@ class PurchasesWorld(ExposureWorld):
 
         p = self.params
         directions, responses, offsets = self._items
-        own = np.empty((len(users), 2 * p.n_factors))
+        normals = np.empty((len(users), 2 * p.n_factors))
         for rows in consecutive(users):
-            own[rows] = rng.normals(seed, Stream.USER, int(users[rows][0]), own[rows].shape)
+            normals[rows] = rng.normals(seed, Stream.USER, int(users[rows][0]), normals[rows].shape)
         odds = np.tile(p.base + offsets, (len(users), 1))
         gain = np.tile(p.effect + p.effect_popularity * offsets, (len(users), 1))
-        add_products(odds, p.sigma_taste * own[:, : p.n_factors], directions)
-        add_products(gain, p.sigma_effect * own[:, p.n_factors :], responses)
-        control, treated = np.empty_like(odds), np.empty_like(odds)
+        add_products(odds, p.sigma_taste * normals[:, : p.n_factors], directions)
+        add_products(gain, p.sigma_effect * normals[:, p.n_factors :], responses)
+        control = np.empty_like(odds)
+        treated = np.empty_like(odds)
         _slates_kernel.logistic(odds, control)
         _slates_kernel.logistic(odds + gain, treated)
         return Outcomes(control, treated)
 
     def deployed_propensities(self, seed: int, users: Any) -> Floats:
-        """See :meth:`ExposureWorld.deployed_propensities`: as ``deployment`` says, or as given."""
+        """Implement :meth:`ExposureWorld.deployed_propensities`: as ``deployment`` says, or as given."""
         users = np.asarray(users, np.int64)
         p = self.params
         if self._deployed is not None:
@@ -514,7 +526,10 @@ class PurchasesWorld(ExposureWorld):
             truth = self.outcomes_of(seed, users)
             order = np.argsort(-(truth.control + truth.treated), axis=1, kind="stable")
         else:
-            appeal = self._items[2] if self._given is None else (self._given.control + self._given.treated).sum(axis=0)
+            if self._given is None:
+                appeal = self._items[2]
+            else:
+                appeal = (self._given.control + self._given.treated).sum(axis=0)
             order = np.tile(np.argsort(-appeal, kind="stable"), (len(users), 1))
         ranks = np.empty_like(order)
         np.put_along_axis(ranks, order, np.arange(self.n_items)[None, :], axis=1)

@@ -1,1 +1,1 @@
-"""What another policy would have done on a log, and what it would have earned."""
+"""Probabilities of other policies on a log, and their true values."""

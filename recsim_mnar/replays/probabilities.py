@@ -116,22 +116,26 @@ def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -
     check_replayable(log.highest_item, policies)
     names = {"": "marginal", **{ending: ending[1:] for ending in OF_RANKING}}
     keep = functools.partial(added, policies)
-    found = list(replay_blocks(blocks_of(log), policies, None, keep, executor))
-    return {name: np.concatenate([np.zeros(0), *(each[own] for each in found)]) for own, name in names.items()}
+    blocks = list(replay_blocks(blocks_of(log), policies, None, keep, executor))
+    return {name: np.concatenate([np.zeros(0), *(block[column] for block in blocks)]) for column, name in names.items()}
 
 
 def slate_size_of(log: Log) -> int:
     """Items of each slate of a log, 1 where it has no places."""
-    return int(log["position"].max(initial=0)) + 1 if "position" in log.columns else 1
+    if "position" in log.columns:
+        return int(log["position"].max(initial=0)) + 1
+    return 1
 
 
 def as_replayed(policy: Any, slate_size: int) -> Replayed:
-    """What a user brings, as a log with slates of this size asks for it."""
-    return as_policy(policy) if slate_size == 1 else as_ranking_policy(policy, slate_size)
+    """Adapt a user's object to a log with slates of this size."""
+    if slate_size == 1:
+        return as_policy(policy)
+    return as_ranking_policy(policy, slate_size)
 
 
 def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = None) -> bool:
-    """Whether a policy's replayed propensities are those of a log; not so where it cannot be replayed there."""
+    """Return whether a policy's replayed propensities are those of a log; not so where it cannot be replayed there."""
     try:
         apart = np.abs(replay(log, policy, executor=executor) - log["propensity"])[log.is_bandit]
     except UserError:
@@ -176,19 +180,22 @@ def _reduced_block(
 
 
 def added(names: Iterable[str], columns: Columns) -> Columns:
-    """Of a replayed block the columns of these policies alone."""
-    own = {name + ending for name in names for ending in ("", UNSUPPORTED, *OF_RANKING)}
-    return {name: values for name, values in columns.items() if name in own}
+    """Select the columns of these policies from a replayed block."""
+    own_columns = {name + ending for name in names for ending in ("", UNSUPPORTED, *OF_RANKING)}
+    return {name: values for name, values in columns.items() if name in own_columns}
 
 
 def replayed_columns(columns: Columns | Log) -> Columns:
-    """What a replay needs of a log's columns."""
-    there = columns.columns if isinstance(columns, Log) else columns
+    """List the columns of a log that a replay reads."""
+    if isinstance(columns, Log):
+        there = columns.columns
+    else:
+        there = columns
     return {name: there[name] for name in (*_REPLAYED, *(name for name in ("slate",) if name in there))}
 
 
 def blocks_of(log: Log, size: int = SHARD_USERS) -> Iterator[Columns]:
-    """What a replay needs of a log, ``size`` users at a time, none divided."""
+    """Read the columns for a replay, ``size`` users at a time, none divided."""
     edges = [*user_starts(log["user"])[::size].tolist(), len(log)]
     columns = replayed_columns(log)
     for first, last in itertools.pairwise(edges):
@@ -219,13 +226,16 @@ def _refuse_unknown(highest_item: int, policy: Replayed) -> None:
 def _replayed(log: Log, policy: Replayed, logging: Replayed | None, executor: Executor | None) -> list[Floats]:
     policies = {"policy": policy}
     check_replayable(log.highest_item, policies, logging)
-    names = ["policy"] if logging is None else ["policy", "policy" + UNSUPPORTED]
-    found: list[Columns] = []
+    if logging is None:
+        names = ["policy"]
+    else:
+        names = ["policy", "policy" + UNSUPPORTED]
+    blocks: list[Columns] = []
     advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
     for columns in replay_blocks(blocks_of(log), policies, logging, functools.partial(added, policies), executor):
-        found.append(columns)
+        blocks.append(columns)
         advance(int(np.count_nonzero(~np.isnan(columns["policy"]))))
-    return [np.concatenate([np.zeros(0), *(columns[name] for columns in found)]) for name in names]
+    return [np.concatenate([np.zeros(0), *(columns[name] for columns in blocks)]) for name in names]
 
 
 # ------------------------------------------------------------------------------------------------------------- the walk
@@ -253,22 +263,22 @@ def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]
     """Lead policies through a log as it was logged; yields the rows of decisions, before they are learned from."""
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     acting = list(acting)
-    learners = [each for each in acting if learning_of(each) != "nothing"]
+    learners = [acting_policy for acting_policy in acting if learning_of(acting_policy) != "nothing"]
     for now in rounds:
-        for each in acting:
+        for acting_policy in acting:
             if len(now.arrived):
-                each.reset(user[now.arrived])
+                acting_policy.reset(user[now.arrived])
             if len(now.views):
-                observe_events(each, user[now.views], item[now.views], reward[now.views])
+                observe_events(acting_policy, user[now.views], item[now.views], reward[now.views])
         if len(now.decisions):
             yield now.decisions
-            for each in learners:
-                each.learn(*(values[now.decisions] for values in (user, action, reward, propensity)))
-        for each in acting:
+            for acting_policy in learners:
+                acting_policy.learn(*(values[now.decisions] for values in (user, action, reward, propensity)))
+        for acting_policy in acting:
             if len(now.later):
-                observe_events(each, user[now.later], item[now.later], reward[now.later])
+                observe_events(acting_policy, user[now.later], item[now.later], reward[now.later])
             if len(now.left):
-                each.forget(user[now.left])
+                acting_policy.forget(user[now.left])
 
 
 def walks(
@@ -292,7 +302,10 @@ def walks(
     }
     for one_by_one in (False, True):
         acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
-        logger = logging.fresh() if logging is not None and set(acting) & set(gaps) else None
+        if logging is not None and set(acting) & set(gaps):
+            logger = logging.fresh()
+        else:
+            logger = None
         everyone = [*acting.values(), *([] if logger is None else [logger])]
         if acting:
             for decisions in walk(rows, everyone, rounds_of(rows, one_by_one=one_by_one)):
@@ -309,12 +322,16 @@ def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
         one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the decisions
             up to the user's next view, in which the state of a policy that only observes does not change.
     """
-    user, bandit = log["user"], log["event"] == schema.BANDIT
+    user = log["user"]
+    bandit = log["event"] == schema.BANDIT
     begins = user_begins(user)
     after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
     if "slate" in (log.columns if isinstance(log, Log) else log):  # the places of a slate are one decision
         after_decision[1:] &= ~bandit[1:] | (log["slate"][1:] != log["slate"][:-1])
-    new_round = after_decision if one_by_one else after_decision & ~bandit
+    if one_by_one:
+        new_round = after_decision
+    else:
+        new_round = after_decision & ~bandit
     so_far = np.cumsum(new_round)
     starts = np.flatnonzero(begins)
     number = np.cumsum(begins) - 1
@@ -336,7 +353,7 @@ def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
 
 
 class Prices:
-    """What policies say of the logged actions of a block of rows.
+    """Policies' probabilities of the logged actions of a block of rows.
 
     Args:
         rows: of whole users, ordered by (user, step).
@@ -352,20 +369,23 @@ class Prices:
     def __init__(
         self, rows: Columns | Log, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
     ) -> None:
-        shown = rows["event"] == schema.BANDIT
+        decision_rows = rows["event"] == schema.BANDIT
         self.columns: dict[str, Floats] = {}
         for name in policies:
             endings = OF_RANKING if isinstance(policies[name], RankingPolicy) else ()
             for ending in ("", *endings):
-                self.columns[name + ending] = np.full(len(shown), np.nan)
+                self.columns[name + ending] = np.full(len(decision_rows), np.nan)
             if logging is not None:
-                self.columns[name + UNSUPPORTED] = np.where(shown, 0.0, np.nan)
-        self._user, self._action, self._gaps = rows["user"], rows["action"], gaps
+                self.columns[name + UNSUPPORTED] = np.where(decision_rows, 0.0, np.nan)
+        self._user = rows["user"]
+        self._action = rows["action"]
+        self._gaps = gaps
         self._looked: set[str] = set()
 
     def add(self, decisions: Rows, acting: Policies, logger: Replayed | None = None) -> None:
         """Ask policies, in the state before these decisions, for their prices."""
-        users, actions = self._user[decisions], self._action[decisions]
+        users = self._user[decisions]
+        actions = self._action[decisions]
         begins = user_begins(users)
         for name, policy in acting.items():
             if isinstance(policy, RankingPolicy):
@@ -385,7 +405,8 @@ class Prices:
         if len(decisions) % size:
             raise UserError(f"a slate of the log has not {size} rows: the places of each must be there, from 0 on")
         places = decisions.reshape(-1, size)
-        users, rankings = self._user[places[:, 0]], self._action[places]
+        users = self._user[places[:, 0]]
+        rankings = self._action[places]
         stated = checked_propensities_of(policy, users, rankings)
         self.columns[name][places] = stated.marginal
         for ending, values in zip(
@@ -432,7 +453,7 @@ def with_gaps(policies: Policies, logging: Replayed | None) -> list[str]:
 
 
 def same_law(policy: Replayed, logging: Replayed) -> bool:
-    """Whether two policies are known to do the same: a policy misses nothing of its own."""
+    """Return whether two policies are known to do the same: a policy misses nothing of its own."""
     if policy is logging:
         return True
     if isinstance(policy, PlackettLuce) and isinstance(logging, PlackettLuce):
@@ -443,12 +464,12 @@ def same_law(policy: Replayed, logging: Replayed) -> bool:
         return policy.epsilon == logging.epsilon and same_law(policy.inner, logging.inner)
     if type(policy) is not type(logging) or not isinstance(policy, Stored) or not isinstance(logging, Stored):
         return False
-    (arrays, parameters), (others, theirs) = policy.fitted(), logging.fitted()
+    (arrays, parameters), (other_arrays, theirs) = policy.fitted(), logging.fitted()
     return (
         policy.n_items == logging.n_items
         and parameters == theirs
-        and arrays.keys() == others.keys()
-        and all(np.array_equal(arrays[key], others[key]) for key in arrays)
+        and arrays.keys() == other_arrays.keys()
+        and all(np.array_equal(arrays[key], other_arrays[key]) for key in arrays)
     )
 
 
@@ -460,13 +481,15 @@ def probability_range(policy: Replayed) -> tuple[float, float]:
     if isinstance(policy, RankingPolicy):
         uniform = 1.0 / policy.n_items
         if not isinstance(policy, PlackettLuce) or policy.policy.is_uniform:
-            return (0.0, 1.0) if not isinstance(policy, PlackettLuce) else (uniform, uniform)
+            if not isinstance(policy, PlackettLuce):
+                return (0.0, 1.0)
+            return (uniform, uniform)
         return policy.epsilon * uniform, 1.0 - policy.epsilon * (1.0 - uniform)
     if isinstance(policy, EpsilonMixture):
         ends = np.multiply(1.0 - policy.epsilon, probability_range(policy.inner)) + policy.epsilon / policy.n_items
     elif isinstance(policy, MixturePolicy):
         parts = zip(policy.policies, policy.weights, strict=True)
-        ends = sum(np.multiply(weight, probability_range(each)) for each, weight in parts)
+        ends = sum(np.multiply(weight, probability_range(part)) for part, weight in parts)
     elif policy.is_uniform:
         return 1.0 / policy.n_items, 1.0 / policy.n_items
     else:
@@ -490,12 +513,19 @@ def largest_ratio(policy: Replayed, logging: Replayed | None) -> float | None:
         return None
     if same_law(policy, logging):
         return 1.0
-    least, most = least_propensity(logging), probability_range(policy)[1]
-    bounds = [] if least is None else [most / least]
+    least = least_propensity(logging)
+    most = probability_range(policy)[1]
+    if least is None:
+        bounds = []
+    else:
+        bounds = [most / least]
     if isinstance(logging, EpsilonMixture):
         parts = [(1.0 - logging.epsilon, logging.inner)]
     else:
-        parts = list(zip(logging.weights, logging.policies, strict=True)) if isinstance(logging, MixturePolicy) else []
+        if isinstance(logging, MixturePolicy):
+            parts = list(zip(logging.weights, logging.policies, strict=True))
+        else:
+            parts = []
     within = ((weight, largest_ratio(policy, part)) for weight, part in parts if weight > 0.0)
     bounds += [ratio / weight for weight, ratio in within if ratio is not None]
     return min(bounds, default=None)
@@ -505,7 +535,10 @@ def largest_ratio(policy: Replayed, logging: Replayed | None) -> float | None:
 
 
 def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
-    """Whether a policy learns from all users and a log is of an online run: it is replayed on all its rows then."""
+    """Return whether a policy learns from all users and a log is of an online run.
+
+    It is replayed on all its rows then.
+    """
     full = policy if isinstance(policy, RankingPolicy) else as_policy(policy)
     return learning_of(full) == "all users" and "online" in provenance
 
@@ -525,7 +558,8 @@ def _replay_online(log: Log, policy: Policy) -> Floats:
 
 def _check_whole(log: Log) -> None:
     made = log.provenance["online"]
-    rows, rounds = len(log), int(log["round"].max(initial=-1)) + 1
+    rows = len(log)
+    rounds = int(log["round"].max(initial=-1)) + 1
     if (rows, rounds) != (made["rows"], made["rounds"]):
         raise UserError(
             f"the log has {rows:,} rows of {rounds:,} rounds, its run made {made['rows']:,} of {made['rounds']:,}: a "
@@ -534,10 +568,10 @@ def _check_whole(log: Log) -> None:
 
 
 def _check_same(log: Log, policy: Policy, replayed: NDArray[np.float64]) -> None:
-    shown = log.is_bandit
-    other = np.abs(replayed - log["propensity"])[shown] > TOLERANCE
+    decision_rows = log.is_bandit
+    other = np.abs(replayed - log["propensity"])[decision_rows] > TOLERANCE
     if other.any():
-        row = int(np.flatnonzero(shown)[np.flatnonzero(other)[0]])
+        row = int(np.flatnonzero(decision_rows)[np.flatnonzero(other)[0]])
         raise UserError(
             f"policy {policy.name!r} made this log and is replayed with other propensities on {other.sum():,} of "
             f"{other.size:,} decisions (row {row}: {log['propensity'][row]:.6g} logged, {replayed[row]:.6g} replayed): "
@@ -547,7 +581,9 @@ def _check_same(log: Log, policy: Policy, replayed: NDArray[np.float64]) -> None
 
 def _logged_rounds(log: Log) -> Iterator[Round]:
     """The rounds of an online run."""
-    user, rounds, bandit = log["user"], log["round"], log.is_bandit
+    user = log["user"]
+    rounds = log["round"]
+    bandit = log.is_bandit
     firsts = user_starts(user)
     lasts = np.append(firsts[1:], len(user)) - 1
     counted = np.cumsum(bandit)

@@ -58,7 +58,7 @@ class ReplayRun:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Of the replayed log."""
+        """Build the provenance of the replayed log."""
         return {**self.log.provenance, **self.fitted_on}
 
     def _blocks(self) -> Iterator[Columns]:
@@ -94,10 +94,10 @@ class ReplayRun:
                 yield block
 
         of_policies = functools.partial(added, frozenset(self.policies))
-        for found in replay_blocks(kept(), self.policies, self.logging, of_policies, self.executor):
+        for result in replay_blocks(kept(), self.policies, self.logging, of_policies, self.executor):
             columns = waiting.popleft()
             self.progress(len(columns["user"]))
-            yield {**columns, **found}
+            yield {**columns, **result}
 
     def to_folder(self, out: Path, asked: dict[str, Any], *, resume: bool = False) -> int:
         """Write a folder: ``log/`` with parts of 8,192 users and their receipts, ``replay.json`` and ``index.json``.
@@ -125,16 +125,21 @@ class ReplayRun:
     def _fill(self, parts: RunFolder, n_parts: int) -> int:
         lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]
         blocks = (block for i, block in enumerate(self._blocks()) if lacks[i // PART_SHARDS])
-        found = replay_blocks(blocks, self.policies, self.logging, dict, self.executor)
+        result = replay_blocks(blocks, self.policies, self.logging, dict, self.executor)
         n_blocks = -(-self.survey.n_users // SHARD_USERS)
         for i in (i for i in range(n_parts) if lacks[i]):
-            rows = list(itertools.islice(found, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
+            rows = list(itertools.islice(result, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
             record_part(parts, i, rows, self.provenance, _FORM)
-            self.progress(sum(len(each["user"]) for each in rows))
+            self.progress(sum(len(row["user"]) for row in rows))
         return n_parts - sum(lacks)
 
 
 def digest_of_files(parts: Parts) -> str:
     """A digest of the bytes of a log."""
-    known = {} if parts.index is None else parts.index.receipts
-    return digest_of([known[file.name].sha256 if file.name in known else file_digest(file) for file in parts.files])
+    if parts.index is None:
+        receipts = {}
+    else:
+        receipts = parts.index.receipts
+    return digest_of(
+        [receipts[file.name].sha256 if file.name in receipts else file_digest(file) for file in parts.files]
+    )

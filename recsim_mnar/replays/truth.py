@@ -1,4 +1,4 @@
-"""What only the world can say of a policy: its exact value in the states that a log met."""
+"""Exact values of policies in the states of a log, which only the world knows."""
 
 from __future__ import annotations
 
@@ -105,11 +105,14 @@ def policies_on_log(
         seed: with which the log was made.
         executor: to spread users over; no number depends on it.
     """
-    known = logging if logging is not None and logging.replayable else None
-    check_replayable(log.highest_item, policies, known)
-    found = list(_blocks(world, log, policies, known, seed, executor, priced=True))
-    values = _values(found, policies)
-    columns = {name: np.concatenate([block.columns[name] for block in found]) for name in found[0].columns}
+    if logging is not None and logging.replayable:
+        logger = logging
+    else:
+        logger = None
+    check_replayable(log.highest_item, policies, logger)
+    blocks = list(_blocks(world, log, policies, logger, seed, executor, priced=True))
+    values = _values(blocks, policies)
+    columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
     return {name: PolicyOnLog(columns[name], columns.get(name + UNSUPPORTED), value) for name, value in values.items()}
 
 
@@ -121,7 +124,7 @@ def _values(found: list[_Block], names: Iterable[str]) -> dict[str, float]:
 
 
 class _Block(NamedTuple):
-    """Of the users of a block: number of decisions (U,), sums (U,) by policy, and prices (n,) where asked for."""
+    """Users of a block: number of decisions (U,), sums (U,) by policy, and prices (n,) where asked for."""
 
     decisions: Floats
     sums: dict[str, Floats]
@@ -147,9 +150,9 @@ def _blocks(
     job = carrying(_block, world, policies, logging, with_gaps(policies, logging), seed, priced, in_python=True)
     advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
     blocks = blocks_of(log, SHARD_USERS if executor is not None else users_at_once(world))
-    for found in run_in_order((functools.partial(job, rows) for rows in blocks), executor):
-        advance(int(found.decisions.sum()))
-        yield found
+    for block in run_in_order((functools.partial(job, rows) for rows in blocks), executor):
+        advance(int(block.decisions.sum()))
+        yield block
 
 
 def _block(
@@ -161,7 +164,8 @@ def _block(
     priced: bool,
     rows: Columns,
 ) -> _Block:
-    user, states = rows["user"], states_of(world, rows, seed)
+    user = rows["user"]
+    states = states_of(world, rows, seed)
     number = user_numbers(user)
     prices = Prices(rows, policies, logging, gaps)
     counts = np.bincount(number[rows["event"] == schema.BANDIT], minlength=number[-1] + 1).astype(np.float64)
@@ -182,8 +186,9 @@ def _block(
 
 
 def _first_in_state(user: Ints, states: Floats, decisions: Rows) -> tuple[Rows, Rows]:
-    """Of rows of decisions the first of each run of one user in one state, and how long the runs are."""
-    new, here = user_begins(user[decisions]), states[decisions]
+    """Find the first row of each run of one user in one state among rows of decisions, and the lengths of the runs."""
+    new = user_begins(user[decisions])
+    here = states[decisions]
     new[1:] |= (here[1:] != here[:-1]).any(axis=1)
     starts = np.flatnonzero(new)
     return decisions[starts], np.diff(np.append(starts, len(decisions)))
@@ -194,8 +199,10 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
 
     The users live again: the streams are addressed, so the logged actions lead them through the same life.
     """
-    user, action = log["user"], log["action"]
-    bandit, size = np.flatnonzero(log["event"] == schema.BANDIT), world.slate_size
+    user = log["user"]
+    action = log["action"]
+    bandit = np.flatnonzero(log["event"] == schema.BANDIT)
+    size = world.slate_size
     users, position = np.unique(user, return_inverse=True)
     lanes = world.lanes(len(users))
     which = np.arange(len(users))
@@ -231,7 +238,8 @@ def _expected_of_rankings(
 
     ``after``: (n,) rows of the user before; they address the draws.
     """
-    of, size = np.repeat(np.arange(len(users)), _RANKINGS), world.slate_size
+    of = np.repeat(np.arange(len(users)), _RANKINGS)
+    size = world.slate_size
     number = (after[:, None] * _RANKINGS + np.arange(_RANKINGS)).ravel()
     drawn = ranking_uniforms(derive_seed(seed, "value_on_log"), users[of], number, size)
     out = {}
@@ -246,7 +254,8 @@ def _expected(world: DecisionWorld, policies: Mapping[str, Any], state: Floats, 
 
     Who is sure of an item needs that item's mean alone; the means of all items are made where some policy is not sure.
     """
-    n, n_items = len(users), world.n_items
+    n = len(users)
+    n_items = world.n_items
     out = {name: np.empty(n) for name in policies}
     fixed = {name: policy.fixed_distribution() for name, policy in policies.items()}
     unsure = dict.fromkeys(policies, np.ones(n, np.bool_))
@@ -258,17 +267,17 @@ def _expected(world: DecisionWorld, policies: Mapping[str, Any], state: Floats, 
         unsure[name] = propensities < 1.0
         sure = np.flatnonzero(~unsure[name])
         out[name][sure] = world.reward_means_of(state[sure], actions[sure])
-    asked = np.flatnonzero(np.any(list(unsure.values()), axis=0))
+    rows_asked = np.flatnonzero(np.any(list(unsure.values()), axis=0))
     step = max(1, _MEAN_BYTES // (8 * n_items))
-    for begin in range(0, len(asked), step):
-        rows = asked[begin : begin + step]
+    for begin in range(0, len(rows_asked), step):
+        rows = rows_asked[begin : begin + step]
         means = world.reward_means(state[rows])
         for name, policy in policies.items():
             some = unsure[name][rows]
             if fixed[name] is not None:
                 out[name][rows] = np.einsum("j,ij->i", checked_distribution(policy, fixed[name], n_items), means)
             elif some.any():
-                given = policy.probabilities(users[rows[some]])
-                probability = checked_distribution(policy, given, n_items, n=int(some.sum()))
+                law = policy.probabilities(users[rows[some]])
+                probability = checked_distribution(policy, law, n_items, n=int(some.sum()))
                 out[name][rows[some]] = np.einsum("ij,ij->i", probability, means if some.all() else means[some])
     return out

@@ -1,1 +1,1 @@
-"""What a comparison looks like: tables, figures, one page."""
+"""Presentation of a comparison: tables, figures, one page."""

@@ -76,8 +76,10 @@ def environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """What stands in a page: a text's control characters and marks of direction as escapes."""
-    return visible(value, keep="\n") if type(value) is str else value
+    """Escape a text's control characters and marks of direction for a page."""
+    if type(value) is str:
+        return visible(value, keep="\n")
+    return value
 
 
 def _is_finite(value: float | None) -> bool:
@@ -93,7 +95,9 @@ def anchor_of(place: float, margin: float) -> str:
     """Side by which a label hangs at its place, so that it is within the chart; both in per cent of the width."""
     if place <= margin:
         return "start"
-    return "end" if place > 100.0 - margin else "middle"
+    if place > 100.0 - margin:
+        return "end"
+    return "middle"
 
 
 def least_step(numbers: Iterable[float]) -> float:
@@ -108,20 +112,24 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
     There are :data:`COLOURS`; then they begin again.
     """
     names = dict.fromkeys(names)
-    own = {name: OWN_COLOURS[name] for name in names if name in OWN_COLOURS}
-    free = [f"a{place}" for place in range(COLOURS) if f"a{place}" not in own.values()]
-    others = {name: free[place % len(free)] for place, name in enumerate(name for name in names if name not in own)}
-    return {name: own.get(name) or others[name] for name in names}
+    own_colours = {name: OWN_COLOURS[name] for name in names if name in OWN_COLOURS}
+    free = [f"a{place}" for place in range(COLOURS) if f"a{place}" not in own_colours.values()]
+    further_colours = {
+        name: free[place % len(free)] for place, name in enumerate(name for name in names if name not in own_colours)
+    }
+    return {name: own_colours.get(name) or further_colours[name] for name in names}
 
 
 def short(name: str) -> str:
     """A name as a chart has room for it."""
     name = visible(name)
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST // 2]}…{name[-(_LONGEST // 2 - 1) :]}"
+    if len(name) <= _LONGEST:
+        return name
+    return f"{name[: _LONGEST // 2]}…{name[-(_LONGEST // 2 - 1) :]}"
 
 
 class Unit(NamedTuple):
-    """How numbers of a chart are written.
+    """Format of the numbers of a chart.
 
     Attributes:
         factor: they are multiplied by.
@@ -148,7 +156,10 @@ class Unit(NamedTuple):
             number = number.lstrip("-")
         if self.bare and number.startswith(("0.", "-0.")):
             number = number.replace("0.", ".", 1)
-        plus = "+" if self.signed and rounded > 0.0 else ""
+        if self.signed and rounded > 0.0:
+            plus = "+"
+        else:
+            plus = ""
         return f"{plus}{number}{self.ending}".replace("-", "\N{MINUS SIGN}")
 
     def tick(self, value: float, axis: Axis) -> str:
@@ -168,7 +179,7 @@ PLAIN = Unit()
 
 @dataclass(frozen=True)
 class Axis:
-    """Where numbers are across a chart.
+    """Positions of numbers across a chart.
 
     Attributes:
         low, high: its ends.
@@ -187,7 +198,7 @@ class Axis:
         return min(max(100.0 * (at - low) / (high - low), 0.0), 100.0)
 
     def at(self, value: float) -> str:
-        """As a chart has it."""
+        """Format a number for a chart."""
         return f"{self.place(value):.2f}%"
 
     def up(self, value: float) -> str:
@@ -197,13 +208,16 @@ class Axis:
     @property
     def step(self) -> float:
         """Between ticks."""
-        return self.ticks[1] - self.ticks[0] if len(self.ticks) > 1 else (self.high - self.low) / _TICKS
+        if len(self.ticks) > 1:
+            return self.ticks[1] - self.ticks[0]
+        return (self.high - self.low) / _TICKS
 
 
 def axis_of(low: float, high: float, most: int = _TICKS) -> Axis:
     """An axis with a few round ticks, about ``most``, that holds both ends."""
     if not high > low:
-        low, high = low - abs(low or 1.0) / 2, high + abs(high or 1.0) / 2
+        low = low - abs(low or 1.0) / 2
+        high = high + abs(high or 1.0) / 2
     rough = (high - low) / most
     size = 10.0 ** math.floor(math.log10(rough))
     step = next(size * nice for nice in _STEPS if size * nice >= rough * (1 - 1e-9))
@@ -214,7 +228,8 @@ def axis_of(low: float, high: float, most: int = _TICKS) -> Axis:
 
 def log_axis(low: float, high: float) -> Axis:
     """An axis of powers of ten, at most six of them named."""
-    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    first = math.floor(math.log10(low) + 1e-9)
+    last = math.ceil(math.log10(high) - 1e-9)
     every = max(1, math.ceil((last - first) / 5))
     ticks = tuple(10.0**power for power in range(first, last + 1, every) if low <= 10.0**power <= high)
     return Axis(low, high, ticks, log=True)
@@ -250,18 +265,18 @@ class Dot:
     labelled: bool = False
 
     def numbers(self) -> list[float]:
-        """That the chart must have room for."""
-        found = [self.value, *(value for value, _ in self.cloud), *(() if self.known is None else (self.known,))]
-        return [number for number in found if math.isfinite(number)]
+        """List numbers that the chart must have room for."""
+        values = [self.value, *(value for value, _ in self.cloud), *(() if self.known is None else (self.known,))]
+        return [number for number in values if math.isfinite(number)]
 
     def cloud_marks(self, axis: Axis) -> Iterator[tuple[str, int, bool]]:
         """Place, height and kind of further values, below and above the dot, those that would hide each other apart."""
-        taken: list[tuple[float, int]] = []
+        places: list[tuple[float, int]] = []
         for value, hollow in sorted(self.cloud):
             place = axis.place(value)
-            near = {level for at, level in taken if place - at < _APART}
+            near = {level for at, level in places if place - at < _APART}
             level = next(level for level in itertools.count() if level not in near)
-            taken.append((place, level))
+            places.append((place, level))
             side = -1 if level % 2 else 1
             yield axis.at(value), side * (10 + 6 * (level // 2 % 3)), hollow
 
@@ -280,13 +295,12 @@ def room_for(dots: Sequence[Dot]) -> Axis:
     It does not begin below 0 where no number does.
     """
     numbers = [number for dot in dots for number in dot.numbers()] or [0.0, 1.0]
-    low, high = min(numbers), max(numbers)
+    low = min(numbers)
+    high = max(numbers)
     beyond = 0.5 * ((high - low) or abs(high) or 1.0)
     ends = [end for dot in dots for end in (dot.low, dot.high) if math.isfinite(end)]
-    low, high = (
-        max(low - beyond, min([low, *ends])) - 0.1 * beyond,
-        min(high + beyond, max([high, *ends])) + 0.1 * beyond,
-    )
+    low = max(low - beyond, min([low, *ends])) - 0.1 * beyond
+    high = min(high + beyond, max([high, *ends])) + 0.1 * beyond
     return axis_of(max(low, 0.0) if min([*numbers, *ends]) >= 0.0 else low, high)
 
 
@@ -314,9 +328,14 @@ class Panel:
 
 def _to_a_tick(axis: Axis) -> Axis:
     """The axis with a tick at its upper end."""
-    last = axis.ticks[-1] if axis.ticks else axis.high
+    if axis.ticks:
+        last = axis.ticks[-1]
+    else:
+        last = axis.high
     more = last + axis.step
-    return axis if axis.high <= last or len(axis.ticks) < 2 else Axis(axis.low, more, (*axis.ticks, more))
+    if axis.high <= last or len(axis.ticks) < 2:
+        return axis
+    return Axis(axis.low, more, (*axis.ticks, more))
 
 
 def panels(shown: Sequence[Panel]) -> str:
@@ -360,7 +379,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Plot:
-    """What curves are drawn in.
+    """Frame of a chart of curves.
 
     Attributes:
         places: one per value, from 0 at the left to 1 at the right.
@@ -391,7 +410,7 @@ def curves(lines: Sequence[Curve], plot: Plot) -> str:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How often numbers occur.
+    """Frequencies of numbers.
 
     Attributes:
         name: of what.
@@ -422,8 +441,12 @@ def histograms(shown: Sequence[Histogram], line: tuple[float, str] | None = None
         shown: at least one.
         line: a number to be marked where it is among the others, and its name.
     """
-    low, high = min(one.edges[0] for one in shown), max(one.edges[-1] for one in shown)
+    low = min(one.edges[0] for one in shown)
+    high = max(one.edges[-1] for one in shown)
     axis = log_axis(low, max(high, low * 1.01))
     tallest = math.log1p(max(max(one.counts) for one in shown))
-    marked = line if line is not None and low < line[0] <= high else None
+    if line is not None and low < line[0] <= high:
+        marked = line
+    else:
+        marked = None
     return drawn("histograms", [(one, one.bars(axis, tallest)) for one in shown], axis, marked)

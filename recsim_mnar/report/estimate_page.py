@@ -57,7 +57,7 @@ _COUNTED = {
 
 @dataclass(frozen=True)
 class Estimates:
-    """What a page of estimates is made of.
+    """Input of a page of estimates.
 
     Attributes:
         source: the log, as it was named.
@@ -80,7 +80,7 @@ class Estimates:
     plans: Sequence[ABPlan] = ()
 
     def label(self, policy: str) -> str:
-        """How the page calls a policy."""
+        """Get the page's name of a policy."""
         return next((label(record) for record in self.records if record["policy"] == policy), policy)
 
 
@@ -112,11 +112,12 @@ def _results(found: Estimates) -> Mapping[str, object]:
 
 def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> None:
     leaders = [r for r in found.records if r["leads"]]
-    others = [r for r in found.records if not r["leads"]]
-    against, sentence = reasons(leaders), sentence_of(found.records)
+    other_records = [r for r in found.records if not r["leads"]]
+    against = reasons(leaders)
+    sentence = sentence_of(found.records)
     amounts = Amounts.of(found.records)
     weights = weights_of(found)
-    shown = [replace(each, policy=found.label(each.policy)) for each in weights]
+    weights_shown = [replace(weight, policy=found.label(weight.policy)) for weight in weights]
     colours = colours_of(found.label(name) for name in dict.fromkeys(target_of(r) for r in found.records))
     write_from(
         "estimate.html",
@@ -126,11 +127,11 @@ def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> Non
         [
             *_value_chart(found, leaders, amounts, colours),
             *_segment_charts(found.segments, amounts, colours),
-            *weight_figures(shown, found.clip, colours),
+            *weight_figures(weights_shown, found.clip, colours),
         ],
         downloads=together(
             downloads_of("estimates", (_row_of(record) for record in (*found.records, *found.segments))),
-            downloads_of("weights", (each.to_dict() for each in weights)),
+            downloads_of("weights", (weight.to_dict() for weight in weights)),
         ),
         found=found,
         outcome=_outcome(found) if amounts.shares else "the reward",
@@ -139,15 +140,15 @@ def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> Non
         sentence=sentence,
         partly=partly_covered(leaders, sentence.text),
         reasons=against,
-        further=[reason for reason in reasons([*leaders, *others]) if reason not in against],
+        further=[reason for reason in reasons([*leaders, *other_records]) if reason not in against],
         counted=_COUNTED,
         amounts=amounts,
         leaders=leaders,
-        others=others,
+        others=other_records,
         label=label,
         verdict_in_words=verdict_in_words,
         cells=cells,
-        weights=shown,
+        weights=weights_shown,
         segment_label=segment_label,
         relative_change=relative_change,
         segment_title=segment_title(found.segments) if found.segments else "",
@@ -156,21 +157,26 @@ def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> Non
 
 
 def _logged_by(found: Estimates) -> str:
-    """How the page calls what made the records."""
-    return RANDOM if any(r.get("baseline_kind") == "random" for r in found.records) else TODAY
+    """Get the page's name of the logging policy of the records."""
+    if any(r.get("baseline_kind") == "random" for r in found.records):
+        return RANDOM
+    return TODAY
 
 
 def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
     """The least probability that the estimates rest on, who said it, and what follows; empty where none is known."""
-    said = "as the analyst stated"
+    source = "as the analyst stated"
     least = made_by.get("propensity_min")
     if least is None:
-        said = "as the log's own description says"
-        least = leaders[0]["diagnostics"].get("propensity_min_taken") if leaders else None
+        source = "as the log's own description says"
+        if leaders:
+            least = leaders[0]["diagnostics"].get("propensity_min_taken")
+        else:
+            least = None
     if least is None:
         return ""
     most = int(1.0 / float(least) + 1e-9)
-    return f"{100.0 * float(least):.4g} %, {said} (so it chooses among at most {most:,} items)"
+    return f"{100.0 * float(least):.4g} %, {source} (so it chooses among at most {most:,} items)"
 
 
 def _row_of(record: Record) -> Record:
@@ -193,18 +199,29 @@ def _value_chart(
         return []
     ordered = sorted(drawn, key=lambda r: -r["value"])
     intervals, are_shares = intervals_of(ordered, found.records)
-    unit = CHANGE if are_shares else _unit(amounts, differ=bool(differ))
+    if are_shares:
+        unit = CHANGE
+    else:
+        unit = _unit(amounts, differ=bool(differ))
     rows = [
         _dot(record, target_of(record) if differ else label(record), colours, interval)
         for record, interval in zip(ordered, intervals, strict=True)
     ]
-    who, lines = rows[0].name, "The line is the {:g} % interval"
+    who = rows[0].name
+    lines = "The line is the {:g} % interval"
     if len(rows) > 1:
-        who, lines = "each", "The lines are {:g} % intervals"
+        who = "each"
+        lines = "The lines are {:g} % intervals"
     title = "What each would earn per recommendation"
     if differ:
-        other = _logged_by(found) if all(r["today"] for r in drawn) else baseline_of(drawn[0])
-        more = f"How many more {_outcome(found)} {who} gets" if amounts.shares else f"How much more {who} earns"
+        if all(r["today"] for r in drawn):
+            other = _logged_by(found)
+        else:
+            other = baseline_of(drawn[0])
+        if amounts.shares:
+            more = f"How many more {_outcome(found)} {who} gets"
+        else:
+            more = f"How much more {who} earns"
         title = f"{more} than {other}"
     caption = f"{lines.format(100 * drawn[0]['level'])}{_of_the_best(drawn)}.{_hollow(rows)}"
     return [Chart(title, dots(rows, unit, _room_for_all(rows, differs=bool(differ))), caption, folded=False)]
@@ -221,12 +238,15 @@ def _of_the_best(records: Sequence[Record]) -> str:
     best = next((record for record in records if "best_of" in record), None)
     if best is None:
         return ""
-    level, number = 100 * best["best_of"]["level"], best["best_of"]["policies"]
+    level = 100 * best["best_of"]["level"]
+    number = best["best_of"]["policies"]
     return f"; that of {target_of(best)}, the largest usable estimate of {number}, is the {level:.4g} % interval"
 
 
 def _hollow(rows: Sequence[Dot]) -> str:
-    return " A hollow dot must not be used." if any(row.hollow for row in rows) else ""
+    if any(row.hollow for row in rows):
+        return " A hollow dot must not be used."
+    return ""
 
 
 def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]) -> list[Chart]:
@@ -259,22 +279,29 @@ def _in_words(record: Record, amounts: Amounts) -> str:
 
 
 def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
-    """Where the policy loses, the most first with both its values there, and where it gains; "" without segments."""
+    """Describe the segments in which the policy loses, most first with both values, then where it gains.
+
+    "" without segments.
+    """
     groups = sentence.segments
     if groups is None:
         return ""
     rows = (r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy)
     rising = sorted(rows, key=lambda r: float(r["value"]))
-    said, open_ = [], groups["cannot_tell"] + groups["do_not_use"]
+    phrases = []
+    open_ = groups["cannot_tell"] + groups["do_not_use"]
     for way, ordered in (("worse", rising), ("better", rising[::-1])):
         of = [r for r in ordered if segment_label(r) in groups[way]]
         names = [segment_label(r) for r in of]
         if of:
             before, after = (amounts.one(of[0]["diagnostics"][f"value_{who}"]) for who in ("baseline", "target"))
-            which = f"{names[0]}: " if len(of) > 1 else ""
-            said.append(f"{way} on {listed(names, MOST_NAMES)} ({which}{before} \u2192 {after})")
-    said += [f"not clear on {listed(open_, MOST_NAMES)}"] if said and open_ else []
-    return f"By {groups['by']}: {'; '.join(said) or 'no segment is shown to differ'}."
+            if len(of) > 1:
+                which = f"{names[0]}: "
+            else:
+                which = ""
+            phrases.append(f"{way} on {listed(names, MOST_NAMES)} ({which}{before} \u2192 {after})")
+    phrases += [f"not clear on {listed(open_, MOST_NAMES)}"] if phrases and open_ else []
+    return f"By {groups['by']}: {'; '.join(phrases) or 'no segment is shown to differ'}."
 
 
 _POINTS = Unit(100.0, " points", True)
@@ -283,8 +310,12 @@ _VERDICTS = {"trust": "", "caution": "to be used with caution", "do_not_use": "m
 
 def _unit(amounts: Amounts, *, differ: bool) -> Unit:
     if differ:
-        return _POINTS if amounts.shares else Unit(1.0, "", True)
-    return PER_CENT if amounts.shares else PLAIN
+        if amounts.shares:
+            return _POINTS
+        return Unit(1.0, "", True)
+    if amounts.shares:
+        return PER_CENT
+    return PLAIN
 
 
 def _dot(record: Record, name: str, colours: Mapping[str, str], interval: tuple[float, float, float]) -> Dot:
@@ -306,15 +337,20 @@ def _dot(record: Record, name: str, colours: Mapping[str, str], interval: tuple[
 def _finding(
     found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts, least: float | None
 ) -> Finding:
-    own = next((r for r in leaders if r["policy"] == sentence.policy and "baseline" not in r), None)
-    usable = own is not None and not lacks(own) and own["verdict_level"] != "do_not_use"
-    value = "{} per recommendation ({:g} % interval {}).".format(
-        amounts.one(within_limits(own)["value"]), 100 * own["level"], amounts.span(own["low"], own["high"])
-    ) if own is not None and usable else ""  # fmt: skip
+    own_part = next((r for r in leaders if r["policy"] == sentence.policy and "baseline" not in r), None)
+    usable = own_part is not None and not lacks(own_part) and own_part["verdict_level"] != "do_not_use"
+    value = ""
+    if own_part is not None and usable:
+        mean = amounts.one(within_limits(own_part)["value"])
+        interval = amounts.span(own_part["low"], own_part["high"])
+        value = f"{mean} per recommendation ({100 * own_part['level']:g} % interval {interval})."
     names = {label(record) for record in leaders if target_of(record) == sentence.policy}
-    doubt = next((each.message for each in reasons(leaders) if each.level == sentence.sure and names & {*each.of}), "")
+    doubt = next(
+        (reason.message for reason in reasons(leaders) if reason.level == sentence.sure and names & {*reason.of}), ""
+    )
     of_pair = next((r for r in leaders if target_of(r) == sentence.policy and "baseline" in r), None)
-    rates, tolerance = "", None
+    rates = ""
+    tolerance = None
     if of_pair is not None:
         values = of_pair["diagnostics"]
         tolerance = (of_pair.get("best_of") or values).get(TOLERANCE)
@@ -326,6 +362,8 @@ def _finding(
 
 
 def _outcome(found: Estimates) -> str:
-    """What rewards of 0 and 1 count, by the name of their column."""
+    """Name the outcome that rewards of 0 and 1 count, after their column."""
     named = re.search(r"reward: ([^;]+)", " ".join(found.lines))
-    return "clicks" if named and "click" in named[1].lower() else "successes"
+    if named and "click" in named[1].lower():
+        return "clicks"
+    return "successes"

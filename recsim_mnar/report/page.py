@@ -31,27 +31,30 @@ def figures_of(comparison: Comparison, board: Scoreboard) -> list[Chart]:
     colours = colours_of(board.agents)
     made = [board_chart(comparison, board, colours)]
     made += [popularity_figure(comparison.details.get("popularity", []), colours=colours)]
-    shown = [chart for chart in made if chart is not None]
-    return [replace(chart, folded=place > 0) for place, chart in enumerate(shown)]
+    charts = [chart for chart in made if chart is not None]
+    return [replace(chart, folded=place > 0) for place, chart in enumerate(charts)]
 
 
 def board_chart(comparison: Comparison, board: Scoreboard, colours: Colours) -> Chart | None:
     """One panel per protocol, agents in rows, the truth as a tick where the protocol estimates it."""
     truth = next((column for column in board.columns if column.is_truth), None)
-    shown = [column for column in board.columns if not column.is_truth]
-    if not shown or len(board.agents) < 2:
+    columns = [column for column in board.columns if not column.is_truth]
+    if not columns or len(board.agents) < 2:
         return None
-    drawn = [_panel(comparison, board, column, truth, colours) for column in shown]
-    names = [column.heading for column in shown]
+    drawn = [_panel(comparison, board, column, truth, colours) for column in columns]
+    names = [column.heading for column in columns]
     title = f"{listed(names)} of {len(board.agents):,} agents"
-    ticks = truth is not None and any(column.key in comparison.truth_estimates for column in shown)
+    ticks = truth is not None and any(column.key in comparison.truth_estimates for column in columns)
     title += f", and the {truth.heading}" if truth is not None and ticks else ""
     return Chart(title, panels(drawn), board_caption(comparison, board, ticks=ticks))
 
 
 def board_caption(comparison: Comparison, board: Scoreboard, *, ticks: bool) -> str:
-    """How to read the chart of a scoreboard."""
-    level = comparison.records[0].level if comparison.records else 0.95
+    """Explain the chart of a scoreboard."""
+    if comparison.records:
+        level = comparison.records[0].level
+    else:
+        level = 0.95
     parts = [f"Dots are estimates, lines their {100 * level:g} % intervals."]
     parts += ["The upright tick is the truth."] if ticks else []
     names = {PICKED: "*", UNUSABLE: "Hollow and ?"}
@@ -67,7 +70,10 @@ def _panel(comparison: Comparison, board: Scoreboard, column: Column, truth: Col
         cell = column.cells.get(agent)
         if cell is None or not math.isfinite(cell.record.value):
             continue
-        true = truth.cells.get(agent) if truth is not None and column.key in comparison.truth_estimates else None
+        if truth is not None and column.key in comparison.truth_estimates:
+            true = truth.cells.get(agent)
+        else:
+            true = None
         rows.append(
             Dot(
                 agent,
@@ -104,42 +110,52 @@ def popularity_figure(
         first.setdefault(row["agent"], row)
     if len(first) < 2:
         return None
-    colours = colours_of(name for name in first if name) if colours is None else colours
-    own = first[""]
-    top, n_items = own["last_rank"] - own["first_rank"] + 1, max(row["last_rank"] for row in rows)
-    shown = sorted(first.items(), key=lambda item: -item[1]["share"])[:MOST_ROWS]
+    if colours is None:
+        colours = colours_of(name for name in first if name)
+    first_group = first[""]
+    top = first_group["last_rank"] - first_group["first_rank"] + 1
+    n_items = max(row["last_rank"] for row in rows)
+    rows_shown = sorted(first.items(), key=lambda item: -item[1]["share"])[:MOST_ROWS]
     drawn = [
-        Dot(name or "what users view unasked", row["share"], colour=colours.get(name, "ink"), known=own["share"])
-        for name, row in shown
+        Dot(
+            name or "what users view unasked", row["share"], colour=colours.get(name, "ink"), known=first_group["share"]
+        )
+        for name, row in rows_shown
     ]
     caption = (
         f"Of what each agent shows in the {where}, the share that falls on the {top:,} most viewed of "
         f"{n_items:,} items. The upright line: users' own views."
     )
-    if len(first) > len(shown):
-        caption += f" {len(first) - len(shown)} more are in the data of this page."
+    if len(first) > len(rows_shown):
+        caption += f" {len(first) - len(rows_shown)} more are in the data of this page."
     return Chart("How popular what is recommended is", dots(drawn, PER_CENT), caption)
 
 
 def weight_figures(
     weights: Sequence[WeightDistribution], clip: float | None, colours: Colours | None = None
 ) -> list[Chart]:
-    """How many rows have which weight; policies whose weights are all 0 are left out.
+    """Draw the distribution of weights; policies whose weights are all 0 are left out.
 
     Args:
         weights: one per policy, under the name that the page gives it.
         clip: largest weight of the clipped estimators, None for none.
         colours: of policies; own ones where None.
     """
-    drawn = [each for each in weights if each.counts]
+    drawn = [weight for weight in weights if weight.counts]
     if not drawn:
         return []
-    colours = colours_of(each.policy for each in weights) if colours is None else colours
-    shown = [
-        Histogram(each.policy, f": {each.effective:,.0f} effective of {each.rows:,} rows, {each.zero:.1%} weigh 0",
-                  each.edges, each.counts, colours.get(each.policy, "ink"))
-        for each in drawn
-    ]  # fmt: skip
+    if colours is None:
+        colours = colours_of(weight.policy for weight in weights)
+    charts = [
+        Histogram(
+            weight.policy,
+            f": {weight.effective:,.0f} effective of {weight.rows:,} rows, {weight.zero:.1%} weigh 0",
+            weight.edges,
+            weight.counts,
+            colours.get(weight.policy, "ink"),
+        )
+        for weight in drawn
+    ]
     caption = (
         "Along: the weight of a row, the policy's probability of what was shown over the recorded one; the axis is "
         "logarithmic. Up: how many rows have it, logarithmic too; rows of weight 0 are not drawn. A row counts for "
@@ -150,8 +166,11 @@ def weight_figures(
     if largest.largest > 1.0:
         caption += f" Farthest right is the largest weight, {largest.largest:.3g}: what the log hardly ever shows, and "
         caption += f"{largest.policy} more often would."
-    line = None if clip is None else (clip, f"clip {clip:g}")
-    return [Chart("How the weights are distributed", histograms(shown, line), caption)]
+    if clip is None:
+        line = None
+    else:
+        line = (clip, f"clip {clip:g}")
+    return [Chart("How the weights are distributed", histograms(charts, line), caption)]
 
 
 SCHEMA = 1
@@ -183,7 +202,7 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: RunConfig
 
 
 def results_of(comparison: Comparison, folder: Path) -> Mapping[str, object]:
-    """What ``results.json`` and ``summary.json`` hold, as one object, and their folder."""
+    """Read ``results.json`` and ``summary.json`` as one object, and their folder."""
     return {
         **headed([r.untimed() for r in comparison.records]),
         **comparison.summary(),
@@ -193,7 +212,7 @@ def results_of(comparison: Comparison, folder: Path) -> Mapping[str, object]:
 
 
 def headed(rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
-    """What ``results.json`` holds: ``{schema, package, records}``."""
+    """Build the content of ``results.json``: ``{schema, package, records}``."""
     from recsim_mnar._version import __version__
 
     return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "records": rows}
@@ -243,11 +262,11 @@ def _verdicts(comparison: Comparison) -> dict[str, list[Record]]:
     """Records of off-policy estimates by heading: clipped IPS, or estimators of slates."""
     headings = {(r.protocol, r.metric): r.metric for r in comparison.records} | comparison.headings
     headings["off_policy", "clipped_ips"] = "clipped IPS"
-    found: dict[str, list[Record]] = {}
+    verdicts: dict[str, list[Record]] = {}
     for r in comparison.records:
         if r.protocol == "off_policy" and r.metric in ("clipped_ips", *RANKING_ESTIMATORS):
-            found.setdefault(headings[r.protocol, r.metric], []).append(r)
-    return found
+            verdicts.setdefault(headings[r.protocol, r.metric], []).append(r)
+    return verdicts
 
 
 def _as_run(comparison: Comparison, run_config: RunConfig) -> RunConfig:

@@ -1,4 +1,4 @@
-"""What a study looks like: its files, its table, and the distribution over catalogues."""
+"""Presentation of a study: its files, its table, and the distribution over catalogues."""
 
 from __future__ import annotations
 
@@ -69,40 +69,47 @@ def _write_page(path: Path, study: Study) -> None:
 
 
 def of_study(study: Study) -> Finding | None:
-    """What each protocol's picks lose on average, over all cells, the least first; of the first target."""
+    """Summarise the average loss of each protocol's picks over all cells, least first; of the first target."""
     summary = study.summary()
     first = [(row["cost_share"]["mean"], row) for row in summary if row["target"] == summary[0]["target"]]
-    known = [(loss, row) for loss, row in first if loss is not None]
+    known_losses = [(loss, row) for loss, row in first if loss is not None]
     rows: dict[str, list[tuple[float, Row]]] = {}
-    for loss, row in sorted(known, key=lambda one: one[0]):
+    for loss, row in sorted(known_losses, key=lambda one: one[0]):
         rows.setdefault(row["title"], []).append((loss, row))
     if not rows:
         return None
-    text = "; ".join(_loss_in_words(title, own) for title, own in rows.items())
-    cells = len({row["study"] for _, row in known})
+    text = "; ".join(_loss_in_words(title, losses) for title, losses in rows.items())
+    cells = len({row["study"] for _, row in known_losses})
     if cells > 1:
         return Finding(f"In {cells} cells, means over catalogues: {text}.", "", "")
     return Finding(f"{text[0].upper()}{text[1:]}.", "", "")
 
 
 def _loss_in_words(title: str, rows: list[tuple[float, Row]]) -> str:
-    """Of a protocol in every cell, that of the least loss first."""
-    least, most = two_digits(rows[0][0]), two_digits(rows[-1][0])
-    loss = f"{least} %" if least == most else f"{least} to {most} %"
+    """Describe a protocol's loss in every cell, that of the least loss first."""
+    least = two_digits(rows[0][0])
+    most = two_digits(rows[-1][0])
+    if least == most:
+        loss = f"{least} %"
+    else:
+        loss = f"{least} to {most} %"
     n = sum(row["catalogues"] for _, row in rows)
     right = sum(row["best"]["count"] + row["indistinguishable"]["count"] for _, row in rows)
     abstains = n - sum(row["decides"]["count"] for _, row in rows)
-    doubt = f" (too little data to decide in {abstains})" if abstains else ""
+    if abstains:
+        doubt = f" (too little data to decide in {abstains})"
+    else:
+        doubt = ""
     return f"{title} picks the best or a tie in {right} of {n} and loses {loss}{doubt}"
 
 
 def _levels_of(study: Study, cells: Sequence[tuple[str, Levels]]) -> tuple[list[str], list[list[str]]]:
     """Heads and texts that say which setup and levels each row is of."""
     setups = [_setup_in_words(study, *cell) for cell in cells]
-    levels = [[str(own.get(name, "")) for name in study.factors] for _, own in cells]
+    levels = [[str(own_levels.get(name, "")) for name in study.factors] for _, own_levels in cells]
     if len(set(setups)) <= 1:
         return study.factors, levels
-    return ["setup", *study.factors], [[setup, *own] for setup, own in zip(setups, levels, strict=True)]
+    return ["setup", *study.factors], [[setup, *own_levels] for setup, own_levels in zip(setups, levels, strict=True)]
 
 
 COLUMNS: dict[str, Callable[[Row], str]] = {
@@ -120,7 +127,9 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 def _cost(found: Mean) -> str:
-    return "-" if found["mean"] is None else percent(found)
+    if found["mean"] is None:
+        return "-"
+    return percent(found)
 
 
 def _share(row: Row, found: Share) -> str:
@@ -130,13 +139,16 @@ def _share(row: Row, found: Share) -> str:
 
 
 def _counted(row: Row, *found: Share) -> str:
-    return f"{sum(each['count'] for each in found)} of {row['catalogues']}"
+    return f"{sum(value['count'] for value in found)} of {row['catalogues']}"
 
 
 def _mean(found: Mean) -> str:
     if found["mean"] is None:
         return "-"
-    limits = "" if found["low"] is None else f" [{found['low']:.2f}, {found['high']:.2f}]"
+    if found["low"] is None:
+        limits = ""
+    else:
+        limits = f" [{found['low']:.2f}, {found['high']:.2f}]"
     return f"{found['mean']:.2f}{limits}"
 
 
@@ -179,12 +191,18 @@ def study_lines(study: Study) -> list[str]:
         names = [f"{place} {value}" for place, value in zip(places, values, strict=True) if value]
         cells.setdefault(", ".join(names), []).append(line)
     lines = [head]
-    for name, own in cells.items():
+    for name, own_cells in cells.items():
         heading = [name] if name else []
-        lines += [*([""] if len(cells) > 1 else []), *heading, *own]
+        lines += [*([""] if len(cells) > 1 else []), *heading, *own_cells]
     n = max(row["catalogues"] for row in summary)
-    title = "several setups" if "setup" in places else _setup_in_words(study, summary[0]["study"], summary[0]["levels"])
-    limits = f" [ ] 95 % intervals, from {LEAST} catalogues on." if any("[" in line for line in lines) else ""
+    if "setup" in places:
+        title = "several setups"
+    else:
+        title = _setup_in_words(study, summary[0]["study"], summary[0]["levels"])
+    if any("[" in line for line in lines):
+        limits = f" [ ] 95 % intervals, from {LEAST} catalogues on."
+    else:
+        limits = ""
     notes = [
         f"Loss: mean share of the best true value.{limits}",
         "A protocol decides where its data suffice, and is right if it picks the best or",
@@ -207,8 +225,8 @@ def _always_once(always: list[Always]) -> list[Always]:
 def _setup_in_words(study: Study, cell: str, levels: Levels) -> str:
     """World and preset of a cell; a factor among them is a column of its own."""
     config = next((r.get("run_config", {}) for r in study.results if r["cell"] == cell), {})
-    known = {"world": config.get("world", {}).get("name", ""), "preset": config.get("preset")}
-    return ", ".join(text for name, text in known.items() if text and name not in levels) or cell
+    known_fields = {"world": config.get("world", {}).get("name", ""), "preset": config.get("preset")}
+    return ", ".join(text for name, text in known_fields.items() if text and name not in levels) or cell
 
 
 def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
@@ -220,11 +238,11 @@ def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
         return []
     rows = []
     for other in titles[1:]:
-        found = study.compare(titles[0], other).iloc[0]
-        if math.isnan(found["low"]):
+        comparison = study.compare(titles[0], other).iloc[0]
+        if math.isnan(comparison["low"]):
             continue
-        points = [f"{100 * found[name]:.2g}" for name in ("difference", "low", "high")]
-        p_values = [f"{found[name]:.2g}" for name in ("p_t", "p_wilcoxon")]
+        points = [f"{100 * comparison[name]:.2g}" for name in ("difference", "low", "high")]
+        p_values = [f"{comparison[name]:.2g}" for name in ("p_t", "p_wilcoxon")]
         rows.append((f"{titles[0]} - {other}", [f"{points[0]} [{points[1]}, {points[2]}]", *p_values]))
     return rows
 
@@ -242,17 +260,26 @@ def agents_table(study: Study) -> list[Means]:
     tables: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
     for row in study.rows():
         if row["value"] is not None:
-            own = tables.setdefault(row["study"], {}).setdefault(row["agent"], {})
-            own.setdefault((row["protocol"], row["metric"]), []).append(row["value"])
-    found = []
+            rows_of_agent = tables.setdefault(row["study"], {}).setdefault(row["agent"], {})
+            rows_of_agent.setdefault((row["protocol"], row["metric"]), []).append(row["value"])
+    means = []
     for name, agents in tables.items():
-        heads = sorted(dict.fromkeys(head for own in agents.values() for head in own), key=lambda h: h[0] != "truth")
+        heads = sorted(
+            dict.fromkeys(head for rows_of_agent in agents.values() for head in rows_of_agent),
+            key=lambda h: h[0] != "truth",
+        )
         rows = [
-            (" ".join(h), [f"{sum(own[h]) / len(own[h]):.5f}" if h in own else "-" for own in agents.values()])
+            (
+                " ".join(h),
+                [
+                    f"{sum(rows_of_agent[h]) / len(rows_of_agent[h]):.5f}" if h in rows_of_agent else "-"
+                    for rows_of_agent in agents.values()
+                ],
+            )
             for h in heads
         ]
-        found.append(Means(name, [*agents], rows))
-    return found
+        means.append(Means(name, [*agents], rows))
+    return means
 
 
 # ------------------------------------------------------------------------------------------------------------- charts
@@ -264,20 +291,23 @@ def figures_of(study: Study) -> list[Chart]:
     summary = study.summary()
     setups = list(dict.fromkeys(row["study"] for row in summary))
     for name in setups:
-        own = sorted((r for r in summary if r["study"] == name), key=lambda r: r["cost_share"]["mean"] or 0.0)
-        before = f"{name}: " if len(setups) > 1 else ""
+        own_rows = sorted((r for r in summary if r["study"] == name), key=lambda r: r["cost_share"]["mean"] or 0.0)
+        if len(setups) > 1:
+            before = f"{name}: "
+        else:
+            before = ""
         caption = (
             "Each small dot is one catalogue: the share of the best true value that the pick loses; hollow where the "
             "protocol abstains. The large dot is the mean, the line its 95 % interval."
         )
         title = f"{before}What each protocol's picks lose"
-        charts.append(Chart(title, costs_chart(study, own), caption, folded=bool(charts)))
-        outcomes = {_head(row): (row["best"], row["indistinguishable"], row["costs"]) for row in own}
+        charts.append(Chart(title, costs_chart(study, own_rows), caption, folded=bool(charts)))
+        outcomes = {_head(row): (row["best"], row["indistinguishable"], row["costs"]) for row in own_rows}
         parts = {
-            head: {kind: found["share"] for kind, found in zip(KINDS, of_head, strict=True)}
+            head: {kind: kind_rows["share"] for kind, kind_rows in zip(KINDS, of_head, strict=True)}
             for head, of_head in outcomes.items()
         }
-        notes = {_head(row): f"best or tied: {_line(row).right}" for row in own}
+        notes = {_head(row): f"best or tied: {_line(row).right}" for row in own_rows}
         caption = "Share of catalogues in which the pick is the best agent, a tie with it, or a worse one."
         charts.append(Chart(f"{before}How often each protocol is right", shares(parts, KINDS, notes), caption))
     return charts
@@ -285,7 +315,9 @@ def figures_of(study: Study) -> list[Chart]:
 
 def _head(row: Row) -> str:
     """A protocol at the head of a chart's row, with its target where it has several."""
-    return row["title"] if row["one_target"] else f"{row['target']}, {row['title']}"
+    if row["one_target"]:
+        return row["title"]
+    return f"{row['target']}, {row['title']}"
 
 
 def costs_chart(study: Study, own: list[Row]) -> str:
@@ -297,11 +329,15 @@ def costs_chart(study: Study, own: list[Row]) -> str:
             cloud.append((j["cost_share"], j["abstains"]))
     rows = []
     for row in own:
-        cost, users = row["cost_share"], row["users_per_arm"]
+        cost = row["cost_share"]
+        users = row["users_per_arm"]
         if cost["mean"] is None:
             continue
         low, high = (math.nan if end is None else end for end in (cost["low"], cost["high"]))
         cloud = clouds.get((row["study"], row["protocol"], row["metric"]), [])
-        note = "" if users is None else f"{users:,} users per arm"
+        if users is None:
+            note = ""
+        else:
+            note = f"{users:,} users per arm"
         rows.append(Dot(_head(row), cost["mean"], low, high, cloud=cloud, note=note))
     return dots(sorted(rows, key=lambda row: row.value), PER_CENT, axis_of(0.0, room_for(rows).high, MANY_TICKS))

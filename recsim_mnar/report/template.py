@@ -64,13 +64,17 @@ def _best(cells: list[Record | None], loss: bool) -> float:
     values = [c.value for c in cells if c is not None and math.isfinite(c.value) and not c.is_reference]
     if not values:
         return math.nan
-    return min(values) if loss else max(values)
+    if loss:
+        return min(values)
+    return max(values)
 
 
 def number(value: float) -> str:
     """Five decimals, without the leading zero that rates do not need."""
     text = f"{value:.5f}"
-    return text.replace("0.", ".", 1) if text.startswith(("0.", "-0.")) else text
+    if text.startswith(("0.", "-0.")):
+        return text.replace("0.", ".", 1)
+    return text
 
 
 MOST_BYTES = 700_000
@@ -113,12 +117,13 @@ def downloads_of(stem: str, rows: Iterable[Mapping[str, object]]) -> list[Downlo
 
 def together(*lists: list[Download]) -> list[Download]:
     """All of them in order, without those that would make the page as heavy as two of :data:`MOST_BYTES` and more."""
-    found, room = [], 2 * (MOST_BYTES * 4 // 3 + 64)  # what names a file's kind included
+    downloads = []  # what names a file's kind included
+    room = 2 * (MOST_BYTES * 4 // 3 + 64)
     for file in (file for of_rows in lists for file in of_rows):
         if len(file.href) <= room:
-            found.append(file)
+            downloads.append(file)
             room -= len(file.href)
-    return found
+    return downloads
 
 
 def _csv(rows: Sequence[Mapping[str, object]]) -> str:
@@ -188,7 +193,7 @@ _ANEW = ("<h2", "<details", "<thead")
 
 @functools.cache
 def words() -> dict[str, str]:
-    """What each term of a page means, from the glossary at its foot."""
+    """Explain each term of a page, from the glossary at its foot."""
     text = files("recsim_mnar.report").joinpath("words.html").read_text(encoding="utf-8")
     return dict(_ENTRY.findall(text))
 
@@ -203,13 +208,13 @@ def explained(page: str, known: Mapping[str, str]) -> str:
     longest = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
     term = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest})(?![\w-]|@\D|\.\w)")
     lower = {name.lower(): name for name in known}
-    made, said, used, closed = [], set[str](), set[str](), list[str]()
+    made, terms, used, closed = [], set[str](), set[str](), list[str]()
 
     def linked(found: re.Match[str]) -> str:
         name = lower[found[1].lower()]
-        if name in said:
+        if name in terms:
             return found[1]
-        said.add(name)
+        terms.add(name)
         used.add(name)
         return f'<a class="term" href="#{anchor(name)}" title="{known[name]}">{found[1]}</a>'
 
@@ -221,7 +226,7 @@ def explained(page: str, known: Mapping[str, str]) -> str:
             if (name in _CLOSED or drawn) and not piece.endswith("/>"):
                 closed.append(name) if not piece.startswith("</") else closed.pop()
             if piece.startswith(_ANEW):
-                said.clear()
+                terms.clear()
             made.append(piece)
         else:
             made.append(piece if closed else term.sub(linked, piece))
@@ -229,7 +234,7 @@ def explained(page: str, known: Mapping[str, str]) -> str:
 
 
 def anchor(name: str) -> str:
-    """Where the glossary of a page has a term."""
+    """Get the anchor of a term in the glossary of a page."""
     return "word-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -262,10 +267,12 @@ class Finding:
 
 
 def of_comparison(comparison: Comparison) -> Finding | None:
-    """What each protocol picks and its result; without a truth, what the tests find. None if nothing is judged."""
+    """Summarise each protocol's pick and its result; without a truth the tests' findings. None if nothing is judged."""
     if not comparison.judgements:
         lines = comparison.conclusion
-        return Finding(lines[-2] if len(lines) > 1 else lines[0], " ".join(lines[:-2]), lines[-1]) if lines else None
+        if lines:
+            return Finding(lines[-2] if len(lines) > 1 else lines[0], " ".join(lines[:-2]), lines[-1])
+        return None
     board = scoreboard(comparison)
     found_best = any(choice.outcome == BEST for choice in board.choices)
     return Finding(board.headline(), "", "", "good" if found_best else "bad")
@@ -317,7 +324,7 @@ def of_estimates(
     plans: Sequence[ABPlan] = (),
     least: float | None = None,
 ) -> Finding:
-    """Of the answer that the log gives.
+    """Summarise the answer of the log.
 
     Args:
         sentence: the answer.
@@ -359,35 +366,38 @@ def of_estimates(
 
 
 def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None) -> tuple[str, ...]:
-    """What must be so for the answer to hold, and a log cannot prove, as questions."""
+    """List the conditions of the answer that a log cannot prove, as questions."""
     items = ""
     if least is not None:
         most = int(1.0 / least + 1e-9)
         items = f"Does {other} choose from at most {most:,} items in this place? (Each is said to have a chance of "
         items += f"{100.0 * least:.4g} % or more, so there cannot be more than {most:,}.)"
     off = f"{100.0 * (tolerance - 1.0):.2g} %"
-    asked = (
+    questions = (
         items,
         f"Was {who} built without these very records? (Else it looks too good.)",
         "Did the system itself record its probabilities at the moment of showing? (If they were estimated later they "
         f"may be wrong: errors of {off} in each, all in the worst direction, would undo the {gap}.)",
     )
-    return tuple(filter(None, asked))
+    return tuple(filter(None, questions))
 
 
 def _size_of_test(plans: Sequence[ABPlan]) -> str:
-    """How long an A/B test takes and how many users, for the least of some lifts; "" where it is not known."""
+    """Describe days and users of an A/B test for the least of some lifts; "" where they are not known."""
     if not plans:
         return ""
     plan = plans[-1]
-    users, size, rows = float(plan.users), "", plan.decisions_a_user
+    users = float(plan.users)
+    size = ""
+    rows = plan.decisions_a_user
     if plan.days is not None and plan.users_by_then is not None:
         weeks = math.ceil(plan.days / 7.0)
-        users, size = plan.users_by_then / 2.0, f" of {weeks:,} week{'s' * (weeks > 1)}"
+        users = plan.users_by_then / 2.0
+        size = f" of {weeks:,} week{'s' * (weeks > 1)}"
         rows = (plan.rows_by_then or 0) / max(users, 1.0)
-    found = f"have a chance of {100 * plan.power:.0f} % to show even {digits(100.0 * plan.lift_share)} %"
-    each = f"{max(rounded(users), LEAST_USERS):,} users per variant with some {rows:.0f} recommendations each"
-    return f"{size}: {each} {found}"
+    chance = f"have a chance of {100 * plan.power:.0f} % to show even {digits(100.0 * plan.lift_share)} %"
+    users_text = f"{max(rounded(users), LEAST_USERS):,} users per variant with some {rows:.0f} recommendations each"
+    return f"{size}: {users_text} {chance}"
 
 
 def digits(per_cent: float) -> str:
@@ -400,19 +410,28 @@ def digits(per_cent: float) -> str:
 
 def of_validation(found: Validation) -> Finding:
     """For how many questions the world may be used."""
-    n, good, bad = len(found.checks), len(found.valid_for), len(found.not_valid_for)
-    decision = f"Use this world for {good} of {n} questions." if good else "Do not use this world yet."
+    n = len(found.checks)
+    good = len(found.valid_for)
+    bad = len(found.not_valid_for)
+    if good:
+        decision = f"Use this world for {good} of {n} questions."
+    else:
+        decision = "Do not use this world yet."
     lift = f"{100 * good / max(n, 1):.0f} % of the checks see no difference from real users that matters; "
     lift += f"{bad} see one, {len(found.cannot_say)} cannot say."
-    todo = f"Do not ask it about {found.not_valid_for[0].partition(':')[0].rstrip('.')}. " if bad else ""
+    if bad:
+        todo = f"Do not ask it about {found.not_valid_for[0].partition(':')[0].rstrip('.')}. "
+    else:
+        todo = ""
     return Finding(
         decision, lift, f"{todo}Next: keep to the questions in the list below.", "good" if not bad else "tie"
     )
 
 
 def of_fit(found: FittedWorld) -> Finding:
-    """What a log settles of a world."""
-    n, open_ = len(found.identified), len(found.not_identified)
+    """Summarise what a log settles about a world."""
+    n = len(found.identified)
+    open_ = len(found.not_identified)
     decision = f"The {found.world} world is fitted. Check it before you rely on it."
     rate = found.identified.get("click_rate_on_log")
     lift = f"The log settles {n} of {n + open_} features."

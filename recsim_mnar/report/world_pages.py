@@ -70,7 +70,7 @@ def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, 
 
 
 def summary_of(found: LogNumbers) -> Mapping[str, object]:
-    """What the page says, as JSON types."""
+    """Summarise the page, as JSON types."""
     edges, counts = found.propensities.joined()
     return {
         "rows": found.rows,
@@ -85,7 +85,7 @@ def summary_of(found: LogNumbers) -> Mapping[str, object]:
 
 
 def popularity_rows(found: LogNumbers) -> list[Popularity]:
-    """See :func:`recsim_mnar.protocols.ab_test.popularity`; none where nothing was met or nothing shown."""
+    """Implement :func:`recsim_mnar.protocols.ab_test.popularity`; none where nothing was met or nothing shown."""
     if not (found.n_views and found.n_shown):
         return []
     n_items = max(len(found.views), len(found.shown), _number(found, "n_items"))
@@ -94,17 +94,18 @@ def popularity_rows(found: LogNumbers) -> list[Popularity]:
 
 
 def sentences_of(found: LogNumbers) -> list[str]:
-    """What there is to say first."""
+    """Write the first sentences."""
     if found.rewards is None:
         return ["Nothing was recommended."]
-    rate, span = _rate(found), f"{100 * found.rewards['level']:g} % interval"
+    rate = _rate(found)
+    span = f"{100 * found.rewards['level']:g} % interval"
     values = [_percent(found.rewards[name]) if found.binary else f"{found.rewards[name]:.4g}" for name in
               ("value", "low", "high")]  # fmt: skip
-    said = f"{found.n_shown:,} " + (f"items in {_slates(found)}" if _slates(found) else "recommendations")
+    recommended = f"{found.n_shown:,} " + (f"items in {_slates(found)}" if _slates(found) else "recommendations")
     return [
-        f"Of {said} {values[0]} were {rate} ({span} {values[1]} to {values[2]})."
+        f"Of {recommended} {values[0]} were {rate} ({span} {values[1]} to {values[2]})."
         if found.binary
-        else f"The mean {rate} of {said} is {values[0]} ({span} {values[1]} to {values[2]})."
+        else f"The mean {rate} of {recommended} is {values[0]} ({span} {values[1]} to {values[2]})."
     ]
 
 
@@ -119,30 +120,44 @@ def _rate(found: LogNumbers) -> str:
 
 
 def _kinds(found: LogNumbers) -> dict[str, str]:
-    """What each kind of event is called."""
+    """Get the name of each kind of event."""
     return {"organic": _OWN.get(_world(found), "views"), "bandit": "recommendations"}
 
 
 def _world(found: LogNumbers) -> str:
     world = found.provenance.get("world") or {}
-    return str(world.get("name", "a")) if isinstance(world, dict) else str(world)
+    if isinstance(world, dict):
+        return str(world.get("name", "a"))
+    return str(world)
 
 
 def _slates(found: LogNumbers) -> str:
-    """How many slates users read place by place, in words; "" where they see one item."""
-    size = _number(found, "slate_size") if "user_model" in _params(found) else 0
-    return f"{found.n_shown // size:,} slates of {size}" if size > 1 else ""
+    """Count the slates that users read place by place, in words; "" where they see one item."""
+    if "user_model" in _params(found):
+        size = _number(found, "slate_size")
+    else:
+        size = 0
+    if size > 1:
+        return f"{found.n_shown // size:,} slates of {size}"
+    return ""
 
 
 def _params(found: LogNumbers) -> Mapping[str, object]:
     world = found.provenance.get("world")
-    params = world.get("params") if isinstance(world, dict) else None
-    return params if isinstance(params, dict) else {}
+    if isinstance(world, dict):
+        params = world.get("params")
+    else:
+        params = None
+    if isinstance(params, dict):
+        return params
+    return {}
 
 
 def _number(found: LogNumbers, name: str) -> int:
     number = _params(found).get(name)
-    return number if isinstance(number, int) else 0
+    if isinstance(number, int):
+        return number
+    return 0
 
 
 def _policy(found: LogNumbers) -> str:
@@ -161,8 +176,10 @@ def _lead(found: LogNumbers) -> str:
 
 def _asked_users(found: LogNumbers) -> int:
     """Users who were asked for; those in the log where that is not known."""
-    asked = found.provenance.get("n_users")
-    return asked if isinstance(asked, int) else found.users
+    n_asked = found.provenance.get("n_users")
+    if isinstance(n_asked, int):
+        return n_asked
+    return found.users
 
 
 def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:
@@ -198,7 +215,7 @@ def _lengths_chart(found: LogNumbers) -> Chart | None:
 
 def _shares_at(lengths: Lengths, events: np.ndarray) -> list[float]:
     """The share of at least so many events, for each number of them."""
-    occurring, share = (np.array(each, float) for each in lengths.at_least())
+    occurring, share = (np.array(entry, float) for entry in lengths.at_least())
     place = np.searchsorted(occurring, events)
     return [float(share[i]) if i < len(share) else 0.0 for i in place]
 
@@ -207,18 +224,21 @@ def _propensities_chart(found: LogNumbers) -> Chart | None:
     edges, counts = found.propensities.joined()
     if not counts:
         return None
-    shown = Histogram(_policy(found), f": {sum(counts):,} recommendations", edges, counts, "a0")
+    histogram = Histogram(_policy(found), f": {sum(counts):,} recommendations", edges, counts, "a0")
     caption = (
         "The probability with which each recommendation was chosen. The smaller they are, the larger the weights of a "
         "policy that recommends the same more often."
     )
-    return Chart("How the propensities are distributed", histograms([shown]), caption)
+    return Chart("How the propensities are distributed", histograms([histogram]), caption)
 
 
 def _finding(found: LogNumbers) -> Finding:
     slates = _slates(found)
-    shown = f"{slates} items" if slates else f"{found.n_shown:,} recommendations"
-    decision = f"The log is ready: {found.users:,} users, {shown}."
+    if slates:
+        subject = f"{slates} items"
+    else:
+        subject = f"{found.n_shown:,} recommendations"
+    decision = f"The log is ready: {found.users:,} users, {subject}."
     sure = "Certain, because it was simulated. Next: run the commands below, from top to bottom."
     return Finding(decision, sentences_of(found)[0], sure, "good")
 
@@ -231,11 +251,11 @@ def write_fit(path: Path, found: FittedWorld, made_by: Mapping[str, object]) -> 
         found: the fitted world.
         made_by: what was asked, shown at its foot; JSON types.
     """
-    known = {name: row for name, row in found.identified.items() if row["value"] > 0 and row["low"] >= 0}
+    identified = {name: row for name, row in found.identified.items() if row["value"] > 0 and row["low"] >= 0}
     rows = [
         Dot(name.replace("_", " "), 1.0, row["low"] / row["value"], row["high"] / row["value"],
             words=f"{row['value']:.4g}")
-        for name, row in sorted(known.items(), key=lambda one: (one[1]["high"] - one[1]["low"]) / one[1]["value"])
+        for name, row in sorted(identified.items(), key=lambda one: (one[1]["high"] - one[1]["low"]) / one[1]["value"])
     ]  # fmt: skip
     caption = "Each value of the fit as 100 %, with its 90 % interval from the log; the most certain first."
     charts = [Chart("How closely the log settles each feature", dots(rows, PER_CENT), caption, folded=False)]
@@ -254,7 +274,10 @@ def table_lines(found: Validation) -> Iterator[str]:
     """The checks, a line each, within :data:`WIDTH` columns."""
     yield f"{'check':<29}{'grade':<11}{'real':>10}{'simulated':>10}{'apart':>7}{'chance':>7}{'p':>6}"
     for check in found.checks:
-        p = "" if check.p_adjusted is None else f"{check.p_adjusted:.3f}".removeprefix("0")
+        if check.p_adjusted is None:
+            p = ""
+        else:
+            p = f"{check.p_adjusted:.3f}".removeprefix("0")
         yield (
             f"{check.name[:28]:<29}{check.grade:<11}{check.real:>10.4g}{check.simulated:>10.4g}"
             f"{check.distance:>7.3f}{check.chance:>7.3f}{p:>6}"
@@ -271,12 +294,12 @@ LEGEND = (
 
 
 def legend_lines() -> list[str]:
-    """What the columns and grades mean, wrapped to :data:`WIDTH` columns."""
+    """Explain the columns and grades, wrapped to :data:`WIDTH` columns."""
     return textwrap.wrap(LEGEND, WIDTH)
 
 
 def sentence_lines(found: Validation) -> Iterator[str]:
-    """What it is valid for, and for what not, wrapped to :data:`WIDTH` columns."""
+    """Describe where it is valid and where not, wrapped to :data:`WIDTH` columns."""
     for _, head, questions in answers(found):
         if questions:
             yield f"{head}:"
@@ -339,7 +362,8 @@ def _chart(check: Check) -> Chart | None:
     picture = check.picture
     kind = picture.get("kind")
     if kind in ("cumulative", "scaled", "standard", "shares"):
-        body, caption = _lines(picture), "The band: what chance does to real users (5 to 95 %)."
+        body = _lines(picture)
+        caption = "The band: what chance does to real users (5 to 95 %)."
     elif kind == "features":
         rows = [Dot(row["feature"], row["auc"], colour="a1") for row in picture["features"]]
         body = dots(sorted(rows, key=lambda row: -row.value), PLAIN, axis_of(0.5, 1.0))
@@ -362,5 +386,6 @@ def _lines(picture: Mapping[str, Any]) -> str:
     places = (np.arange(n) / max(n - 1, 1)).tolist()
     plot = Plot(places, [(places[i], entries[i]) for i in ticks], PLAIN, (picture["low"], picture["high"]),
                 below=picture["axis"])  # fmt: skip
-    real, simulated = Curve("real users", picture["real"]), Curve("simulated", picture["simulated"], "a1")
+    real = Curve("real users", picture["real"])
+    simulated = Curve("simulated", picture["simulated"], "a1")
     return curves([real, simulated], plot)

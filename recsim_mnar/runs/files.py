@@ -1,4 +1,4 @@
-"""How every file of this package is written: a temporary name first, then the rename; no link is followed."""
+"""Writing of files: a temporary name first, then the rename; no link is followed."""
 
 from __future__ import annotations
 
@@ -65,25 +65,31 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 def new_temporary(path: Path) -> Path:
     """Make an empty file next to ``path``, of a name that no other process takes."""
     unique = f"{os.urandom(8).hex()}.tmp"
-    name = f".{path.name}.{unique}" if len(os.fsencode(path.name)) < _LONGEST_NAME else f".{unique}"
+    if len(os.fsencode(path.name)) < _LONGEST_NAME:
+        name = f".{path.name}.{unique}"
+    else:
+        name = f".{unique}"
     temporary = path.with_name(name)
     temporary.touch(exist_ok=False)
     return temporary
 
 
 def is_temporary(path: Path) -> bool:
-    """Whether this is the name of a file that is being written, or was when its writer was killed."""
+    """Return whether this is the name of a file that is being written, or was when its writer was killed."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def _of_file(error: OSError, path: Path) -> OSError:
     """The error with the name of the file that it is about, which is not always the one that it names."""
-    reason = os.strerror(error.errno) if error.errno else str(error).partition("\n")[0]
+    if error.errno:
+        reason = os.strerror(error.errno)
+    else:
+        reason = str(error).partition("\n")[0]
     return OSError(error.errno or errno.EIO, reason, str(path))
 
 
 def path_of(path: Any) -> Path:
-    """What a user named as a file or a folder: with ``~`` before it in the home folder, as a shell has it.
+    """Resolve a path that a user named, with ``~`` before it in the home folder, as a shell does.
 
     What begins with ``~`` otherwise, as ``./~/x`` does without its ``./``, comes back absolute: no path of ours is one
     that libraries would take for the home folder.
@@ -97,14 +103,16 @@ def path_of(path: Any) -> Path:
     try:
         os.fspath(path).encode()
     except UnicodeEncodeError:
-        shown = os.fsencode(path).decode(errors="backslashreplace")
-        raise UserError(f"{shown}: the path is not UTF-8; rename it") from None
+        printable = os.fsencode(path).decode(errors="backslashreplace")
+        raise UserError(f"{printable}: the path is not UTF-8; rename it") from None
     named = Path(os.path.expanduser(path))
-    return named.absolute() if str(named).startswith("~") else named
+    if str(named).startswith("~"):
+        return named.absolute()
+    return named
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """What a TOML file says that a user has named.
+    """Read a TOML file that a user named.
 
     Raises:
         UserError: no such file, a folder, a pipe or a device, which might never end, or no TOML.

@@ -73,7 +73,8 @@ class RunFolder:
             UserError: it is a file, holds something else, cannot be made or written, or another process fills it; a
                 folder within one that is being filled is a link.
         """
-        place, outer = os.path.realpath(folder), _filled.get() or {}
+        place = os.path.realpath(folder)
+        outer = _filled.get() or {}
         if place in outer:
             yield outer[place]
             return
@@ -81,7 +82,7 @@ class RunFolder:
         if os.path.realpath(folder.parent) in outer:
             refuse_link(folder)
         with _made(folder, what), _locked(folder, what):
-            goes_on = keep_others or (resume and any((folder / each).exists() for each in (*MANIFESTS, INDEX)))
+            goes_on = keep_others or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX)))
             if not goes_on:
                 _refuse_occupied(folder, what)
             if not keep_others:
@@ -106,7 +107,10 @@ class RunFolder:
 
         An index that is there is taken away: until the end the folder is not finished.
         """
-        kept = self.index.receipts if self.index.made == made else {}
+        if self.index.made == made:
+            kept = self.index.receipts
+        else:
+            kept = {}
         self.index = Index(dict(kept), made, made_with())
         self._begin()
 
@@ -136,20 +140,24 @@ class RunFolder:
             UserError: the folder holds another run, or one of other versions.
         """
         path = self.path / manifest
-        wanted = json.loads(json.dumps(settings))  # as the manifest gives them back
-        made = digest_of(wanted) if made is None else made
+        wanted_settings = json.loads(json.dumps(settings))  # as the manifest gives them back
+        if made is None:
+            made = digest_of(wanted_settings)
         receipts_are_ours = self.index.made == made
         held = read_json(path)
-        there = {key: value for key, value in held.items() if key != "made_with"} if isinstance(held, dict) else None
+        if isinstance(held, dict):
+            there = {key: value for key, value in held.items() if key != "made_with"}
+        else:
+            there = None
         versions = self.index.made_with
         if there is not None and not receipts_are_ours:
             versions = held.get("made_with")
         if receipts_are_ours and alike is None:
             there = None  # the receipts settle it, and the manifest is written anew
         if there is not None and alike is not None:
-            there, wanted = alike(there, wanted)
+            there, wanted_settings = alike(there, wanted_settings)
         if there is not None:
-            refuse_differences(f"{self.path} holds a run", there, wanted)
+            refuse_differences(f"{self.path} holds a run", there, wanted_settings)
         elif not receipts_are_ours and (path.exists() or self.index.receipts):
             raise UserError(f"cannot resume: {path} is missing or damaged: restore it, or name another folder")
         refuse_other_versions(f"{self.path} holds a run that was made", versions if isinstance(versions, dict) else {})
@@ -189,7 +197,10 @@ class RunFolder:
         path = self.inside(name)
         yield path
         try:
-            n_rows = None if rows is None else rows(path)
+            if rows is None:
+                n_rows = None
+            else:
+                n_rows = rows(path)
         except UserError:  # what was written cannot be read back
             path.unlink(missing_ok=True)
             raise
@@ -243,7 +254,7 @@ _filled: contextvars.ContextVar[dict[str, RunFolder] | None] = contextvars.Conte
 
 
 def is_filled_here(folder: Path) -> bool:
-    """Whether the code that asks runs within a block that fills this folder."""
+    """Return whether the code that asks runs within a block that fills this folder."""
     return os.path.realpath(folder) in (_filled.get() or {})
 
 
@@ -257,8 +268,8 @@ def _made(folder: Path, what: str) -> Iterator[None]:
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            said = f"{what} {folder} cannot be made: {error.strerror}; name another folder"
-            raise not_written(error, said) from None
+            message = f"{what} {folder} cannot be made: {error.strerror}; name another folder"
+            raise not_written(error, message) from None
         yield
     except BaseException:
         for empty in made:
@@ -278,18 +289,18 @@ def _locked(folder: Path, what: str) -> Iterator[None]:
 
     path = folder / LOCK
     with contextlib.suppress(FileNotFoundError):  # whoever held it may remove it at any time
-        found = os.lstat(path)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
+        status = os.lstat(path)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise UserError(f"{path} is a link, or no regular file: remove it, or name another folder")
     lock = FileLock(path)
     try:
         lock.acquire(blocking=False)
     except Timeout:
-        said = f"{what} {folder} is being written by another process: wait for it, or name another folder"
-        raise UserError(said) from None
+        message = f"{what} {folder} is being written by another process: wait for it, or name another folder"
+        raise UserError(message) from None
     except OSError as error:
-        said = f"{what} {folder} cannot be written: {error.strerror}; name another folder"
-        raise not_written(error, said) from None
+        message = f"{what} {folder} cannot be written: {error.strerror}; name another folder"
+        raise not_written(error, message) from None
     try:
         yield
     finally:
@@ -307,31 +318,39 @@ def _remove_temporaries(folder: Path) -> None:
 
 
 def _strangers_in(folder: Path) -> list[Path]:
-    """What a folder holds but for our own files while it is filled."""
+    """List the files in a folder besides our own while it is filled."""
     return [path for path in folder.iterdir() if path.name not in _OURS and not is_temporary(path)]
 
 
 def foreign_in(folder: Path, names: Collection[str]) -> str | None:
-    """What a folder holds besides files of these names as a run of ours has written them, in words.
+    """Describe the contents of a folder besides files of these names as a run of ours has written them.
 
     Returns:
         The first such file by name, "" where there is none, None where the folder is empty or not there.
     """
-    there = sorted({path.name for path in _strangers_in(folder)} - {INDEX}) if folder.is_dir() else []
+    if folder.is_dir():
+        there = sorted({path.name for path in _strangers_in(folder)} - {INDEX})
+    else:
+        there = []
     receipts = Index.of(folder).receipts
     for name in there:
         if name not in names or name not in receipts:
             return f"{name} was not written by this command"
         if not receipts[name].fits(folder):
             return f"{name} was changed after it was written"
-    return "" if there else None
+    if there:
+        return ""
+    return None
 
 
 def _refuse_occupied(folder: Path, what: str) -> None:
     """Raise UserError where ``folder`` holds something; ``what`` is the user's name for it."""
     if not _strangers_in(folder):
         return
-    hint = " (--resume takes up the run that it holds)" if any((folder / name).exists() for name in MANIFESTS) else ""
+    if any((folder / name).exists() for name in MANIFESTS):
+        hint = " (--resume takes up the run that it holds)"
+    else:
+        hint = ""
     raise UserError(f"{what} {folder} exists and is not empty: name another folder, or remove it first{hint}")
 
 
@@ -339,7 +358,9 @@ def new_folder(out: str | Path | None, kind: str) -> Path:
     """The folder ``out``, or one that is not there, under ``./runs`` and named after ``kind`` and the time."""
     stamp = time.strftime(f"{kind}-%Y%m%d-%H%M%S")
     names = (stamp + (f"-{i}" if i > 1 else "") for i in itertools.count(1))
-    return Path(out) if out is not None else next(each for name in names if not (each := Path("runs") / name).exists())
+    if out is not None:
+        return Path(out)
+    return next(entry for name in names if not (entry := Path("runs") / name).exists())
 
 
 def refuse_differences(what: str, before: Any, wanted: Any, remedy: str = "name another folder") -> None:
@@ -350,7 +371,7 @@ def refuse_differences(what: str, before: Any, wanted: Any, remedy: str = "name 
 
 
 def differences(before: Any, wanted: Any, path: str = "") -> list[str]:
-    """Where two JSON values differ, as paths with both values where they are short."""
+    """List where two JSON values differ, as paths with both values where they are short."""
     if isinstance(before, dict) and isinstance(wanted, dict):
         keys = sorted({*before, *wanted})
         return [d for k in keys for d in differences(before.get(k), wanted.get(k), f"{path}.{k}" if path else k)]
@@ -361,5 +382,6 @@ def differences(before: Any, wanted: Any, path: str = "") -> list[str]:
         return []
     if path.startswith("code."):
         return [f"the code of {path.removeprefix('code.')}"]
-    there, here = json.dumps(before), json.dumps(wanted)
+    there = json.dumps(before)
+    here = json.dumps(wanted)
     return [f"{path} ({there} there, {here} here)" if max(len(there), len(here)) <= _LONGEST else path]

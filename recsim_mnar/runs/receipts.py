@@ -33,13 +33,17 @@ _NO_PART = ("cli", "testing", "export", "report", "installation.py")
 def _made_with() -> dict[str, str]:
     from recsim_mnar._version import __version__
 
-    found = {"recsim-mnar": __version__, "sources": _sources(), "python": ".".join(platform.python_version_tuple()[:2])}
+    versions = {
+        "recsim-mnar": __version__,
+        "sources": _sources(),
+        "python": ".".join(platform.python_version_tuple()[:2]),
+    }
     for name in _LIBRARIES:
         try:
-            found[name] = version(name)
+            versions[name] = version(name)
         except PackageNotFoundError:
             continue
-    return {**found, "machine": platform.machine()}
+    return {**versions, "machine": platform.machine()}
 
 
 def made_with() -> dict[str, str]:
@@ -50,7 +54,10 @@ def made_with() -> dict[str, str]:
 def _sources() -> str:
     """A digest of the sources that make logs and results: two states of one version may differ."""
     package = Path(__file__).resolve().parents[1]
-    agents = package / "agents" if (package / "agents").exists() else package.parent / "agents"
+    if (package / "agents").exists():
+        agents = package / "agents"
+    else:
+        agents = package.parent / "agents"
     digest = hashlib.sha256()
     for root in dict.fromkeys((package, agents)):
         for path in sorted(root.rglob("*.py")):
@@ -89,7 +96,7 @@ class DamagedIndexError(UserError):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What a file is.
+    """Identity of a file: size and digest.
 
     Attributes:
         file: its name in the folder, with ``/`` between folders.
@@ -117,7 +124,9 @@ class Receipt:
         Raises:
             ValueError, KeyError, TypeError, AttributeError, OverflowError: it is none.
         """
-        rows, users, name = known.get("rows"), known.get("users"), Path(known["file"])
+        rows = known.get("rows")
+        users = known.get("users")
+        name = Path(known["file"])
         if name.is_absolute() or ".." in name.parts or len(known["sha256"]) != 64:
             raise ValueError("no receipt of a file in this folder")
         return cls(
@@ -129,11 +138,11 @@ class Receipt:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """What :meth:`from_json` reads."""
+        """Write the form that :meth:`from_json` reads."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def fits(self, folder: Path) -> bool:
-        """Whether the file in this folder is what was written."""
+        """Return whether the file in this folder is what was written."""
         path = folder / self.file
         try:
             return path.is_file() and path.stat().st_size == self.bytes and file_digest(path) == self.sha256
@@ -158,8 +167,8 @@ class Index:
     def text(self) -> str:
         """The one text of this index, with a digest of itself."""
         files = [self.receipts[name].to_json() for name in sorted(self.receipts)]
-        known = {"format": FORMAT, "made": self.made, "made_with": self.made_with, "files": files}
-        return json.dumps({**known, "sha256": digest_of(known)}, indent=1, sort_keys=True) + "\n"
+        fields = {"format": FORMAT, "made": self.made, "made_with": self.made_with, "files": files}
+        return json.dumps({**fields, "sha256": digest_of(fields)}, indent=1, sort_keys=True) + "\n"
 
     def write(self, folder: Path, name: str = INDEX) -> None:
         """Write ``index.json``."""
@@ -175,11 +184,11 @@ class Index:
         """
         for name in (INDEX, UNFINISHED):
             try:
-                found = cls.read(folder, name)
+                index = cls.read(folder, name)
             except DamagedIndexError:
                 continue
-            if found is not None:
-                return found
+            if index is not None:
+                return index
             if name == INDEX and (folder / name).exists():
                 raise UserError(f"{folder / name} belongs to another program. Name another folder, or move it away")
         return cls()
@@ -196,7 +205,10 @@ class Index:
         try:
             if not path.is_file():
                 return None
-            raw = path.read_bytes() if path.stat().st_size <= LARGEST else b""
+            if path.stat().st_size <= LARGEST:
+                raw = path.read_bytes()
+            else:
+                raw = b""
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}") from None
         index = cls._parsed(raw)
@@ -212,10 +224,12 @@ class Index:
     @classmethod
     def _parsed(cls, raw: bytes) -> Index | None:
         try:
-            known = json.loads(raw)
-            receipts = [Receipt.from_json(each) for each in known["files"]]
-            index = cls({each.file: each for each in receipts}, *_made(known))
-            return index if index.text().encode() == raw else None
+            content = json.loads(raw)
+            receipts = [Receipt.from_json(entry) for entry in content["files"]]
+            index = cls({entry.file: entry for entry in receipts}, *_made(content))
+            if index.text().encode() == raw:
+                return index
+            return None
         except _NO_RECEIPTS:
             return None
 

@@ -49,7 +49,8 @@ def checked_users(name: str, n: Any) -> int:
 def user_shards(first_user: int, n_users: int, size: int | None = None) -> Iterator[tuple[int, int]]:
     """First user and number of users of consecutive shards of ``size`` users, :data:`SHARD_USERS` where None."""
     last = first_user + n_users
-    size = SHARD_USERS if size is None else size
+    if size is None:
+        size = SHARD_USERS
     for first in range(first_user, last, size):
         yield first, min(size, last - first)
 
@@ -62,7 +63,7 @@ def together(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
 
 
 class Carried(Generic[T]):
-    """What many jobs need and none changes (a world, a fitted policy): pickled once, and loaded once by a process.
+    """Constant data of many jobs (a world, a fitted policy): pickled once, and loaded once by a process.
 
     In threads it is the object itself. Pickled, it is the path of a private temporary file and the digest of its bytes.
 
@@ -123,8 +124,8 @@ def carrying(function: Callable[..., T], *common: Any, in_python: bool = False) 
 
 
 def carried_by(job: Callable[..., Any]) -> list[Carried[Any]]:
-    """What a job carries."""
-    return [each for each in getattr(job, "args", ()) if isinstance(each, Carried)]
+    """Get the data that a job carries."""
+    return [argument for argument in getattr(job, "args", ()) if isinstance(argument, Carried)]
 
 
 def _called(carried: Carried[Any], *own: Any) -> Any:
@@ -161,7 +162,7 @@ def object_of(digest: str, read: Callable[[], bytes]) -> Any:
 
 
 def executor_size(executor: Executor) -> int:
-    """How many jobs an executor runs at a time: what it says of itself, else the number of processors."""
+    """Get how many jobs an executor runs at a time: its own statement, else the number of processors."""
     client = getattr(executor, "_client", None)  # of Dask, whose cluster may grow
     with contextlib.suppress(AttributeError, TypeError):
         return max(1, sum(client.nthreads().values()))  # type: ignore[union-attr]  # None has none

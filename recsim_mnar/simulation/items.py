@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class ShardRecommender(abc.ABC):
-    """What recommends in a world whose users are shown sets of items: it says itself how a shard of them lives.
+    """Recommender of a world whose users are shown sets of items: it runs a shard of them itself.
 
     Attributes:
         name: as results have it.
@@ -124,7 +124,7 @@ def _joined(parts: list[Columns]) -> Columns:
 
 
 def provenance(world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0) -> Provenance:
-    """What suffices to make a log again."""
+    """Build everything needed to make a log again."""
     return {
         **made_by(world),
         "policy": described(policy),
@@ -136,7 +136,10 @@ def provenance(world: World, policy: Recommender, n_users: int, seed: int, first
 
 def described(policy: Recommender) -> Provenance:
     """A log's description of its policy: the policy's own, and whether it cannot be replayed."""
-    mark = {} if getattr(policy, "replayable", True) else {"replayable": False}
+    if getattr(policy, "replayable", True):
+        mark = {}
+    else:
+        mark = {"replayable": False}
     return {**policy.describe(), **mark}
 
 
@@ -148,15 +151,15 @@ def made_by(world: World) -> Provenance:
 
 
 def as_recommender(world: World, policy: Any) -> Recommender:
-    """What a user brings, as this world asks for it.
+    """Adapt a user's object to this world.
 
     Raises:
         UserError: as :func:`recsim_mnar.policies.door.as_policy`, it learns from all users, or the world is none.
     """
     as_world(world)
     if world.recommended_by:
-        own: Recommender = imported("recommender", world.recommended_by)(policy, world.params)
-        return own
+        recommender: Recommender = imported("recommender", world.recommended_by)(policy, world.params)
+        return recommender
     decision_world(world, "simulate")
     if isinstance(policy, ShardRecommender):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
@@ -204,7 +207,10 @@ def mapped(
 
 
 def acts_in_python(policy: Recommender) -> bool:
-    """Whether somebody has to be asked for decisions; else users live in kernels, without the interpreter's lock."""
+    """Return whether somebody has to be asked for decisions.
+
+    Else users live in kernels, without the interpreter's lock.
+    """
     return not (isinstance(policy, Policy) and has_fixed_distribution(policy))
 
 
@@ -337,7 +343,7 @@ class ItemDecider(Decider):
         self._acting = Acting(policy, n_items, original)
 
     def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
-        """See :meth:`Decider.decide`; of a policy that batches decisions a user may stand repeatedly."""
+        """Implement :meth:`Decider.decide`; of a policy that batches decisions a user may stand repeatedly."""
         return Decided(*self._acting(users, policy_uniforms(seed, users, decisions)), {})
 
 
@@ -348,7 +354,7 @@ class RankingDecider(Decider):
         self.policy: RankingPolicy = policy
 
     def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
-        """See :meth:`Decider.decide`."""
+        """Implement :meth:`Decider.decide`."""
         size = self.policy.slate_size
         rankings = drawn_rankings(self.policy, users, ranking_uniforms(seed, users, decisions, size))
         stated = checked_propensities_of(self.policy, users, rankings)
@@ -426,10 +432,10 @@ def drive(
             transitions.append(transition)
             columns = transition.columns
             if not in_runs:
-                shown = transition.starts[:-1, None] + np.arange(world.slate_size)
-                earned = columns["reward"][shown].sum(axis=1)
+                places = transition.starts[:-1, None] + np.arange(world.slate_size)
+                earned = columns["reward"][places].sum(axis=1)
             if learns:
-                answers = (columns[name][shown.ravel()] for name in ("user", "action", "reward", "propensity"))
+                answers = (columns[name][places.ravel()] for name in ("user", "action", "reward", "propensity"))
                 policy.learn(*answers)
             show(world, policy, columns)
             alive = transition.alive
@@ -457,7 +463,10 @@ def _decided(
     """
     users = lanes.user[waiting]
     decisions = lanes.n_decisions[waiting]
-    shows = acting.policy.policy if isinstance(acting.policy, RankingPolicy) else acting.policy
+    if isinstance(acting.policy, RankingPolicy):
+        shows = acting.policy.policy
+    else:
+        shows = acting.policy
     if isinstance(shows, Oracle):
         shows.see(users, lanes.state[waiting])
     if runs is not None:
@@ -496,7 +505,7 @@ _ROUNDS_TOGETHER = 4096
 
 @dataclass(frozen=True)
 class Curve:
-    """What a policy has earned, round by round; R rounds.
+    """Earnings of a policy, round by round; R rounds.
 
     Attributes:
         decisions: (R,) made up to the end of each round.
@@ -515,7 +524,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class OnlineRun:
-    """What :func:`simulate_online` gives.
+    """Result of :func:`simulate_online`.
 
     Attributes:
         log: ordered by (user, step), with the column :data:`ROUND`. Its users are not independent of each other: what
@@ -558,8 +567,8 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     original: Policy | RankingPolicy = (
         as_policy(policy) if world.slate_size == 1 else as_ranking_policy(policy, world.slate_size)
     )
-    asked = decider(original, world.n_items)
-    acting = asked.policy
+    recommending = decider(original, world.n_items)
+    acting = recommending.policy
     n_users, seed = checked_run(world, acting, n_users, seed, 0)
     n_lanes = whole_number(lanes, "lanes", 1)
     describes = described(acting)
@@ -568,7 +577,7 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     decisions: list[int] = []
     rewards: list[float] = []
     lanes_of = world.lanes(min(n_lanes, n_users))
-    for transitions, earned in drive(world, asked, lanes_of, seed, 0, n_users):
+    for transitions, earned in drive(world, recommending, lanes_of, seed, 0, n_users):
         columns = together([transition.columns for transition in transitions])
         parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
         decisions.append(len(earned))
@@ -576,15 +585,15 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
         if len(parts) == _ROUNDS_TOGETHER:
             compacted.append(together(parts))
             parts = []
-    whole = in_user_order(together(compacted + parts), 0, n_users)
-    log = Log(whole, {**provenance(world, acting, n_users, seed), "policy": describes})
+    total = in_user_order(together(compacted + parts), 0, n_users)
+    log = Log(total, {**provenance(world, acting, n_users, seed), "policy": describes})
     log.provenance["online"] = online_provenance(log, acting, n_lanes)
     curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))
     return OnlineRun(log, acting, curve)
 
 
 def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> Provenance:
-    """What a log says of a run that one object went through: by it ``replay`` knows whether it has the whole."""
+    """Describe a run that one object went through, so that ``replay`` knows whether it has the whole."""
     return {
         "learns": learning_of(policy),
         "lanes": lanes,

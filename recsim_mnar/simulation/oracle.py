@@ -25,13 +25,13 @@ class _Reference(Policy):
     world: Any
 
     def probabilities(self, users: Ints) -> Floats:
-        """See :meth:`Policy.probabilities`."""
+        """Implement :meth:`Policy.probabilities`."""
         out = np.zeros((len(users), self.n_items))
         out[np.arange(len(users)), self.act(users, np.zeros(len(users)))[0]] = 1.0
         return out
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`Policy.describe`."""
+        """Implement :meth:`Policy.describe`."""
         return {"name": self.name, "world": self.world.describe()}
 
 
@@ -53,39 +53,44 @@ class Oracle(_Reference):
     replayable = False
 
     def __init__(self, world: World, *, plans: bool = False) -> None:
-        self.world, self.plans = decision_world(world, "an oracle"), plans
+        self.world = decision_world(world, "an oracle")
+        self.plans = plans
         if not self.world.knows_rewards:
             raise UserError(f"the {world.name} world does not say its expected rewards, which an oracle shows by")
-        self.name, self.n_items = "planning-oracle" if plans else ORACLE, world.n_items
+        self.name = "planning-oracle" if plans else ORACLE
+        self.n_items = world.n_items
         self._best: dict[int, int] = {}
         self._values: dict[int, Floats] = {}
 
     def see(self, users: Ints, state: NDArray[np.float64]) -> None:
         """The hidden states (n, .) in which users (n,) are at their next decisions."""
-        values = self.world.planned_values(state) if self.plans else self.world.reward_means(state)
+        if self.plans:
+            values = self.world.planned_values(state)
+        else:
+            values = self.world.reward_means(state)
         self._best.update(zip(users.tolist(), np.argmax(values, axis=1).tolist(), strict=True))
         if self.world.slate_size > 1:
             self._values.update(zip(users.tolist(), values, strict=True))
 
     def scores(self, users: Ints) -> Floats:
-        """See :meth:`Policy.scores`: where rankings are shown they are in the order of what each item is worth."""
+        """Implement :meth:`Policy.scores`: rankings are in the order of what each item is worth."""
         if self.world.slate_size == 1:
             return self.probabilities(users)
         rows = [self._values[user] for user in users.tolist()]
         return np.asarray(rows, np.float64).reshape(len(users), self.n_items)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`Policy.act`."""
+        """Implement :meth:`Policy.act`."""
         return np.array([self._best[user] for user in users.tolist()], np.int64), np.ones(len(users))
 
     def forget(self, users: Ints) -> None:
-        """See :meth:`Policy.forget`."""
+        """Implement :meth:`Policy.forget`."""
         for user in users.tolist():
             self._best.pop(user, None)
             self._values.pop(user, None)
 
     def fresh(self) -> Oracle:
-        """See :meth:`Policy.fresh`."""
+        """Implement :meth:`Policy.fresh`."""
         return type(self)(self.world, plans=self.plans)
 
 
@@ -117,13 +122,21 @@ class Planner(_Reference, StatefulPolicy):
 
         if not isinstance(world, SessionsWorld) or world.params.calendar > 0.0:
             raise UserError("a planner is for sessions worlds without a calendar")
-        self.world, self.myopic, self.n_items = world, myopic, world.n_items
-        self.name = "myopic" if myopic else "planner"
+        self.world = world
+        self.myopic = myopic
+        self.n_items = world.n_items
+        if myopic:
+            self.name = "myopic"
+        else:
+            self.name = "planner"
         self._start()
 
     def _entries(self) -> dict[str, Entry]:
         p = self.world.params
-        n_recent = self.n_items if p.fatigue > 0.0 else 0
+        if p.fatigue > 0.0:
+            n_recent = self.n_items
+        else:
+            n_recent = 0
         return {
             "_mean": Entry(np.float64, 0, (p.n_factors,)),
             "_covariance": Entry(np.float64, 0, (p.n_factors, p.n_factors)),
@@ -137,13 +150,14 @@ class Planner(_Reference, StatefulPolicy):
         self._covariance[slots] = self.world.params.sigma_omega_initial**2 * np.eye(self.world.params.n_factors)
 
     def observe(self, users: Ints, items: Ints) -> None:
-        """See :meth:`Policy.observe`."""
+        """Implement :meth:`Policy.observe`."""
         slots = self._slots.find(users)
         for some in _one_each(slots):
             self._view(slots[some], np.asarray(items)[some])
 
     def _view(self, slots: NDArray[np.int64], items: Ints) -> None:
-        p, factors = self.world.params, self.world.catalogue.item_factors
+        p = self.world.params
+        factors = self.world.catalogue.item_factors
         self._fade(slots)
         if p.fatigue > 0.0:
             self._recency[slots, items] += p.fatigue_of_views
@@ -164,35 +178,41 @@ class Planner(_Reference, StatefulPolicy):
             self._weariness[slots] *= self.world.params.fatigue_memory
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """See :meth:`Policy.learn`: what was shown, and where a click moved the interests."""
-        p, slots, actions = self.world.params, self._slots.find(users), np.asarray(actions)
+        """Implement :meth:`Policy.learn`: what was shown, and where a click moved the interests."""
+        p = self.world.params
+        slots = self._slots.find(users)
+        actions = np.asarray(actions)
         factors = self.world.catalogue.item_factors
-        mean, shown = self._mean[slots], factors[actions]
+        mean = self._mean[slots]
+        factors_shown = factors[actions]
         self._fade(slots)
         if p.fatigue > 0.0:
             self._weariness[slots] += self._recency[slots, actions]
             self._recency[slots, actions] += 1.0
         if p.retention > 0.0:
             length = np.maximum(np.sqrt((mean**2).sum(axis=1)), 1e-9)
-            suits = np.tanh((mean * shown).sum(axis=1) / length)
+            suits = np.tanh((mean * factors_shown).sum(axis=1) / length)
             kept = p.retention_memory
             self._satisfaction[slots] = kept * self._satisfaction[slots] + (1.0 - kept) * suits
         if p.influence > 0.0:
             moved = slots[np.asarray(rewards) > 0.0]
-            self._mean[moved] += p.influence * (shown[np.asarray(rewards) > 0.0] - self._mean[moved])
+            self._mean[moved] += p.influence * (factors_shown[np.asarray(rewards) > 0.0] - self._mean[moved])
 
     def scores(self, users: Ints) -> Floats:
-        """See :meth:`Policy.scores`: what each item is worth."""
-        slots, fading = self._slots.find(users), self.world.params.fatigue_memory
+        """Implement :meth:`Policy.scores`: what each item is worth."""
+        slots = self._slots.find(users)
+        fading = self.world.params.fatigue_memory
         if not self.world.params.changes:
             return self.world.reward_means(self._mean[slots])
         rest = (fading * self._weariness[slots], self._satisfaction[slots], np.zeros(len(slots)))
-        parts = [self._mean[slots], fading * self._recency[slots], *(each[:, None] for each in rest)]
+        parts = [self._mean[slots], fading * self._recency[slots], *(step[:, None] for step in rest)]
         state = np.concatenate(parts, axis=1)
-        return self.world.reward_means(state) if self.myopic else self.world.planned_values(state)
+        if self.myopic:
+            return self.world.reward_means(state)
+        return self.world.planned_values(state)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """See :meth:`Policy.act`."""
+        """Implement :meth:`Policy.act`."""
         return np.argmax(self.scores(users), axis=1), np.ones(len(users))
 
 

@@ -44,36 +44,36 @@ def origin_of(*things: Any) -> dict[str, str]:
     Returns:
         Digests by what they are of: ``module``, ``file name``, ``fitted name``.
     """
-    found: dict[str, str] = {}
+    origins: dict[str, str] = {}
     for thing in _reached(things):
         kinds = [thing] if inspect.isfunction(thing) else type(thing).__mro__
         for kind in kinds:
-            found.update(_code(kind))
+            origins.update(_code(kind))
         if isinstance(thing, Stored) and thing.fitted()[0]:
-            found[f"fitted {type(thing).__name__} {len(found)}"] = _fitted(thing)
+            origins[f"fitted {type(thing).__name__} {len(origins)}"] = _fitted(thing)
         for name, value in _values(thing).items():
             if isinstance(value, str) and _is_file(value):
-                found[f"file {name}"] = file_digest(value)
-    return dict(sorted(found.items()))
+                origins[f"file {name}"] = file_digest(value)
+    return dict(sorted(origins.items()))
 
 
 def files_of(modules: Iterable[str]) -> dict[str, Path]:
     """The sources of these modules, where they are loaded and not this package's, and of what they import."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for name in modules:
         file = _own_file(name)
         if file is not None:
-            found.update(_imported(file, name))
-    return dict(sorted(found.items()))
+            files.update(_imported(file, name))
+    return dict(sorted(files.items()))
 
 
 def is_installed(file: Path) -> bool:
-    """Whether a source stands where packages are installed."""
+    """Return whether a source stands where packages are installed."""
     return bool({"site-packages", "dist-packages"} & set(file.parts))
 
 
 def has_own_code(*things: Any) -> bool:
-    """Whether objects, or what they hold, are of classes that are not this package's."""
+    """Return whether objects, or what they hold, are of classes that are not this package's."""
     ours = ("recsim_mnar", "agents", *sys.stdlib_module_names)
     kinds = {type(thing) for thing in _reached(things) if not inspect.isfunction(thing)}
     return any(kind.__module__.partition(".")[0] not in (*ours, "numpy") for kind in kinds)
@@ -81,7 +81,7 @@ def has_own_code(*things: Any) -> bool:
 
 def modules_named(settings: Any) -> list[str]:
     """The modules that settings of JSON types name (``package.module:Name``); those that can be are imported."""
-    modules = {found.group(1) for text in _texts(settings) for found in _MODULE.finditer(text)}
+    modules = {match.group(1) for text in _texts(settings) for match in _MODULE.finditer(text)}
     for name in sorted(modules):
         with contextlib.suppress(Exception), own_folder():  # what cannot be imported is reported where it is used
             importlib.import_module(name)
@@ -94,7 +94,7 @@ def files_named(settings: Any) -> dict[str, str]:
 
 
 def origin_named(settings: Any) -> dict[str, str]:
-    """As :func:`origin_of`, of the modules (``package.module:Name``) and files that settings of JSON types name."""
+    """Find :func:`origin_of` the modules (``package.module:Name``) and files named in settings of JSON types."""
     files = {f"file {name}": digest for name, digest in files_named(settings).items()}
     return _digests(modules_named(settings)) | files
 
@@ -103,11 +103,11 @@ def _texts(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for each in value.values():
-            yield from _texts(each)
+        for part in value.values():
+            yield from _texts(part)
     elif isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
+        for part in value:
+            yield from _texts(part)
 
 
 def _reached(things: tuple[Any, ...]) -> Iterator[Any]:
@@ -156,29 +156,34 @@ def _own_file(name: str) -> Path | None:
     if name.partition(".")[0] in ("recsim_mnar", "agents", *sys.stdlib_module_names):
         return None
     file = getattr(sys.modules.get(name), "__file__", None)
-    return Path(file) if file and Path(file).suffix == ".py" and Path(file).is_file() else None
+    if file and Path(file).suffix == ".py" and Path(file).is_file():
+        return Path(file)
+    return None
 
 
 def _imported(file: Path, name: str) -> dict[str, Path]:
     """Sources of a module and, where it is not an installed one, of the modules next to it that it imports."""
-    found = {name: file}
+    files = {name: file}
     if is_installed(file):
-        return found
+        return files
     root = file.parents[name.count(".") + (file.name == "__init__.py")]
     waiting = [(file, name)]
     while waiting:
         for other in _names_in(*waiting.pop()):
             place = root.joinpath(*other.split("."))
             for source in (place.with_name(place.name + ".py"), place / "__init__.py"):
-                if other not in found and source.is_file():
-                    found[other] = source
+                if other not in files and source.is_file():
+                    files[other] = source
                     waiting.append((source, other))
-    return found
+    return files
 
 
 def _names_in(file: Path, module: str) -> Iterator[str]:
     """Names of the modules that a source may import, wherever in it."""
-    package = module if file.name == "__init__.py" else module.rpartition(".")[0]
+    if file.name == "__init__.py":
+        package = module
+    else:
+        package = module.rpartition(".")[0]
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
     except (SyntaxError, ValueError):
@@ -207,10 +212,10 @@ def _fitted(policy: Stored) -> str:
 
 
 def of_own_code(error: BaseException) -> str | None:
-    """What code of the user's own did, where it raised an exception or ended the process; None where it did not."""
-    own = _raised_by_own_code(error)
-    if own is not None or not isinstance(error, SystemExit) or error.__traceback__ is None:
-        return own
+    """Describe what a user's own code did where it raised an exception or ended the process; None where it did not."""
+    own_raise = _raised_by_own_code(error)
+    if own_raise is not None or not isinstance(error, SystemExit) or error.__traceback__ is None:
+        return own_raise
     trace = error.__traceback__
     while trace.tb_next is not None:
         trace = trace.tb_next
@@ -220,17 +225,17 @@ def of_own_code(error: BaseException) -> str | None:
 
 
 def _raised_by_own_code(error: BaseException) -> str | None:
-    """What, method and exception, where it came out of a class that is not this package's; else None."""
+    """Find the method and exception of a class that is not this package's; else None."""
     # An exception that a generator or another library turned into one of its own is the cause of that.
-    for each in (error, error.__cause__):
-        if each is None:
+    for cause in (error, error.__cause__):
+        if cause is None:
             continue
-        trace = each.__traceback__
+        trace = cause.__traceback__
         while trace is not None:
             method = _own_method(trace.tb_frame)
             if method is not None:
-                what = described(each)
-                if "read-only" in str(each) and isinstance(each, ValueError):  # as NumPy says it, and Cython
+                what = described(cause)
+                if "read-only" in str(cause) and isinstance(cause, ValueError):  # as NumPy says it, and Cython
                     what += ": logs are read-only, so copy what is to be changed (log['item'].copy())"
                 return f"{method} raised {what} ({_place(trace)}; {TRACEBACK}=1 shows the traceback)"
             trace = trace.tb_next

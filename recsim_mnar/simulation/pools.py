@@ -44,11 +44,13 @@ class Pool(Executor):
 
     @property
     def kind(self) -> str:
-        """What has worked, for a record of the run."""
-        return "threads" if self._processes is None else "threads and processes"
+        """Name the executor that worked, for a record of the run."""
+        if self._processes is None:
+            return "threads"
+        return "threads and processes"
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        """See :meth:`concurrent.futures.Executor.submit`."""
+        """Implement :meth:`concurrent.futures.Executor.submit`."""
         if any(carried.in_python for carried in carried_by(fn)) and self._processes_pay(fn):
             assert self._processes is not None
             return self._processes.submit(said_here, fn, *args, **kwargs)
@@ -68,7 +70,7 @@ class Pool(Executor):
             return True
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """See :meth:`concurrent.futures.Executor.shutdown`."""
+        """Implement :meth:`concurrent.futures.Executor.shutdown`."""
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
         if self._processes is not None:
             self._processes.shutdown(wait, cancel_futures=cancel_futures)
@@ -97,7 +99,9 @@ def processes(n: int) -> Any:
 
     Processes and not threads: agents learn in Python, which lets one thread at a time.
     """
-    return contextlib.nullcontext() if n == 1 else _started(n)
+    if n == 1:
+        return contextlib.nullcontext()
+    return _started(n)
 
 
 class _Processes(ProcessPoolExecutor):
@@ -119,18 +123,21 @@ def _started(n: int) -> ProcessPoolExecutor:
 
 
 def _carried(job: Callable[..., Any]) -> Iterator[Any]:
-    """What a job carries, and what lists and tables in it hold: agents and worlds of the user's own may be among it."""
+    """List the data that a job carries, in lists and tables too.
+
+    Agents and worlds of the user's own may be among it.
+    """
     waiting = [carried.value[1] for carried in carried_by(job)]
     while waiting:
-        each = waiting.pop()
-        if isinstance(each, (list, tuple, dict)):
-            waiting += each.values() if isinstance(each, dict) else each
+        carrier = waiting.pop()
+        if isinstance(carrier, (list, tuple, dict)):
+            waiting += carrier.values() if isinstance(carrier, dict) else carrier
         else:
-            yield each
+            yield carrier
 
 
 def _can_travel(job: Callable[..., Any]) -> bool:
-    """Whether a job can be pickled: an agent may hold what cannot, such as a lock or an open file."""
+    """Return whether a job can be pickled: an agent may hold what cannot, such as a lock or an open file."""
     try:
         for carried in carried_by(job):
             carried.store()
@@ -151,10 +158,10 @@ def said_here(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        own = of_own_code(error)
-        if own is None:
+        own_code = of_own_code(error)
+        if own_code is None:
             raise
-        raise UserError(own) from error
+        raise UserError(own_code) from error
 
 
 def _begin(folder: str | None) -> None:

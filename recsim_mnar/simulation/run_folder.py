@@ -44,7 +44,7 @@ _NOT_OF_THE_LOG = ("truth", "format")
 
 @dataclass(frozen=True)
 class Written:
-    """What a folder holds after it.
+    """Contents of a folder after writing.
 
     Attributes:
         n_users: in the log.
@@ -158,13 +158,15 @@ def _fill(
     """Make the parts that are missing or damaged, and the truth where the configuration of the run asks for it."""
     import pyarrow as pa
 
-    form, keep_truth, shares = config["format"], bool(config["truth"]), _shares(config["n_users"])
+    form = config["format"]
+    keep_truth = bool(config["truth"])
+    shares = _shares(config["n_users"])
     wants_truth = keep_truth and into.whole(TRUTH) is None
     lacks_log = [parts.whole(part_path(parts.path, i, FORMATS[form]).name) is None for i in range(len(shares))]
     lacks_truth = [wants_truth and into.whole(_truth_name(i)) is None for i in range(len(shares))]
     missing = [i for i in range(len(shares)) if lacks_log[i] or lacks_truth[i]]
     progress(config["n_users"] - sum(shares[i][1] for i in missing))
-    known = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
+    settings = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
     divide = functools.partial(_divided, world.truth_column if keep_truth else None)
     shards = [shard for i in missing for shard in user_shards(*shares[i])]
     results = mapped(divide, world, policy, config["seed"], shards, executor, keep_truth)
@@ -177,7 +179,7 @@ def _fill(
             with into.recording(_truth_name(i)) as path:
                 write_table(pa.table(together([truth for _, truth in made])), path)
         if lacks_log[i]:
-            record_part(parts, i, [rows for rows, _ in made], known, form)
+            record_part(parts, i, [rows for rows, _ in made], settings, form)
     if keep_truth:
         _write_truth(into, world, config, [_truth_name(i) for i in range(len(shares))], wants_truth)
     n_rows = sum(receipt.rows or 0 for receipt in parts.index.receipts.values())
@@ -232,7 +234,7 @@ DEPLOYED_NAMES = (DEPLOYED, "house")
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What to simulate.
+    """Arguments of a simulation.
 
     Attributes:
         out: folder.
@@ -307,10 +309,11 @@ def logging_policy(
         executor: to spread users over.
     """
     try:
-        stated, training = provenance["world"], provenance["training"]
+        stated = provenance["world"]
+        training = provenance["training"]
         spec = name or provenance["policy"]["name"]
         named = [stated["name"], training["policy"], *([] if name else [spec])]
-        if not all(runs_nothing(str(each)) for each in named):
+        if not all(runs_nothing(str(entry)) for entry in named):
             return None
         if world is None or world.describe() != stated:
             if "catalogue" in stated:
@@ -326,19 +329,23 @@ def logging_policy(
 
 
 def names_catalogue(provenance: Mapping[str, Any], world: Any) -> bool:
-    """Whether a provenance is of a world of this kind with this world's catalogue."""
+    """Return whether a provenance is of a world of this kind with this world's catalogue."""
     stated = provenance.get("world")
     if not isinstance(stated, dict) or stated.get("name") != world.name:
         return False
-    own, params = world.params.to_dict(), stated.get("params", {})
-    return all(own.get(name) == params.get(name) for name in ("n_items", "catalogue_seed", "n_factors"))
+    own_params = world.params.to_dict()
+    params = stated.get("params", {})
+    return all(own_params.get(name) == params.get(name) for name in ("n_items", "catalogue_seed", "n_factors"))
 
 
 def runs_nothing(name: str) -> bool:
-    """Whether what a provenance names is announced by an installed package, or of a module that is loaded already.
+    """Return whether a provenance names something of an installed package or of a loaded module.
 
     A log runs no code.
     """
     head = name.partition("+")[0].strip()
     module, colon, _ = head.partition(":")
-    return module in sys.modules if colon else "." not in head  # files name modules, too
+    # files name modules, too
+    if colon:
+        return module in sys.modules
+    return "." not in head

@@ -32,7 +32,7 @@ Levels = Mapping[str, Any]
 
 
 class Result(TypedDict):
-    """What a task found, as its file holds it."""
+    """Result of a task, as stored in its file."""
 
     cell: str
     setup: str
@@ -71,7 +71,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Design:
-    """What a study compares: setups crossed with factors, over catalogues that all cells share.
+    """Design of a study: setups crossed with factors, over catalogues that all cells share.
 
     Catalogue c has the same items and the same seed in every cell, so two cells differ in what their factors touch and
     in nothing else.
@@ -130,7 +130,10 @@ class Design:
         return [self._filled(world) for world in self.worlds]
 
     def _filled(self, world: str | Mapping[str, Any] | Setup) -> Setup:
-        setup = world if isinstance(world, Setup) else setup_of({"world": world} if isinstance(world, str) else world)
+        if isinstance(world, Setup):
+            setup = world
+        else:
+            setup = setup_of({"world": world} if isinstance(world, str) else world)
         if self.agents is not None and setup.agents is None:
             setup = replace(setup, agents=tuple(list_of(self.agents, "agents")))
         if self.protocols is not None and setup.protocols is None:
@@ -156,11 +159,12 @@ class Design:
         Raises:
             UserError: a factor that a setup does not have.
         """
-        setups, levels = self.setups(), self.all_levels()
+        setups = self.setups()
+        levels = self.all_levels()
         return [
-            Cell(_label(name, named), name, at_levels(setup, self._by_name(own)), named)
+            Cell(_label(name, named), name, at_levels(setup, self._by_name(own_levels)), named)
             for name, setup in zip(labels_of(setups), setups, strict=True)
-            for own, named in zip(levels, map(named_levels, levels), strict=True)
+            for own_levels, named in zip(levels, map(named_levels, levels), strict=True)
         ]
 
     def seed_of(self, catalogue: int) -> int:
@@ -174,10 +178,10 @@ class Design:
         return [Task(cell, c, self.seed_of(c)) for cell in self.all_cells() for c in range(self.catalogues)]
 
     def manifest(self) -> Mapping[str, Any]:
-        """What suffices to make it again; JSON types."""
+        """List everything needed to make it again; JSON types."""
         cells = {cell.label: {"levels": cell.levels, "setup": asdict(cell.setup)} for cell in self.all_cells()}
-        asked = {"catalogues": self.catalogues, "first_seed": self.first_seed, "seed": self.seed}
-        return {"cells": plain(cells), **asked}
+        fields = {"catalogues": self.catalogues, "first_seed": self.first_seed, "seed": self.seed}
+        return {"cells": plain(cells), **fields}
 
 
 @dataclass(frozen=True)
@@ -204,7 +208,7 @@ class Task:
         began = time.perf_counter()
         resolved = self.cell.setup.resolved(self.catalogue)
         raw = RawResults() if keep_raw else None
-        found = resolved.run(self.seed, raw=raw)
+        comparison = resolved.run(self.seed, raw=raw)
         result: Result = {
             "cell": self.cell.label,
             "setup": self.cell.name,
@@ -212,13 +216,13 @@ class Task:
             "catalogue": self.catalogue,
             "seed": self.seed,
             "run_config": plain(resolved.run_config(self.seed)),
-            "records": [r.untimed() for r in found.records],
-            "judgements": [j.to_dict() for j in found.judgements],
-            "log": plain(log_counts(found.log)),
+            "records": [r.untimed() for r in comparison.records],
+            "judgements": [j.to_dict() for j in comparison.judgements],
+            "log": plain(log_counts(comparison.log)),
         }
         seconds: Took = {
             "seconds": round(time.perf_counter() - began, 3),
-            "records": [round(r.seconds, 4) for r in found.records],
+            "records": [round(r.seconds, 4) for r in comparison.records],
         }
         return result, seconds, raw
 
@@ -263,8 +267,8 @@ def _at_level(setup: Setup, factor: str, level: Any) -> Setup:
     known_params = list(world.params_class().to_dict())
     if factor in known_params:
         return replace(setup, params={**setup.params, factor: level})
-    known = [*_SETUP_FIELDS, *ALIASES, *known_options, *known_params, "AGENT.option"]
-    raise UserError(f"the {setup.world} world has no factor {factor!r}; {nearest(factor, known)}")
+    known_keys = [*_SETUP_FIELDS, *ALIASES, *known_options, *known_params, "AGENT.option"]
+    raise UserError(f"the {setup.world} world has no factor {factor!r}; {nearest(factor, known_keys)}")
 
 
 def _with_agent_option(setup: Setup, experiment: Any, agent: str, option: str, level: Any) -> Setup:
@@ -273,7 +277,10 @@ def _with_agent_option(setup: Setup, experiment: Any, agent: str, option: str, l
         logging = setup.options.get("logging", getattr(experiment.settings(setup.preset), "logging", None))
         if logging is None:
             raise UserError(f"the {setup.world} world has no logging policy of its own to vary")
-        spec = logging if option == "epsilon" and not level else f"{logging}+{option}={level}"
+        if option == "epsilon" and not level:
+            spec = logging
+        else:
+            spec = f"{logging}+{option}={level}"
         return replace(setup, options={**setup.options, "logging": spec})
     return replace(setup, specs={**setup.specs, agent: f"{setup.specs.get(agent, agent)}+{option}={level}"})
 
@@ -291,12 +298,12 @@ def log_counts(log: Any) -> dict[str, float]:
     """Users, organic rows, bandit rows and sum of rewards of a test log; empty without one."""
     if log is None or len(log) == 0:
         return {}
-    shown = log.is_bandit
+    decision_rows = log.is_bandit
     return {
         "users": len(log.users()),
-        "organic": int((~shown).sum()),
-        "bandit": int(shown.sum()),
-        "rewards": float(log["reward"][shown].sum()),
+        "organic": int((~decision_rows).sum()),
+        "bandit": int(decision_rows.sum()),
+        "rewards": float(log["reward"][decision_rows].sum()),
     }
 
 
@@ -365,8 +372,8 @@ def _fields(kind: type[Any]) -> list[str]:
 
 def _known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
     """A table whose keys are attributes of a class; a UserError names one that is not."""
-    known = _fields(kind)
+    fields = _fields(kind)
     for name in table_by_name(table, what):
-        if name not in known:
-            raise UserError(f"{what}: unknown key {name!r}; {nearest(name, known)}")
+        if name not in fields:
+            raise UserError(f"{what}: unknown key {name!r}; {nearest(name, fields)}")
     return dict(table)

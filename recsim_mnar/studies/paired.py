@@ -44,7 +44,8 @@ def share(hits: Sequence[bool], level: float = 0.95) -> Share:
     """A proportion and its Wilson interval."""
     from scipy.stats import binomtest
 
-    n, count = len(hits), int(sum(hits))
+    n = len(hits)
+    count = int(sum(hits))
     interval = binomtest(count, n).proportion_ci(level, method="wilson")
     return {"share": count / n, "low": float(interval.low), "high": float(interval.high), "count": count}
 
@@ -65,8 +66,8 @@ def mean(
         largest: the largest value possible. The interval never leaves what is possible; there is none below
             :data:`LEAST` values.
     """
-    given = list(values)
-    x = np.array([v for v in given if v is not None and math.isfinite(v)], float)
+    numbers = list(values)
+    x = np.array([v for v in numbers if v is not None and math.isfinite(v)], float)
     if len(x) == 0:
         return {"mean": None, "low": None, "high": None, "n": 0}
     value = float(x.mean())
@@ -74,7 +75,8 @@ def mean(
         return {"mean": value, "low": None, "high": None, "n": len(x)}
     if least == 0.0:
         _, low, high = positive_mean_interval(np.maximum(x, 0.0), level)
-        high = high if largest is None else min(high, largest)
+        if largest is not None:
+            high = min(high, largest)
     elif least is not None and largest is not None:
         _, low, high = ranged_mean_interval(x, level, least, largest)
     else:
@@ -96,11 +98,12 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
     import pandas as pd
 
     if not by:
-        pairs, by = pairs.assign(cells="all"), ["cells"]
+        pairs = pairs.assign(cells="all")
+        by = ["cells"]
     rows = []
-    for group, own in pairs.groupby(list(by), sort=False, dropna=False):
+    for group, own_pairs in pairs.groupby(list(by), sort=False, dropna=False):
         names = dict(zip(by, group, strict=True))
-        per_catalogue = own.groupby("catalogue", sort=False)[["first", "second"]].mean()
+        per_catalogue = own_pairs.groupby("catalogue", sort=False)[["first", "second"]].mean()
         rows.append({**names, **paired_difference(per_catalogue.to_numpy(np.float64), bound, level)})
     columns = [*by, "n", "n_above", "n_below", "difference", "low", "high", "p_t", "p_wilcoxon"]
     frame = pd.DataFrame(rows, columns=columns)
@@ -133,7 +136,10 @@ def steps_from_first(values: pd.DataFrame, factor: str) -> pd.DataFrame:
         .assign(**{factor: f"{level} - {levels[0]}"})
         for level in levels[1:]
     ]
-    both = pd.concat(pairs) if pairs else values.iloc[:0].assign(first=0.0, second=0.0)
+    if pairs:
+        both = pd.concat(pairs)
+    else:
+        both = values.iloc[:0].assign(first=0.0, second=0.0)
     return both.assign(value=both["first"] - both["second"])
 
 
@@ -148,19 +154,25 @@ def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, fl
     from scipy import stats
 
     gaps = pairs[:, 0] - pairs[:, 1]
-    found = {
+    numbers = {
         "n": len(gaps),
         "n_above": int((gaps > 0.0).sum()),
         "n_below": int((gaps < 0.0).sum()),
         "difference": float(gaps.mean()),
     }
     if len(gaps) < LEAST:
-        return {**found, **dict.fromkeys(("low", "high", "p_t", "p_wilcoxon"), math.nan)}
+        return {**numbers, **dict.fromkeys(("low", "high", "p_t", "p_wilcoxon"), math.nan)}
     low, high = bounded_interval(gaps, bound, level)
     varied = bool(np.ptp(gaps) > 0.0)
-    p_t = float(stats.ttest_1samp(gaps, 0.0).pvalue) if varied else float(np.all(gaps == 0.0))
-    p_wilcoxon = float(stats.wilcoxon(gaps).pvalue) if np.any(gaps != 0.0) else 1.0
-    return {**found, "low": low, "high": high, "p_t": p_t, "p_wilcoxon": p_wilcoxon}
+    if varied:
+        p_t = float(stats.ttest_1samp(gaps, 0.0).pvalue)
+    else:
+        p_t = float(np.all(gaps == 0.0))
+    if np.any(gaps != 0.0):
+        p_wilcoxon = float(stats.wilcoxon(gaps).pvalue)
+    else:
+        p_wilcoxon = 1.0
+    return {**numbers, "low": low, "high": high, "p_t": p_t, "p_wilcoxon": p_wilcoxon}
 
 
 def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, float]:
@@ -176,11 +188,15 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
     # Where all gaps have one sign, one of the other sign may not have been met: of three standard deviations, and no
     # larger than the largest. With a smaller one, intervals of rare and large gaps cover less than they say.
     scale = min(3.0 * float(gaps.std(ddof=1)), largest) or largest
-    gains, losses = np.maximum(gaps, 0.0) / scale, np.maximum(-gaps, 0.0) / scale
+    gains = np.maximum(gaps, 0.0) / scale
+    losses = np.maximum(-gaps, 0.0) / scale
     gain, gain_low, gain_high = positive_mean_interval(gains, level)
     loss, loss_low, loss_high = positive_mean_interval(losses, level)
     spread = float(gains.std() * losses.std())
-    correlation = float(np.mean((gains - gain) * (losses - loss))) / spread if spread > 0.0 else 0.0
+    if spread > 0.0:
+        correlation = float(np.mean((gains - gain) * (losses - loss))) / spread
+    else:
+        correlation = 0.0
     below = _recovered(gain - gain_low, loss_high - loss, correlation)
     above = _recovered(gain_high - gain, loss - loss_low, correlation)
     return max(scale * (gain - loss - below), -bound), min(scale * (gain - loss + above), bound)
@@ -194,8 +210,8 @@ def _recovered(first: float, second: float, correlation: float) -> float:
 def holm(p_values: Floats) -> Floats:
     """Adjust p-values over their family (Holm 1979); NaN stays NaN and is not counted."""
     adjusted = np.full(len(p_values), math.nan)
-    known = np.flatnonzero(~np.isnan(p_values))
-    order = known[np.argsort(p_values[known])]
+    present = np.flatnonzero(~np.isnan(p_values))
+    order = present[np.argsort(p_values[present])]
     factors = len(order) - np.arange(len(order))
     adjusted[order] = np.minimum(np.maximum.accumulate(factors * p_values[order]), 1.0)
     return adjusted
@@ -224,7 +240,10 @@ def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, floa
     if n == 1:
         return value, 0.0, math.inf
     variance = float(x.var()) / n * small_sample_factor(n, level)
-    step = float(x.var(ddof=1)) / value if value > 0.0 else 1.0
+    if value > 0.0:
+        step = float(x.var(ddof=1)) / value
+    else:
+        step = 1.0
     return value, *positive_limits(value, Spread(variance, 0.0, step / n, min(step, value) / n), level)
 
 

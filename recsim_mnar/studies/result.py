@@ -1,4 +1,7 @@
-"""What a study found: one tidy table, how each protocol did over catalogues, paired comparisons, LaTeX and figures."""
+"""Results of a study.
+
+One tidy table, each protocol's results over catalogues, paired comparisons, LaTeX and figures.
+"""
 
 from __future__ import annotations
 
@@ -102,7 +105,7 @@ class Always(TypedDict):
 
 @dataclass(frozen=True)
 class Study:
-    """What a study found.
+    """Results of a study.
 
     Attributes:
         settings: its design, JSON types.
@@ -161,7 +164,10 @@ class Study:
     def _rows_of(self, result: Result) -> list[Mapping[str, Any]]:
         about = {**_cell_columns(result), "catalogue": result["catalogue"], "seed": result["seed"]}
         times = self.seconds.get(f"{result['cell']}-{result['catalogue']:03d}")
-        took = [] if times is None else times["records"]
+        if times is None:
+            took = []
+        else:
+            took = times["records"]
         rows = tidy_rows(result["records"], result["judgements"])
         return [
             {**about, **row, "seconds": took[place] if place < len(took) else None} for place, row in enumerate(rows)
@@ -177,7 +183,7 @@ class Study:
         return cast("list[Judged]", rows)
 
     def summary(self, level: float = 0.95) -> list[Row]:
-        """How every ranking did over catalogues: one row per cell, protocol and metric.
+        """Summarise every ranking over catalogues: one row per cell, protocol and metric.
 
         A pick is ``best``, ``indistinguishable`` from it (a tie: the loss is within what the simulator itself knows of
         the truth) or ``costs``: exactly one of the three. ``decides`` counts the catalogues in which the protocol does
@@ -194,7 +200,7 @@ class Study:
         users = {row["study"]: row["details"].get("users") for row in self.rows() if row["protocol"] == AB_TEST}
         targets = {(study, target) for study, _, _, target in groups}
         n_targets = collections.Counter(study for study, _ in targets)
-        return [_summarised(own, level, users, n_targets[study] == 1) for (study, *_), own in groups.items()]
+        return [_summarised(own_rows, level, users, n_targets[study] == 1) for (study, *_), own_rows in groups.items()]
 
     def always(self, level: float = 0.95) -> list[Always]:
         """The agent that loses least if it is always picked, in hindsight: one row per cell and target."""
@@ -203,10 +209,11 @@ class Study:
         by = [*self.factors, "world"]
         rows: list[Always] = []
         for j in {(j["study"], j["target"]): j for j in self.judgements()}.values():
-            own = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
+            own_rows = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
             for name in by:
-                own = own[own[name] == j["levels"].get(name, own[name].iloc[0])] if len(own) else own
-            costs = own.pivot_table("cost", "catalogue", "agent").dropna(axis=1)
+                if len(own_rows):
+                    own_rows = own_rows[own_rows[name] == j["levels"].get(name, own_rows[name].iloc[0])]
+            costs = own_rows.pivot_table("cost", "catalogue", "agent").dropna(axis=1)
             if costs.empty:
                 continue
             agent = costs.mean().idxmin()
@@ -236,29 +243,32 @@ class Study:
             if j["cost_share"] is not None:
                 groups.setdefault(tuple(cells[j["study"]][name] for name in names), []).append(j)
         rows = []
-        for levels, own in groups.items():
-            for severity in sorted({j["severity"] for j in own}):
-                costs = [j["cost_share"] or 0.0 for j in own if j["severity"] <= severity]
-                rows.append((*levels, severity, len(costs) / len(own), sum(costs) / len(costs)))
+        for levels, own_rows in groups.items():
+            for severity in sorted({j["severity"] for j in own_rows}):
+                costs = [j["cost_share"] or 0.0 for j in own_rows if j["severity"] <= severity]
+                rows.append((*levels, severity, len(costs) / len(own_rows), sum(costs) / len(costs)))
         return pd.DataFrame(rows, columns=[*names, "severity", "decides", "cost"])
 
     def _of(self, protocol: str) -> list[Judged]:
         """Judgements of a protocol by its name, metric or title; of several metrics those of the first."""
         judged = self.judgements()
-        own = [j for j in judged if is_named(j, [protocol])]
-        own = own or [j for j in judged if j["title"].startswith(protocol)]
-        if not own:
-            known = dict.fromkeys(name for j in judged for name in (j["protocol"], j["metric"], j["title"]))
-            raise UserError(f"the study has no protocol {protocol!r}; {nearest(protocol, known)}")
-        return [j for j in own if j["metric"] == own[0]["metric"]]
+        matching = [j for j in judged if is_named(j, [protocol])]
+        matching = matching or [j for j in judged if j["title"].startswith(protocol)]
+        if not matching:
+            known_titles = dict.fromkeys(name for j in judged for name in (j["protocol"], j["metric"], j["title"]))
+            raise UserError(f"the study has no protocol {protocol!r}; {nearest(protocol, known_titles)}")
+        return [j for j in matching if j["metric"] == matching[0]["metric"]]
 
     def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
         """Names of factors, or of ``world`` and ``preset``, as a list."""
-        names = [by] if isinstance(by, str) else list(by or ())
-        known = [*self.factors, "world", "preset"]
+        if isinstance(by, str):
+            names = [by]
+        else:
+            names = list(by or ())
+        known_columns = [*self.factors, "world", "preset"]
         for name in names:
-            if name not in known:
-                raise UserError(f"the study has no factor {name!r}; {nearest(name, known)}")
+            if name not in known_columns:
+                raise UserError(f"the study has no factor {name!r}; {nearest(name, known_columns)}")
         return names
 
     def _outcomes(self, judgements: Sequence[Judged], of: str) -> pd.DataFrame:
@@ -308,10 +318,13 @@ class Study:
         judged = [j for j in self.judgements() if is_named(j, protocols)]
         if not judged:
             raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
-        limits = {"least": 0.0, "largest": _most(judged[0])} if of == "cost" else {"least": -1.0, "largest": 1.0}
+        if of == "cost":
+            limits = {"least": 0.0, "largest": _most(judged[0])}
+        else:
+            limits = {"least": -1.0, "largest": 1.0}
         rows = []
-        for group, own in self._outcomes(judged, of).groupby(names, sort=False, dropna=False):
-            values = own.groupby("catalogue", sort=False)["value"].mean()
+        for group, own_rows in self._outcomes(judged, of).groupby(names, sort=False, dropna=False):
+            values = own_rows.groupby("catalogue", sort=False)["value"].mean()
             rows.append({**dict(zip(names, group, strict=True)), **mean(values.tolist(), level, **limits)})
         return pd.DataFrame(rows, columns=[*names, "mean", "low", "high", "n"])
 
@@ -368,7 +381,8 @@ class Study:
             of: ``cost`` or ``tau``.
             level: of the intervals.
         """
-        factors, names = self._grouping(factor), self._grouping(by)
+        factors = self._grouping(factor)
+        names = self._grouping(by)
         values = self._outcomes(self._of(protocol), of)
         title = values["title"].iloc[0]
         units = [name for name in values.columns if name not in ("title", "value")]
@@ -397,7 +411,9 @@ class Study:
         for row in self.summary():
             if not is_named(row, protocols):
                 continue
-            n, decided, right = row["catalogues"], row["decides"]["count"], row["right_if_decided"]
+            n = row["catalogues"]
+            decided = row["decides"]["count"]
+            right = row["right_if_decided"]
             cells = {
                 **{name: row["levels"].get(name, "") for name in self.factors},
                 "protocol": row["title"],
@@ -444,7 +460,9 @@ def _cell_columns(result: Result) -> Levels:
 
 def _most(judgement: Judged) -> float | None:
     """The largest cost possible: all of the best value, where values are gains."""
-    return 1.0 if judgement.get("larger", True) and judgement["best_truth"] > 0 else None
+    if judgement.get("larger", True) and judgement["best_truth"] > 0:
+        return 1.0
+    return None
 
 
 def _summarised(own: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
@@ -456,7 +474,9 @@ def _summarised(own: Sequence[Judged], level: float, users: Mapping[str, int | N
         users: of an A/B test's arm, by cell.
         one_target: whether its cell has no other target.
     """
-    first, decided, most = own[0], [j for j in own if not j["abstains"]], _most(own[0])
+    first = own[0]
+    decided = [j for j in own if not j["abstains"]]
+    most = _most(own[0])
 
     def outcomes(outcome: str) -> Share:
         return share([j["outcome"] == outcome for j in own], level)
@@ -490,34 +510,44 @@ def _summarised(own: Sequence[Judged], level: float, users: Mapping[str, int | N
 
 
 def _sentence(row: Row) -> str:
-    n, title = row["catalogues"], sized(row)
-    others = {"a tie with it": row["indistinguishable"], "a worse one": row["costs"]}
+    n = row["catalogues"]
+    title = sized(row)
+    other_results = {"a tie with it": row["indistinguishable"], "a worse one": row["costs"]}
     hits = [f"picks the best agent in {row['best']['count']} of {n} catalogues"]
-    hits += [f"{words} in {found['count']}" for words, found in others.items() if found["count"]]
-    said = f"{title if row['one_target'] else row['target'] + ', ' + title} {', '.join(hits)}."
-    cost, abstains = row["cost_share"], n - row["decides"]["count"]
+    hits += [f"{words} in {count['count']}" for words, count in other_results.items() if count["count"]]
+    sentence = f"{title if row['one_target'] else row['target'] + ', ' + title} {', '.join(hits)}."
+    cost = row["cost_share"]
+    abstains = n - row["decides"]["count"]
     if cost["mean"] is not None:
-        said += f" On average its picks cost {percent(cost)} of the {row['target']}."
+        sentence += f" On average its picks cost {percent(cost)} of the {row['target']}."
     if abstains:
-        said += f" In {abstains} of {n} it should abstain: too little data."
+        sentence += f" In {abstains} of {n} it should abstain: too little data."
     levels = ", ".join(f"{name} {value}" for name, value in row["levels"].items())
-    return f"{levels}: {said[0].upper()}{said[1:]}" if levels else said[0].upper() + said[1:]
+    if levels:
+        return f"{levels}: {sentence[0].upper()}{sentence[1:]}"
+    return sentence[0].upper() + sentence[1:]
 
 
 def sized(row: Row) -> str:
     """The title of a row of the summary; an A/B test's with its size."""
     users = row["users_per_arm"]
-    return row["title"] if users is None else f"{row['title']} ({users:,} users per arm)"
+    if users is None:
+        return row["title"]
+    return f"{row['title']} ({users:,} users per arm)"
 
 
 def percent(found: Mean) -> str:
     """A mean share with its interval, in per cent."""
     value, *ends = (two_digits(number) for number in (found["mean"], found["low"], found["high"]) if number is not None)
-    return f"{value}% [{', '.join(ends)}]" if ends else f"{value}%"
+    if ends:
+        return f"{value}% [{', '.join(ends)}]"
+    return f"{value}%"
 
 
 def _loss(found: Mean) -> str:
-    return "--" if found["mean"] is None else percent(found).replace("%", "")
+    if found["mean"] is None:
+        return "--"
+    return percent(found).replace("%", "")
 
 
 def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Sequence[str] | None = None) -> None:
@@ -546,10 +576,13 @@ def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[s
     abstaining = [j["title"] for j in study.judgements() if j["abstains"] and is_named(j, protocols)]
     for title in dict.fromkeys(abstaining):
         curves = study.risk_coverage(title, by)
-        groups = list(curves.groupby(list(by), sort=False, dropna=False)) if by else [((), curves)]
-        for levels, own in groups:
+        if by:
+            groups = list(curves.groupby(list(by), sort=False, dropna=False))
+        else:
+            groups = [((), curves)]
+        for levels, own_rows in groups:
             label = ", ".join([title, *(f"{name} {level}" for name, level in zip(by, levels, strict=True))])
-            axes.plot(100.0 * own["decides"], 100.0 * own["cost"], drawstyle="steps-post", label=label)
+            axes.plot(100.0 * own_rows["decides"], 100.0 * own_rows["cost"], drawstyle="steps-post", label=label)
     axes.set_xlabel("decides, % of the catalogues")
     axes.set_ylabel("mean cost there, % of the best")
 
@@ -557,10 +590,13 @@ def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[s
 def _draw_panels(figure: Any, study: Study, by: Sequence[str], of: str, protocols: Sequence[str] | None) -> Any:
     """Draw one panel per level of the second factor, and return the legend's handles and labels."""
     means = study.means(by, of=of, protocols=protocols)
-    panels = list(means.groupby(by[1], sort=False, dropna=False)) if len(by) > 1 else [("", means)]
+    if len(by) > 1:
+        panels = list(means.groupby(by[1], sort=False, dropna=False))
+    else:
+        panels = [("", means)]
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (level, own) in zip(all_axes, panels, strict=True):
-        _draw_means(axes, own, by[0] if by else None, 100.0 if of == "cost" else 1.0, len(panels))
+    for axes, (level, own_rows) in zip(all_axes, panels, strict=True):
+        _draw_means(axes, own_rows, by[0] if by else None, 100.0 if of == "cost" else 1.0, len(panels))
         axes.set_title(f"{by[1]} {level}" if len(by) > 1 else "", fontsize="medium")
     all_axes[0].set_ylabel(_LABELS[of])
     return all_axes[0].get_legend_handles_labels()
@@ -568,14 +604,17 @@ def _draw_panels(figure: Any, study: Study, by: Sequence[str], of: str, protocol
 
 def _draw_means(axes: Any, means: pd.DataFrame, factor: str | None, scale: float, panels: int) -> None:
     """Draw means as points, one colour per protocol, with intervals where there are any; one of several panels."""
-    levels = ["all"] if factor is None else list(dict.fromkeys(means[factor]))
+    if factor is None:
+        levels = ["all"]
+    else:
+        levels = list(dict.fromkeys(means[factor]))
     series = list(means.groupby("title", sort=False))
-    for place, (title, own) in enumerate(series):
+    for place, (title, own_rows) in enumerate(series):
         shift = _WIDTH * ((place + 0.5) / len(series) - 0.5)
-        at = [shift if factor is None else levels.index(level) + shift for level in own[factor or "title"]]
+        at = [shift if factor is None else levels.index(level) + shift for level in own_rows[factor or "title"]]
         colour = f"C{place}"
-        axes.plot(at, scale * own["mean"], "o", color=colour, label=title)
-        axes.vlines(at, scale * own["low"].astype(float), scale * own["high"].astype(float), color=colour)
+        axes.plot(at, scale * own_rows["mean"], "o", color=colour, label=title)
+        axes.vlines(at, scale * own_rows["low"].astype(float), scale * own_rows["high"].astype(float), color=colour)
     room = max(_LEAST_ROOM, _ROOM // (len(levels) * panels))
     axes.set_xticks(range(len(levels)), [textwrap.fill(str(level), room) for level in levels], fontsize="small")
     axes.set_xlabel(factor or "")

@@ -51,10 +51,14 @@ def run_study(
     Raises:
         UserError: a cell that cannot be, or a folder that holds another study.
     """
-    made = design if isinstance(design, Design) else design_of_table(design)
+    if isinstance(design, Design):
+        made = design
+    else:
+        made = design_of_table(design)
     if save_raw and folder is None:
         raise UserError("save_raw: name a folder for the raw results")
-    cells, manifest = made.all_cells(), made.manifest()
+    cells = made.all_cells()
+    manifest = made.manifest()
     report(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'} x {made.catalogues} catalogues")
     for cell in cells:
         cell.setup.resolved()
@@ -77,11 +81,17 @@ def _run(
     *,
     save_raw: bool,
 ) -> Study:
-    kept = {} if into is None else {t.label: found for t in tasks if (found := _kept(into, t, save_raw)) is not None}
+    if into is None:
+        kept = {}
+    else:
+        kept = {t.label: found for t in tasks if (found := _kept(into, t, save_raw)) is not None}
     missing = [t for t in tasks if t.label not in kept]
     if len(missing) < len(tasks):
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
-    seconds = {} if into is None else _earlier_seconds(into)
+    if into is None:
+        seconds = {}
+    else:
+        seconds = _earlier_seconds(into)
     numeric = _numeric_factors(tasks)
     advance = counted(len(missing), "comparisons")
     for done, (task, (result, took, raw)) in enumerate(_finished(missing, executor, save_raw), start=1):
@@ -156,7 +166,7 @@ def write_parquet(table: Any, path: Path) -> None:
 
 
 def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
-    """What earlier tasks took, as ``timings.json`` says, which bears no receipt."""
+    """Read the seconds of earlier tasks from ``timings.json``, which bears no receipt."""
     path = into.path / TIMINGS
     if not path.is_file():
         return {}
@@ -164,7 +174,9 @@ def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
         tasks = json.loads(path.read_text()).get("tasks", {})
     except (ValueError, AttributeError):
         return {}
-    return tasks if isinstance(tasks, dict) else {}
+    if isinstance(tasks, dict):
+        return tasks
+    return {}
 
 
 def _kept(into: RunFolder, task: Task, save_raw: bool) -> Result | None:
@@ -173,7 +185,9 @@ def _kept(into: RunFolder, task: Task, save_raw: bool) -> Result | None:
         return None
     result: Result = json.loads((into.path / _name(task)).read_text())
     same = (result["cell"], result["catalogue"], result["seed"]) == (task.cell.label, task.catalogue, task.seed)
-    return result if same else None
+    if same:
+        return result
+    return None
 
 
 def _finished(tasks: list[Task], executor: Executor | None, keep_raw: bool) -> Iterator[tuple[Task, Any]]:
@@ -203,10 +217,10 @@ def _run_elsewhere(task: Task, keep_raw: bool) -> Any:
     except UserError:
         raise
     except (Exception, SystemExit) as error:
-        own = of_own_code(error)
-        if own is None:
+        own_code = of_own_code(error)
+        if own_code is None:
             raise
-        raise UserError(f"{task.label}: {own}") from error
+        raise UserError(f"{task.label}: {own_code}") from error
 
 
 def _name(task: Task) -> str:
@@ -219,14 +233,14 @@ def _raw_name(task: Task) -> str:
 
 def _begin(into: RunFolder, manifest: Mapping[str, Any]) -> None:
     """Write the manifest of a study, or find that the folder holds a part of this one."""
-    wanted = {**manifest, "code": origin_named(manifest["cells"])}
+    wanted_manifest = {**manifest, "code": origin_named(manifest["cells"])}
     made = digest_of({name: manifest[name] for name in ("first_seed", "seed")})
-    into.refuse_other_run(STUDY, wanted, made=made, alike=functools.partial(_common, into.path))
-    into.begin_run(STUDY, wanted, made)
+    into.refuse_other_run(STUDY, wanted_manifest, made=made, alike=functools.partial(_common, into.path))
+    into.begin_run(STUDY, wanted_manifest, made)
 
 
 def _common(folder: Path, before: Any, wanted: Any) -> tuple[Any, Any]:
-    """What the designs there and here have in common; more cells and catalogues here change none of those there.
+    """Get what two designs have in common; more cells and catalogues here change none of those there.
 
     Raises:
         UserError: there are more of them there.

@@ -100,7 +100,9 @@ def _written_type(kind: Any) -> Any:
 
     if pa.types.is_dictionary(kind):
         return _written_type(kind.value_type)
-    return pa.large_string() if pa.types.is_string_view(kind) else kind
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    return kind
 
 
 def _cast(values: Any, kind: Any) -> Any:
@@ -116,17 +118,19 @@ def kind_of(path: Path) -> str:
     """A file's ending without that of its compression, in lower case."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
     if len(suffixes) > 1 and suffixes[-1] in COMPRESSED:
-        return suffixes[-2] if suffixes[-2] in TEXT else suffixes[-1]
+        if suffixes[-2] in TEXT:
+            return suffixes[-2]
+        return suffixes[-1]
     return (suffixes or [""])[-1]
 
 
 def is_text_file(path: Path) -> bool:
-    """Whether a file's name says that it is a text table."""
+    """Return whether a file's name says that it is a text table."""
     return kind_of(path) in TEXT
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file's name ends as those of tables do."""
+    """Return whether a file's name ends as those of tables do."""
     return kind_of(path) in (*PARQUET, *ARROW, *TEXT)
 
 
@@ -154,17 +158,20 @@ def part_files(path: Path) -> list[Path]:
         if path.stat().st_size == 0:
             raise UserError(f"{path} is empty: give a log with at least one row", code="empty")
         return [path]
-    folder = path / "log" if (path / "log").is_dir() else path
-    found = listed(folder) or [file for part in partitions(folder) for file in part_files(part)]
-    if not found:
+    if (path / "log").is_dir():
+        folder = path / "log"
+    else:
+        folder = path
+    files = listed(folder) or [file for part in partitions(folder) for file in part_files(part)]
+    if not files:
         raise UserError(f"{folder} holds no Parquet or CSV parts")
-    other = next((file for file in found if _format_of(file) != _format_of(found[0])), None)
+    other = next((file for file in files if _format_of(file) != _format_of(files[0])), None)
     if other is not None:
         raise UserError(
-            f"{folder} holds {found[0].name} and {other.name}: the parts of a log have one format. Name one of them, "
+            f"{folder} holds {files[0].name} and {other.name}: the parts of a log have one format. Name one of them, "
             "or move the others away"
         )
-    return found
+    return files
 
 
 def partitions(folder: Path) -> list[Path]:
@@ -192,7 +199,7 @@ def listed(folder: Path) -> list[Path]:
 
 
 def _format_of(file: Path) -> int:
-    """Which of the formats a table's name says."""
+    """Get the format that a table's name states."""
     return next(number for number, endings in enumerate((PARQUET, ARROW, TEXT)) if kind_of(file) in endings)
 
 
@@ -225,9 +232,14 @@ def table_of(path: Path, names: Sequence[str] | None = None, numbers: Iterable[i
     import pyarrow as pa
 
     reader = batches_of(path, names)
-    found = [reader.get_batch(k) for k in (range(reader.num_record_batches) if numbers is None else numbers)]
-    table = pa.Table.from_batches(found) if found else reader.schema.empty_table()
-    return table if names is None else table.select(list(names))
+    batches = [reader.get_batch(k) for k in (range(reader.num_record_batches) if numbers is None else numbers)]
+    if batches:
+        table = pa.Table.from_batches(batches)
+    else:
+        table = reader.schema.empty_table()
+    if names is None:
+        return table
+    return table.select(list(names))
 
 
 def schema_of(path: Path) -> Any:
@@ -248,7 +260,7 @@ def schema_of(path: Path) -> Any:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a pyarrow type is text."""
+    """Return whether a pyarrow type is text."""
     import pyarrow as pa
 
     return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
@@ -256,14 +268,14 @@ def is_text(kind: Any) -> bool:
 
 def objects_of(values: Any) -> list[Any]:
     """A column's values as Python's objects; a text of a dictionary is one object, in however many rows it stands."""
-    found: list[Any] = []
+    result: list[Any] = []
     for chunk in values.chunks:
         if hasattr(chunk, "dictionary"):
             words = [*chunk.dictionary.to_pylist(), None]
-            found += [words[-1 if k is None else k] for k in chunk.indices.to_pylist()]
+            result += [words[-1 if k is None else k] for k in chunk.indices.to_pylist()]
         else:
-            found += chunk.to_pylist()
-    return found
+            result += chunk.to_pylist()
+    return result
 
 
 def schema_in(path: Path) -> Any:
@@ -293,7 +305,7 @@ def read_table(file: Path, columns: list[str] | None = None, *, held: bool = Fal
 
 
 def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held: bool = False) -> Iterator[Any]:
-    """As :func:`read_table`, in tables of some ``rows`` rows at most, one after another.
+    """Read a table as :func:`read_table` does, in tables of at most about ``rows`` rows, one after another.
 
     They are whole row groups or batches where these are small enough.
     """
@@ -319,7 +331,7 @@ def read_rows(file: Path, first: int, n: int) -> Any:
 
 
 def rows_to_read(file: Path, first: int, n: int) -> int:
-    """How many rows :func:`read_rows` decodes.
+    """Count the rows that :func:`read_rows` decodes.
 
     Raises:
         UserError: it cannot be read.
@@ -329,7 +341,7 @@ def rows_to_read(file: Path, first: int, n: int) -> int:
 
 
 def rows_in(file: Path, ending: str = "") -> int:
-    """How many rows a Parquet or Arrow file holds, as it says.
+    """Count the rows of a Parquet or Arrow file, by its own statement.
 
     Args:
         file: its path.
@@ -361,7 +373,8 @@ def _opened(file: Path, columns: list[str] | None = None, held: bool = False, en
 
 def _dictionary_columns(metadata: Any) -> list[str]:
     """Names of the text columns of a Parquet file but those written as differences, which cannot be dictionaries."""
-    texts, differences = set[str](), set[str]()
+    texts = set[str]()
+    differences = set[str]()
     for group in range(metadata.num_row_groups):
         for place in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(place)
@@ -461,6 +474,9 @@ def _readable(file: Path) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
         refuse_want_of_memory(error, str(file))
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        kind = "Arrow" if file.suffix.lower() in ARROW else "Parquet"
-        said = f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
-        raise not_written(error, said) from None
+        if file.suffix.lower() in ARROW:
+            kind = "Arrow"
+        else:
+            kind = "Parquet"
+        message = f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
+        raise not_written(error, message) from None

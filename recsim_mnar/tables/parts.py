@@ -69,7 +69,10 @@ class Parts:
                 the index is damaged, or missing where parts have one.
         """
         path = path_of(path)
-        folder = path / "log" if (path / "log").is_dir() else path
+        if (path / "log").is_dir():
+            folder = path / "log"
+        else:
+            folder = path
         if not path.is_dir():
             return cls(path, part_files(path), _index_of(path))
         _check_run(path if folder != path else path.parent, folder)
@@ -124,20 +127,22 @@ class Parts:
         receipt = self._receipt(file)
         if receipt is not None and file not in self._sound:
             try:
-                found = digest.result()
+                digest_found = digest.result()
             except OSError as error:
                 raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
-            if found != receipt.sha256:
+            if digest_found != receipt.sha256:
                 raise UserError(_differs(file))
             self._sound.add(file)
         return file
 
     def _receipt(self, file: Path) -> Receipt | None:
-        return None if self.index is None else self.index.receipts.get(file.name)
+        if self.index is None:
+            return None
+        return self.index.receipts.get(file.name)
 
 
 def _differs(file: Path) -> str:
-    """What to say of a file whose bytes are not those of its receipt."""
+    """Describe a file whose bytes are not those of its receipt."""
     if file.with_name(file.name + SIDECAR).exists():
         return f"{file} is not what was written: restore it, or, if you wrote it anew, remove {file.name}{SIDECAR}"
     return f"{file} is not what {INDEX} lists; {MEND}"
@@ -156,7 +161,9 @@ def _check_names(folder: Path, index: Index) -> None:
 
 
 def _others(names: list[str]) -> str:
-    return f", and {len(names) - 1} more" if len(names) > 1 else ""
+    if len(names) > 1:
+        return f", and {len(names) - 1} more"
+    return ""
 
 
 def _check_run(run: Path, log: Path) -> None:
@@ -196,21 +203,26 @@ def _index_beside(files: list[Path]) -> Index | None:
     Raises:
         UserError: one is not what its receipt says.
     """
-    found = {file: index for file in files if (index := _index_of(file)) is not None}
-    if len(found) == len(files):
-        return Index({file.name: index.receipts[file.name] for file, index in found.items()})
-    for file, index in found.items():
+    indexes = {file: index for file in files if (index := _index_of(file)) is not None}
+    if len(indexes) == len(files):
+        return Index({file.name: index.receipts[file.name] for file, index in indexes.items()})
+    for file, index in indexes.items():
         Parts(file, [file], index).held(file)
     return None
 
 
 def _index_of(file: Path) -> Index | None:
     """The index that lists a single file: its own, whatever both are called today, or that of its folder."""
-    own = Index.read(file.parent, file.name + SIDECAR)
-    for receipt in [] if own is None else own.receipts.values():
+    own_index = Index.read(file.parent, file.name + SIDECAR)
+    for receipt in [] if own_index is None else own_index.receipts.values():
         return Index({file.name: replace(receipt, file=file.name)})
-    index = Index.read(file.parent) if file.suffix.lower() in (*PARQUET, *ARROW) else None
-    return index if index is not None and file.name in index.receipts else None
+    if file.suffix.lower() in (*PARQUET, *ARROW):
+        index = Index.read(file.parent)
+    else:
+        index = None
+    if index is not None and file.name in index.receipts:
+        return index
+    return None
 
 
 def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
@@ -253,11 +265,11 @@ def _refuse_two_runs(folder: Path, files: list[Path]) -> None:
 
 def _refuse_equal(files: list[Path]) -> None:
     """Raise UserError where two files are the same bytes: their rows would count twice."""
-    known: dict[tuple[int, bytes], Path] = {}
+    seen: dict[tuple[int, bytes], Path] = {}
     for file in files:
         try:
             with file.open("rb") as begin:
-                other = known.setdefault((file.stat().st_size, begin.read(1 << 12)), file)
+                other = seen.setdefault((file.stat().st_size, begin.read(1 << 12)), file)
             if other is file or not filecmp.cmp(other, file, shallow=False):
                 continue
         except OSError as error:
@@ -274,11 +286,13 @@ def _mark_of(file: Path) -> Mapping[str, Any]:
         mark = json.loads((schema_of(file).metadata or {})[PART_KEY])
     except (OSError, ValueError, KeyError, pa.ArrowException, RecursionError):
         return {}
-    return mark if isinstance(mark, dict) and isinstance(mark.get("made"), str | None) else {}
+    if isinstance(mark, dict) and isinstance(mark.get("made"), str | None):
+        return mark
+    return {}
 
 
 def _is_marked(file: Path) -> bool:
-    """Whether a file is a part of ours under the name that it was given."""
+    """Return whether a file is a part of ours under the name that it was given."""
     number = _mark_of(file).get("part")
     return isinstance(number, int) and file.name == part_path(file.parent, number, file.suffix).name
 
@@ -320,28 +334,41 @@ class TableFile:
         Raises:
             UserError: no such file, nothing in it, not of these kinds, a column named twice.
         """
-        parts = path if isinstance(path, Parts) else Parts.of(path)
+        if isinstance(path, Parts):
+            parts = path
+        else:
+            parts = Parts.of(path)
         first = parts.first
-        form = TextForm.of(first, decimal) if is_text_file(first) else None
+        if is_text_file(first):
+            form = TextForm.of(first, decimal)
+        else:
+            form = None
         names = _unique(first, schema_in(first).names if form is None else form.names)
         return TableFile(parts.path, parts, names, form)
 
     @property
     def decimal(self) -> Decimal:
         """The decimal mark."""
-        return Decimal() if self.form is None else self.form.decimal
+        if self.form is None:
+            return Decimal()
+        return self.form.decimal
 
     def how_written(self) -> list[str]:
         """List what was made of a text file that is not commas, points and UTF-8, and columns that are not read."""
         columns = partition_columns(self.path, self.parts.files[0])
-        lines = [f"not read: {', '.join(columns)}, in the names of folders"] if columns else []
-        return lines if self.form is None else [*self.form.how_written(), *lines]
+        if columns:
+            lines = [f"not read: {', '.join(columns)}, in the names of folders"]
+        else:
+            lines = []
+        if self.form is None:
+            return lines
+        return [*self.form.how_written(), *lines]
 
     def head(self) -> dict[str, list[Any]]:
         """The first rows: the values of each column, as text where the file is."""
         if self.form is not None:
             return self.form.head(self.parts.files[0])
-        table = next((each for each in read_blocks(self.parts.files[0], _HEAD) if len(each)), None)
+        table = next((block for block in read_blocks(self.parts.files[0], _HEAD) if len(block)), None)
         if table is None:
             return {}
         return {name: objects_of(table.column(name).slice(0, _HEAD)) for name in table.column_names}
@@ -365,7 +392,10 @@ class TableFile:
                     tables.append(rows.table)
                     held += rows.table.nbytes
                     _check_room(self.path, held)
-                table = tables[0] if len(tables) == 1 else pa.concat_tables(tables, promote_options="permissive")
+                if len(tables) == 1:
+                    table = tables[0]
+                else:
+                    table = pa.concat_tables(tables, promote_options="permissive")
             except AgainError:
                 continue
             except pa.ArrowException:
@@ -382,7 +412,8 @@ class TableFile:
             AgainError: the file must be read anew, from its first row.
         """
         first = 1
-        faults = Faults(str(self.path)) if faults is None else faults
+        if faults is None:
+            faults = Faults(str(self.path))
         for part in self.parts:
             for table in self._tables(part, kinds, rows):
                 if len(table):
@@ -392,7 +423,10 @@ class TableFile:
             raise UserError(f"{self.path} has a header but no rows", code="empty")
 
     def _tables(self, part: Path, kinds: Mapping[str, str], rows: int) -> Iterator[Any]:
-        names = self.names if part == self.parts.files[0] else self._names_of(part)
+        if part == self.parts.files[0]:
+            names = self.names
+        else:
+            names = self._names_of(part)
         for name in kinds:
             if name not in names:
                 raise UserError(f"part {part.name} has no column {name!r}, which the other parts have")
@@ -401,13 +435,21 @@ class TableFile:
         return read_blocks(part, rows, list(kinds), held=self.parts.index is not None)
 
     def _names_of(self, part: Path) -> list[str]:
-        return list(schema_in(part).names) if self.form is None else self._text_part(part).form.names
+        if self.form is None:
+            return list(schema_in(part).names)
+        return self._text_part(part).form.names
 
     def _text_part(self, part: Path) -> TextPart:
         assert self.form is not None
         if part not in self._text_parts:
-            stated = self.form.decimal.mark if self.form.decimal.stated else None
-            form = self.form if part == self.parts.files[0] else TextForm.of(part, stated)
+            if self.form.decimal.stated:
+                stated = self.form.decimal.mark
+            else:
+                stated = None
+            if part == self.parts.files[0]:
+                form = self.form
+            else:
+                form = TextForm.of(part, stated)
             self._text_parts[part] = TextPart(part, form)
         return self._text_parts[part]
 
@@ -464,7 +506,9 @@ class Verified:
 
 
 def _files(n: int) -> str:
-    return "1 file" if n == 1 else f"{n:,} files"
+    if n == 1:
+        return "1 file"
+    return f"{n:,} files"
 
 
 def verify(path: str | Path) -> Verified:
@@ -478,12 +522,12 @@ def verify(path: str | Path) -> Verified:
     path = path_of(path)
     if not path.exists():
         raise UserError(f"{path} does not exist: name a folder or a file")
-    found = Verified()
-    for folder in [each for each in (path, path / "log") if each.is_dir()]:
-        found.faults += _faults_of_folder(folder, found)
-    found.faults += _faults_of_parts(path, found)
-    found.faults[:] = list(dict.fromkeys(found.faults))
-    return found
+    verified = Verified()
+    for folder in [entry for entry in (path, path / "log") if entry.is_dir()]:
+        verified.faults += _faults_of_folder(folder, verified)
+    verified.faults += _faults_of_parts(path, verified)
+    verified.faults[:] = list(dict.fromkeys(verified.faults))
+    return verified
 
 
 def _faults_of_folder(folder: Path, found: Verified) -> Iterator[str]:
@@ -534,7 +578,7 @@ def _faults_of_parts(path: Path, found: Verified) -> Iterator[str]:
 
 
 def _holds_parts(path: Path) -> bool:
-    """Whether a reader of logs finds files in a folder."""
+    """Return whether a reader of logs finds files in a folder."""
     try:
         return bool(part_files(path))
     except UserError:
@@ -542,11 +586,13 @@ def _holds_parts(path: Path) -> bool:
 
 
 def _rows_of(file: Path, *, through: bool = False) -> int:
-    """How many rows a table holds; with ``through`` all of them are read.
+    """Count the rows of a table; with ``through`` all of them are read.
 
     Raises:
         UserError: it cannot be read.
     """
     if is_text_file(file):
         return rows_in_text(file)
-    return sum(len(table) for table in read_blocks(file, 1 << 20)) if through else rows_in(file)
+    if through:
+        return sum(len(table) for table in read_blocks(file, 1 << 20))
+    return rows_in(file)

@@ -1,4 +1,4 @@
-"""Which column of a file is what: by its own name, by a usual name, or as the user says."""
+"""Roles of a file's columns: by its own names, by usual names, or as the user says."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def plain_name(name: str) -> str:
 
 @dataclass(frozen=True)
 class Columns:
-    """Which column of a file is what.
+    """Roles of the columns of a file.
 
     Attributes:
         names: column by role, roles without a column left out.
@@ -183,7 +183,9 @@ class Columns:
         away = {*(rivals or (chosen,))}
         names = {role: name for role, name in self.names.items() if role not in ("action", "item") or name not in away}
         unclear = {
-            r: found for r, found in self.unclear.items() if r != "action" and not (r == "item" and away & {*found})
+            r: columns
+            for r, columns in self.unclear.items()
+            if r != "action" and not (r == "item" and away & {*columns})
         }
         names, unclear = (names | {"action": chosen}, unclear) if chosen else (names, unclear | {"action": rivals})
         order = [role for role in _ORDER if role in names]
@@ -192,13 +194,13 @@ class Columns:
 
     @property
     def guessed(self) -> bool:
-        """Whether any column was recognised by a name that is not our logs' own."""
+        """Return whether any column was recognised by a name that is not our logs' own."""
         return RECOGNISED in self.how.values() or GUESSED in self.how.values()
 
     def line(self) -> str:
-        """What was taken, for a person: ``reward: clicks; propensity: pscore; user: kunde (named)``."""
-        said = {NAMED: " (named)", GUESSED: " (guessed)", RECOGNISED: "", OWN_SCHEMA: ""}
-        return "; ".join(f"{role}: {name}{said[self.how[role]]}" for role, name in self.names.items())
+        """Describe the columns taken: ``reward: clicks; propensity: pscore; user: kunde (named)``."""
+        marks = {NAMED: " (named)", GUESSED: " (guessed)", RECOGNISED: "", OWN_SCHEMA: ""}
+        return "; ".join(f"{role}: {name}{marks[self.how[role]]}" for role, name in self.names.items())
 
     def refuse_unclear(self, source: str, *roles: str) -> None:
         """Raise for a role, of these or of all, that several columns could be meant for.
@@ -211,17 +213,17 @@ class Columns:
                 raise UserError(f"{source}: {_which(role, self.unclear[role])}", code="unclear_column")
 
     def lines(self) -> list[str]:
-        """What was taken, what of it is doubtful, and what was not because several columns could be meant."""
+        """Describe the columns taken, the doubtful ones, and roles for which several columns could be meant."""
         user = self.names.get("user", "")
-        said = []
+        text = []
         if self.how.get("user") == RECOGNISED and plain_name(user) in _PERHAPS_SEVERAL:
-            said.append(
+            text.append(
                 f"{user} is taken for the user: if one person has several of them, intervals are too narrow; "
                 f"{option_of('user')} names the column of persons"
             )
         return [
             self.line(),
-            *said,
+            *text,
             *(f"no {role} taken: {_which(role, names)}" for role, names in self.unclear.items()),
         ]
 
@@ -263,12 +265,12 @@ def find_columns(
         UserError: a named column is missing or named twice, no column for a needed role, or several.
     """
     named = named or {}
-    without = tuple(role for role, given in named.items() if given == NONE and NONE not in known)
+    without = tuple(role for role, name_given in named.items() if name_given == NONE and NONE not in known)
     names: dict[str, str] = {}
     how: dict[str, str] = {}
-    for role, given in named.items():
-        if given is not None and role not in without:
-            names[role], how[role] = named_column(source, role, given, known), NAMED
+    for role, name_given in named.items():
+        if name_given is not None and role not in without:
+            names[role], how[role] = named_column(source, role, name_given, known), NAMED
             _refuse_twice(source, names)
     unclear: dict[str, tuple[str, ...]] = {}
     wrong: list[str] = []  # said of all roles at once
@@ -276,16 +278,17 @@ def find_columns(
         if role in names or (role in without and role not in needed):
             continue
         free = [name for name in known if name not in leave and name not in names.values() and role not in without]
-        found, own = _recognised(role, free)
-        perhaps = not found and role == "propensity"
-        found = _perhaps_probabilities(free) if perhaps else found
-        if len(found) == 1 and not perhaps:
-            by_words = plain_name(found[0]) not in _USUAL[role] and _said_by_words(role, found[0])
-            names[role], how[role] = found[0], OWN_SCHEMA if own else GUESSED if by_words else RECOGNISED
-        elif found and role in needed:
-            wrong.append(f"{source}: {_which(role, found)}")
-        elif found:
-            unclear[role] = tuple(found)
+        candidates, of_own_schema = _recognised(role, free)
+        perhaps = not candidates and role == "propensity"
+        if perhaps:
+            candidates = _perhaps_probabilities(free)
+        if len(candidates) == 1 and not perhaps:
+            by_words = plain_name(candidates[0]) not in _USUAL[role] and _said_by_words(role, candidates[0])
+            names[role], how[role] = candidates[0], OWN_SCHEMA if of_own_schema else GUESSED if by_words else RECOGNISED
+        elif candidates and role in needed:
+            wrong.append(f"{source}: {_which(role, candidates)}")
+        elif candidates:
+            unclear[role] = tuple(candidates)
         elif role in needed:
             wrong.append(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
     if wrong:
@@ -303,12 +306,12 @@ def named_column(source: str, role: str, given: str, known: Sequence[str]) -> st
     for name in known:
         if given in (name, name.strip(), _RECBOLE_TYPE.sub("", name)):
             return name
-    said = f"{source} has no column {given!r}; {nearest(given, known)} ({option_of(role)})"
-    raise UserError(said, code="no_such_column")
+    message = f"{source} has no column {given!r}; {nearest(given, known)} ({option_of(role)})"
+    raise UserError(message, code="no_such_column")
 
 
 def _ends_so(role: str, name: str) -> bool:
-    """Whether a name of several words ends as those of a role do: ``viewed_at``, ``item_sku``."""
+    """Return whether a name of several words ends as those of a role do: ``viewed_at``, ``item_sku``."""
     words = [word.lower() for word in _WORD.findall(_RECBOLE_TYPE.sub("", name))]
     return len(words) > 1 and words[-1] in _ENDINGS.get(role, ()) and not _OF_NEW_POLICIES & set(words)
 
@@ -317,19 +320,19 @@ def _recognised(role: str, known: Iterable[str]) -> tuple[list[str], bool]:
     """Columns of the best tier that has any, and whether it is the name of our own logs."""
     plain = [(plain_name(name), name) for name in known]
     for rank, tier in enumerate(USUAL_NAMES[role]):
-        found = [name for short, name in plain if short in tier]
-        if not found and rank == 1:
-            found = [name for _, name in plain if _ends_so(role, name)]
-            found = found or [name for _, name in plain if _said_by_words(role, name)]
-        if found:
-            return found, rank == 0 and found == [tier[0]]
+        candidates = [name for short, name in plain if short in tier]
+        if not candidates and rank == 1:
+            candidates = [name for _, name in plain if _ends_so(role, name)]
+            candidates = candidates or [name for _, name in plain if _said_by_words(role, name)]
+        if candidates:
+            return candidates, rank == 0 and candidates == [tier[0]]
     return [name for _, name in plain if role == "propensity" and of_what_was_shown(name)], False
 
 
 def _said_by_words(role: str, name: str) -> bool:
-    """Whether all words of a name are for what a role is, and for its number: ``CustomerNo``, ``SKU shown``."""
-    words, (of_role, others) = _words(name), _BY_WORDS.get(role, (frozenset(), frozenset()))
-    return bool(words & of_role and words & others) and words <= of_role | others
+    """Return whether all words of a name are for what a role is, and for its number: ``CustomerNo``, ``SKU shown``."""
+    words, (of_role, of_others) = _words(name), _BY_WORDS.get(role, (frozenset(), frozenset()))
+    return bool(words & of_role and words & of_others) and words <= of_role | of_others
 
 
 def likely_columns(role: str, known: Iterable[str]) -> list[str]:
@@ -339,7 +342,7 @@ def likely_columns(role: str, known: Iterable[str]) -> list[str]:
 
 
 def says_shown(name: str) -> bool:
-    """Whether a name of items says that they were shown: ``shown_item``, ``displayed``, ``arm``."""
+    """Return whether a name of items says that they were shown: ``shown_item``, ``displayed``, ``arm``."""
     return plain_name(name) in _USUAL["action"] - _USUAL["item"] or bool(_words(name) & _SHOWN)
 
 
@@ -349,7 +352,7 @@ def _words(name: str) -> set[str]:
 
 
 def of_what_was_shown(name: str) -> bool:
-    """Whether a name's words are a probability, and otherwise only what says that it is of what was shown."""
+    """Return whether a name's words are a probability, and otherwise only what says that it is of what was shown."""
     words = _words(name)
     of_what = words - _PROBABILITY - {"p", "pi"} - _PER_CENT
     return of_what < words and of_what <= _OF_SHOWING and bool(of_what)
@@ -357,14 +360,14 @@ def of_what_was_shown(name: str) -> bool:
 
 def slate_probabilities(known: Iterable[str]) -> dict[str, str]:
     """Columns by what their names say their probabilities are of: a slate, a set, an item given those above, ..."""
-    found: dict[str, str] = {}
+    by_kind: dict[str, str] = {}
     for name in known:
         words = _words(name)
         kinds = [kind for kind, of_it in _OF_SLATES.items() if words & of_it]
         rest = words - _PROBABILITY - _OF_SHOWING - {"p", "pi"} - _PER_CENT
         if len(kinds) == 1 and words & (_PROBABILITY | {"p", "pi"}) and rest <= _OF_SLATES[kinds[0]]:
-            found.setdefault(kinds[0], name)
-    return found
+            by_kind.setdefault(kinds[0], name)
+    return by_kind
 
 
 def _perhaps_probabilities(known: Iterable[str]) -> list[str]:
@@ -394,8 +397,11 @@ def in_words(found: Sequence[str]) -> str:
 
 
 def say_which(role: str) -> str:
-    """What to do where several columns could be meant, or perhaps none."""
-    none = f" ({NONE}: no column is it)" if role in ("propensity", "weight") else ""
+    """Advise where several columns could be meant, or perhaps none."""
+    if role in ("propensity", "weight"):
+        none = f" ({NONE}: no column is it)"
+    else:
+        none = ""
     return f"say which with {option_of(role)}{none}"
 
 
@@ -414,7 +420,10 @@ def _missing(source: str, role: str, known: Sequence[str], taken: Sequence[tuple
         if _recognised(role, [name])[0]:
             return f"{source}: column {name!r} is taken as the {other}: name another one with {option_of(role)}"
     close = [name for name in free if role in name.lower()] or similar_columns(role, free)
-    hint = f"did you mean {close[0]!r}? " if close else f"columns: {', '.join(known)}; "
+    if close:
+        hint = f"did you mean {close[0]!r}? "
+    else:
+        hint = f"columns: {', '.join(known)}; "
     without = _WITHOUT.get(role, "")
     return f"{source}: no column is recognised as the {role}; {hint}name it with {option_of(role)}{without}"
 

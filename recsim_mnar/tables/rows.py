@@ -73,13 +73,18 @@ class Rows:
         self.faults.source = self.source
 
     def __len__(self) -> int:
-        return int(self.table.num_rows) if self.picked is None else len(self.picked)
+        if self.picked is None:
+            return int(self.table.num_rows)
+        return len(self.picked)
 
     def kept(self, keep: NDArray[np.bool_]) -> Rows:
         """The rows (n,) that are marked; their faults are gathered with the others'."""
         import pyarrow as pa
 
-        picked = np.flatnonzero(keep) if self.picked is None else self.picked[keep]
+        if self.picked is None:
+            picked = np.flatnonzero(keep)
+        else:
+            picked = self.picked[keep]
         mask = np.zeros(self.table.num_rows, np.bool_)
         mask[picked] = True
         return replace(self, picked=picked, missing=None, invalid=None, _mask=pa.array(mask))
@@ -91,7 +96,9 @@ class Rows:
     def column(self, name: str) -> Any:
         """A pyarrow column (n,)."""
         values = self.table.column(name)
-        return values if self._mask is None else values.filter(self._mask)
+        if self._mask is None:
+            return values
+        return values.filter(self._mask)
 
     def _plain(self, name: str) -> Any:
         """A pyarrow column (n,) of numbers or times, not as a dictionary.
@@ -108,7 +115,7 @@ class Rows:
         words = [
             chunk.dictionary for chunk in values.chunks if is_text(chunk.dictionary.type) and len(chunk.dictionary)
         ]
-        longest = max((pc.max(pc.binary_length(each)).as_py() or 0 for each in words), default=0)
+        longest = max((pc.max(pc.binary_length(word)).as_py() or 0 for word in words), default=0)
         if longest > _LONGEST:
             raise UserError(f"{self.source}: column {name!r} holds a text of {longest:,} bytes, no number and no time")
         return values.cast(values.type.value_type)
@@ -117,8 +124,12 @@ class Rows:
     def row_numbers(self) -> NDArray[np.int64]:
         """(n,) numbers in the file, from 1 below the header."""
         if self.of_row is not None:
-            return self.of_row if self.picked is None else self.of_row[self.picked]
-        return np.arange(self.first, self.first + len(self)) if self.picked is None else self.picked + self.first
+            if self.picked is None:
+                return self.of_row
+            return self.of_row[self.picked]
+        if self.picked is None:
+            return np.arange(self.first, self.first + len(self))
+        return self.picked + self.first
 
     def note(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
@@ -134,11 +145,17 @@ class Rows:
             if code == MISSING:
                 self.lack(bad)
             elif code in INVALID:
-                self.invalid = bad.copy() if self.invalid is None else self.invalid | bad
+                if self.invalid is None:
+                    self.invalid = bad.copy()
+                else:
+                    self.invalid = self.invalid | bad
 
     def lack(self, missing: NDArray[np.bool_]) -> None:
         """Mark rows (n,) that miss a value."""
-        self.missing = missing.copy() if self.missing is None else self.missing | missing
+        if self.missing is None:
+            self.missing = missing.copy()
+        else:
+            self.missing = self.missing | missing
 
     def probabilities(self, name: str, *, zero: bool, advice: str | None = None) -> NDArray[np.float64]:
         """A column (n,) of numbers up to 1, above 0 or with ``zero`` from 0 on and with room for a rounding."""
@@ -147,10 +164,19 @@ class Rows:
             return values
         if not zero:  # a propensity that passes 1 by a rounding is 1
             values = np.where((values > 1.0) & (values <= HIGHEST), 1.0, values)
-        good = (values >= 0.0) & (values <= HIGHEST) if zero else (values > 0.0) & (values <= 1.0)
-        what = "is outside [0, 1]" if zero else "is outside (0, 1]"
-        said = _of_probabilities(values) if advice is None else advice
-        self.note("outside", name, ~good & ~np.isnan(values), what, values=values, advice=said)
+        if zero:
+            good = (values >= 0.0) & (values <= HIGHEST)
+        else:
+            good = (values > 0.0) & (values <= 1.0)
+        if zero:
+            what = "is outside [0, 1]"
+        else:
+            what = "is outside (0, 1]"
+        if advice is None:
+            advice_text = _of_probabilities(values)
+        else:
+            advice_text = advice
+        self.note("outside", name, ~good & ~np.isnan(values), what, values=values, advice=advice_text)
         return values
 
     def numbers(self, name: str) -> NDArray[np.float64]:
@@ -163,7 +189,8 @@ class Rows:
 
         if pa.types.is_float64(self.table.column(name).type):
             values = self.table.column(name).to_numpy()
-            values = values if self.picked is None else values[self.picked]
+            if self.picked is not None:
+                values = values[self.picked]
             if len(values) and np.isfinite(values.min()) and np.isfinite(values.max()):  # the usual case, at two looks
                 return np.ascontiguousarray(values)
         column = self._plain(name)
@@ -178,7 +205,10 @@ class Rows:
             self.note("not_a_number", name, bad, "is not a number", values=column, advice=advice)
         elif _is_number(kind):
             missing = _nulls(column)
-            cast = column if pa.types.is_floating(kind) else column.cast(pa.float64(), safe=False)
+            if pa.types.is_floating(kind):
+                cast = column
+            else:
+                cast = column.cast(pa.float64(), safe=False)
             values = cast.to_numpy().astype(np.float64, copy=False)
             if pa.types.is_floating(kind):
                 missing = missing | np.isnan(values)
@@ -213,8 +243,8 @@ class Rows:
             bad = np.isinf(values)
             self.note("not_finite", name, bad, "is not a finite number", values=values)
             column = pa.array(values, mask=missing | bad)
-            whole = values[~(missing | bad)]
-            if np.all(whole == np.floor(whole)) and np.all(np.abs(whole) < 2**53):
+            values_read = values[~(missing | bad)]
+            if np.all(values_read == np.floor(values_read)) and np.all(np.abs(values_read) < 2**53):
                 column = column.cast(pa.int64())
         try:
             codes, ids = numbered(column)
@@ -228,8 +258,8 @@ class Rows:
     def refuse_two_ways(self, name: str, codes: NDArray[np.int64], ids: NDArray[Any], bare: set[str]) -> None:
         """Note the rows (n,) of a column whose ids are ``bare``, or that with leading zeros: 7 next to 007."""
         if bare:
-            known = {text for text, without in padded(ids).items() if without in bare} | bare
-            twice = np.array([*(text in known for text in ids), False])[codes]
+            texts = {text for text, without in padded(ids).items() if without in bare} | bare
+            twice = np.array([*(text in texts for text in ids), False])[codes]
             self.note(
                 "two_ways",
                 name,
@@ -278,7 +308,7 @@ class Rows:
 
 
 def n_repeats(digests: NDArray[Any]) -> int:
-    """How many rows repeat an earlier one."""
+    """Count the rows that repeat an earlier one."""
     ordered = np.sort(digests)
     return int(np.count_nonzero(ordered[1:] == ordered[:-1]))
 
@@ -297,7 +327,7 @@ def repeats_by_chance(
     cell: NDArray[Any],
     probability: NDArray[np.float64] | None,
 ) -> tuple[float, bool]:
-    """How many rows are expected to repeat an earlier one where all are separate events, and whether more do.
+    """Estimate how many rows repeat an earlier one where all are separate events, and whether more do.
 
     A row shows its item with probability p, and of the rows with that item a share f has its reward. So each of the k
     earlier rows of its group (user and time, as far as they are written) equals it with probability q = p f, and the
@@ -312,7 +342,7 @@ def repeats_by_chance(
         cell: (n,) equal for rows with one item and one reward.
         probability: (n,) of the item; None for its share of the rows.
     """
-    items, cells = (np.unique(each, return_inverse=True, return_counts=True)[1:] for each in (item, cell))
+    items, cells = (np.unique(column, return_inverse=True, return_counts=True)[1:] for column in (item, cell))
     with_item = items[1][items[0]]
     equal = cells[1][cells[0]] / with_item * (with_item / len(item) if probability is None else probability)
     order = np.argsort(group, kind="stable")
@@ -326,7 +356,10 @@ def repeats_by_chance(
     expected = float(np.sum(1.0 - (1.0 - equal) ** earlier))
     different = sizes - np.add.reduceat(repeated, first)
     alike = (sizes > 1) & (different == 1)
-    shared = min(float(np.mean(equal[np.repeat(sizes > 1, sizes)])), 0.99) if np.any(sizes > 1) else 0.0
+    if np.any(sizes > 1):
+        shared = min(float(np.mean(equal[np.repeat(sizes > 1, sizes)])), 0.99)
+    else:
+        shared = 0.0
     groups = float(np.sum(different > 1)) * shared / (1.0 - shared)
     if _more_than_chance(int(np.sum(alike)), groups):
         return min(expected, float(np.sum((sizes - different)[~alike])) + groups), True
@@ -334,7 +367,7 @@ def repeats_by_chance(
 
 
 def _more_than_chance(number: int, expected: float) -> bool:
-    """Whether a number is above what chance explains.
+    """Return whether a number is above what chance explains.
 
     By a quarter, since users who click often, or see what they like, meet the same a little oftener; and by 4 standard
     errors of a count.
@@ -381,11 +414,11 @@ def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _of_probabilities(values: NDArray[np.float64]) -> str:
-    """What may be wrong with probabilities outside [0, 1]."""
-    known = values[~np.isnan(values)]
-    if known.size and known.max() <= 0.0:
+    """Guess what is wrong with probabilities outside [0, 1]."""
+    present = values[~np.isnan(values)]
+    if present.size and present.max() <= 0.0:
         return "these look like logarithms: write the probabilities"
-    if known.size and known.max() <= 100.0 and np.median(known) > HIGHEST:
+    if present.size and present.max() <= 100.0 and np.median(present) > HIGHEST:
         return "these look like percent: divide them by 100"
     return "give the probability of the logged action"
 
@@ -403,7 +436,7 @@ SHOWN = (
 
 @dataclass(frozen=True)
 class Events:
-    """What the rows of a file, or of a block of it, are.
+    """Events of the rows of a file, or of a block of it.
 
     Attributes:
         shown: (n,) recommendations.
@@ -422,35 +455,46 @@ class Events:
 
     @staticmethod
     def of(column: Any) -> Events:
-        """What a pyarrow column of words, codes (0, 1) or truth values says; nothing in it is a fault."""
+        """Read a pyarrow column of words, codes (0, 1) or truth values; nothing in it is a fault."""
         import pyarrow as pa
 
-        shown = [np.zeros(0, np.bool_)]
+        is_shown = [np.zeros(0, np.bool_)]
         viewed = [np.zeros(0, np.bool_)]
         words = dict[str, None]()
         if pa.types.is_nested(column.type):
             return Events(np.zeros(len(column), np.bool_), np.zeros(len(column), np.bool_), [str(column.type)])
         for chunk in column.chunks:  # a look at each word instead of at each row
-            encoded = chunk if pa.types.is_dictionary(chunk.type) else chunk.dictionary_encode()
-            met = [_word(each) for each in encoded.dictionary.to_pylist()]
+            if pa.types.is_dictionary(chunk.type):
+                encoded = chunk
+            else:
+                encoded = chunk.dictionary_encode()
+            met = [_word(entry) for entry in encoded.dictionary.to_pylist()]
             codes = np.asarray(encoded.indices.fill_null(len(met)) if encoded.null_count else encoded.indices)
-            shown.append(np.array([*(word in SHOWN for word in met), False], np.bool_)[codes])
+            is_shown.append(np.array([*(word in SHOWN for word in met), False], np.bool_)[codes])
             viewed.append(np.array([*(word in VIEWS for word in met), False], np.bool_)[codes])
             words |= dict.fromkeys(word for word in met if word and word not in SHOWN and word not in VIEWS)
-        return Events(np.concatenate(shown), np.concatenate(viewed), list(words))
+        return Events(np.concatenate(is_shown), np.concatenate(viewed), list(words))
 
 
 def _word(value: Any) -> str:
     """A value of the column in lower case; whole numbers without a point."""
-    value = int(value) if isinstance(value, float) and value.is_integer() else value
-    return "" if value is None else str(value).strip().lower()
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if value is None:
+        return ""
+    return str(value).strip().lower()
 
 
 def others_in_words(number: int, words: list[str]) -> list[str]:
     """A line about rows that are neither, if there are any."""
-    listed = f" ({', '.join(words[:5])})" if words else ""
+    if words:
+        listed = f" ({', '.join(words[:5])})"
+    else:
+        listed = ""
     are = "is" if number == 1 else "are"
-    return [f"{in_rows(number)} {are} neither views nor recommendations{listed}: left out"] if number else []
+    if number:
+        return [f"{in_rows(number)} {are} neither views nor recommendations{listed}: left out"]
+    return []
 
 
 def without_recommendations(words: list[str], column: str) -> str:
@@ -462,7 +506,7 @@ def without_recommendations(words: list[str], column: str) -> str:
 
 
 class AgainError(Exception):
-    """What was learnt of a file on the way makes another pass over it necessary, from its first row."""
+    """A discovery about a file that makes another pass over it necessary, from its first row."""
 
 
 _WHOLE = re.compile(r"(0|-?[1-9][0-9]{0,17})(\.0)?$")
@@ -492,10 +536,10 @@ class Numbering:
         import pandas as pd
 
         if not self._met:
-            found = _whole_numbers(rows, name)
-            if found is not None:
+            result = _whole_numbers(rows, name)
+            if result is not None:
                 self._asked = True
-                return found
+                return result
             self._met = True
             self.plain = False
             if self._asked or alone:
@@ -503,12 +547,12 @@ class Numbering:
         ids = rows.ids(name)
         met, places = pd.factorize(ids.codes)
         texts = np.append(ids.ids.astype(str), "")[places].tolist()
-        given = [self._given.setdefault(_normal(text), len(self._given)) for text in texts]
+        codes_given = [self._given.setdefault(_normal(text), len(self._given)) for text in texts]
         bare = set(padded(ids.ids).values())
         self._bare |= bare
         earlier = {text for text in bare if text in self._given} | (self._bare and self._bare.intersection(texts))
         rows.refuse_two_ways(name, ids.codes, ids.ids.astype(str).astype(object), earlier - (bare & set(texts)))
-        numbers = np.array(given, np.int64)
+        numbers = np.array(codes_given, np.int64)
         return (numbers if self._rank is None else self._rank[numbers])[met]
 
     def by_order_met(self) -> bool:
@@ -526,19 +570,23 @@ class Numbering:
     def rank(self) -> None:
         """From here on number ids in their order: of numbers, where all are, else of the alphabet."""
         texts = list(self._given)
-        whole = all(_WHOLE.match(text) for text in texts)
-        order = np.argsort(np.array([int(text) for text in texts]) if whole else np.array(texts), kind="stable")
+        integral = all(_WHOLE.match(text) for text in texts)
+        order = np.argsort(np.array([int(text) for text in texts]) if integral else np.array(texts), kind="stable")
         self._rank = np.empty(len(texts), np.int64)
         self._rank[order] = np.arange(len(texts))
 
     def names(self, codes: NDArray[Any]) -> NDArray[Any]:
         """The ids of numbers that :meth:`codes` gave."""
-        return codes if not self._met else np.array(list(self._given), object)[codes]
+        if not self._met:
+            return codes
+        return np.array(list(self._given), object)[codes]
 
 
 def _normal(text: str) -> str:
     """An id as it is numbered: 1.0, as pandas writes integers among which some are missing, is 1."""
-    return text[:-2] if text.endswith(".0") and _WHOLE.match(text) else text
+    if text.endswith(".0") and _WHOLE.match(text):
+        return text[:-2]
+    return text
 
 
 def _whole_numbers(rows: Rows, name: str) -> NDArray[np.int64] | None:

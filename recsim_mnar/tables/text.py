@@ -39,7 +39,7 @@ _LONG = f"a row is longer than {_BLOCK_BYTES >> 20} MB; shorten it, or close a q
 
 @dataclass(frozen=True)
 class TextForm:
-    """How a text file is written.
+    """Format of a text file.
 
     Attributes:
         names: the columns, in order.
@@ -57,7 +57,7 @@ class TextForm:
 
     @staticmethod
     def of(part: Path, decimal: str | None = None) -> TextForm:
-        """How a file is written, from its beginning; ``decimal`` is the mark that the user states.
+        """Detect a file's format from its beginning; ``decimal`` is the mark that the user states.
 
         Raises:
             UserError: it cannot be read, is empty, or is no text.
@@ -81,20 +81,23 @@ class TextForm:
         return dict(zip(self.names, columns, strict=True))
 
     def how_written(self) -> list[str]:
-        """What is not commas, points and UTF-8."""
+        """Describe what is not commas, points and UTF-8."""
         sign = {"\t": "tabs", ";": "semicolons", "|": "bars"}.get(self.delimiter)
-        said = [f"separated by {sign}"] if sign else []
-        said += ["the first line may hold values"] if any(map(_VALUE.match, self.names)) else []
-        said += ["decimal commas"] if self.decimal.mark == "," else []
-        return said + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
+        if sign:
+            remarks = [f"separated by {sign}"]
+        else:
+            remarks = []
+        remarks += ["the first line may hold values"] if any(map(_VALUE.match, self.names)) else []
+        remarks += ["decimal commas"] if self.decimal.mark == "," else []
+        return remarks + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
 
 
 @functools.lru_cache(maxsize=2)  # one command looks at them several times
 def _first_columns(part: Path, changed: int, size: int, skip: int, delimiter: str, width: int) -> list[list[str]]:
     """Columns of the first rows that are whole, of a file in one state."""
     rows = _fields(part, _begin(part)[1][skip:], delimiter)
-    whole = [row for row in rows if len(row) == width]
-    return [[row[place].strip() for row in whole] for place in range(width)]
+    full_rows = [row for row in rows if len(row) == width]
+    return [[row[place].strip() for row in full_rows] for place in range(width)]
 
 
 def _begin(part: Path) -> tuple[str, list[str]]:
@@ -145,7 +148,9 @@ def _delimiter(part: Path, lines: Sequence[str]) -> str:
         return (sum(len(row) == fields for row in rows) if fields > 1 else 0, fields)
 
     best = max(SEPARATORS, key=lambda sign: (fits(sign)[1] > 1, *fits(sign)))
-    return best if fits(best)[1] > 1 else ","
+    if fits(best)[1] > 1:
+        return best
+    return ","
 
 
 class TextPart:
@@ -187,10 +192,16 @@ class TextPart:
                 self._refuse_open_quote(n_rows)
                 return
             except (pa.ArrowException, OSError, UnicodeError) as error:
-                said = _LONG if "straddling" in str(error) else str(error).splitlines()[0]
+                if "straddling" in str(error):
+                    reason = _LONG
+                else:
+                    reason = str(error).splitlines()[0]
                 if self._way == len(ways) - 1:
-                    raise _unreadable(self.path, said) from None
-                self._way = len(ways) - 1 if "CSV parse error" in said else self._way + 1
+                    raise _unreadable(self.path, reason) from None
+                if "CSV parse error" in reason:
+                    self._way = len(ways) - 1
+                else:
+                    self._way = self._way + 1
             if n_rows:
                 raise AgainError
 
@@ -199,15 +210,18 @@ class TextPart:
         import pyarrow as pa
 
         plain = {"number": pa.float64(), "id": pa.dictionary(pa.int32(), pa.string())}
-        given = dict(kinds or {})
-        as_given = {name: plain.get(kind, pa.string()) for name, kind in given.items() if kind != "time"}
+        column_types = dict(kinds or {})
+        as_given = {name: plain.get(kind, pa.string()) for name, kind in column_types.items() if kind != "time"}
         decimal = self.form.decimal
         every = not decimal.known or decimal.mark == self.form.delimiter
-        in_doubt = [name for name in given if every or (name in decimal.unclear and not decimal.stated)]
-        as_given |= {name: pa.string() for name in in_doubt if given[name] == "number"}
-        as_text = {name: plain["id"] if kind == "id" else pa.string() for name, kind in given.items()}
-        encodings = ["utf-8", "cp1252"] if self.form.encoding == "utf-8" else [self.form.encoding]
-        return [(as_given, encodings[0]), *((as_text, each) for each in encodings), (as_text, encodings[0])]
+        in_doubt = [name for name in column_types if every or (name in decimal.unclear and not decimal.stated)]
+        as_given |= {name: pa.string() for name in in_doubt if column_types[name] == "number"}
+        as_text = {name: plain["id"] if kind == "id" else pa.string() for name, kind in column_types.items()}
+        if self.form.encoding == "utf-8":
+            encodings = ["utf-8", "cp1252"]
+        else:
+            encodings = [self.form.encoding]
+        return [(as_given, encodings[0]), *((as_text, encoding) for encoding in encodings), (as_text, encodings[0])]
 
     def _parsed(
         self,
@@ -228,7 +242,10 @@ class TextPart:
         parsing: dict[str, Any] = {} if ragged is None else {"newlines_in_values": True, "invalid_row_handler": skip}
         form = self.form
         # Where commas stand between the fields, numbers with decimal commas are read as text.
-        decimal_point = "." if form.delimiter == "," else form.decimal.mark
+        if form.delimiter == ",":
+            decimal_point = "."
+        else:
+            decimal_point = form.decimal.mark
         reader = pacsv.open_csv(
             self.path,
             read_options=pacsv.ReadOptions(
@@ -252,7 +269,7 @@ class TextPart:
                 yield pa.Table.from_batches([batch])
 
     def counted(self) -> tuple[int, int]:
-        """How many quotation marks and ends of lines it holds."""
+        """Count quotation marks and ends of lines."""
         self._counted = self._counted or _counted(self.path)
         return self._counted
 
@@ -261,8 +278,8 @@ class TextPart:
         if not ragged:
             return
         fields = len(self.form.names)
-        shown = ", ".join(f"{number - self.form.skip}: {count}" for number, count, _ in ragged[:3])
-        shown += ", ..." if len(ragged) > 3 else ""
+        lines = ", ".join(f"{number - self.form.skip}: {count}" for number, count, _ in ragged[:3])
+        lines += ", ..." if len(ragged) > 3 else ""
         hint = "one value for each column"
         if any('"' in text for _, _, text in ragged[:3]):
             hint += "; a quote may be open there"
@@ -270,8 +287,11 @@ class TextPart:
             hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
         if len(ragged) == 1 and ends_within_a_line(self.path):
             hint = "its last line has no end, so the file may be cut there"
-        rows = "row has" if len(ragged) == 1 else "rows have"
-        raise _unreadable(self.path, f"{len(ragged):,} {rows} not the header's {fields} fields (row {shown}); {hint}")
+        if len(ragged) == 1:
+            rows = "row has"
+        else:
+            rows = "rows have"
+        raise _unreadable(self.path, f"{len(ragged):,} {rows} not the header's {fields} fields (row {lines}); {hint}")
 
     def _refuse_open_quote(self, n_rows: int) -> None:
         """Raise UserError where a value in quotation marks holds lines that look like rows, or the end of the file.
@@ -301,7 +321,7 @@ class TextPart:
         self._quotes_are_closed = True
 
     def _looks_like_rows(self, value: str) -> bool:
-        """Whether a line of a value has as many fields as a row of the file, of two or more."""
+        """Return whether a line of a value has as many fields as a row of the file, of two or more."""
         fields = len(self.form.names)
         return fields > 1 and any(line.count(self.form.delimiter) >= fields - 1 for line in value.split("\n"))
 
@@ -310,11 +330,14 @@ def _holds_line_ends(block: Any) -> Any:
     """Find the rows (n,) of a table of texts with a value of several lines."""
     import pyarrow.compute as pc
 
-    found = None
+    line_ends = None
     for column in block.columns:
-        own = pc.fill_null(pc.match_substring(column, "\n"), False)
-        found = own if found is None else pc.or_(found, own)
-    return found
+        in_column = pc.fill_null(pc.match_substring(column, "\n"), False)
+        if line_ends is None:
+            line_ends = in_column
+        else:
+            line_ends = pc.or_(line_ends, in_column)
+    return line_ends
 
 
 def _unreadable(part: Path, why: object) -> UserError:
@@ -322,7 +345,10 @@ def _unreadable(part: Path, why: object) -> UserError:
 
 
 def ends_within_a_line(part: Path) -> bool:
-    """Whether the last line of a text file has no end; never of a compressed one, whose end is known to be there."""
+    """Return whether the last line of a text file has no end.
+
+    Never of a compressed one, whose end is known to be there.
+    """
     if kind_of(part) != part.suffix.lower() or not is_text_file(part):
         return False
     with part.open("rb") as file:
@@ -331,7 +357,7 @@ def ends_within_a_line(part: Path) -> bool:
 
 
 def _counted(part: Path) -> tuple[int, int]:
-    """How many quotation marks and ends of lines a text file holds, a block of it at a time."""
+    """Count the quotation marks and ends of lines of a text file, a block of it at a time."""
     import pyarrow as pa
 
     quotes = lines = 0
@@ -359,7 +385,7 @@ def typed_table(part: Path) -> Any:
 
 
 def rows_in_text(part: Path) -> int:
-    """How many rows a text file holds; all of it is read.
+    """Count the rows of a text file; all of it is read.
 
     Raises:
         UserError: it is no table.

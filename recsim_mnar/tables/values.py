@@ -43,7 +43,7 @@ _LOOKED_AT = 1000
 
 @dataclass(frozen=True)
 class Marks:
-    """What the numbers of a column say about its decimal mark.
+    """Evidence of the numbers of a column on its decimal mark.
 
     Attributes:
         sure: by mark, how many numbers can be read with this decimal mark alone, as 0,5 and 1.250,00.
@@ -76,7 +76,9 @@ class Marks:
         if of_file.stated:
             return of_file.mark
         if self.sure["."] != self.sure[","]:
-            return "." if self.sure["."] > self.sure[","] else ","
+            if self.sure["."] > self.sure[","]:
+                return "."
+            return ","
         if not any(self.open.values()):
             return of_file.mark
         if all(self.open.values()):
@@ -85,7 +87,9 @@ class Marks:
         if of_file.known and mark != of_file.mark:
             return of_file.mark
         # A column with three decimals has them in every row: 7 beside 1,250 says that these may be groups.
-        return of_file.mark if of_file.known and not self.whole else None
+        if of_file.known and not self.whole:
+            return of_file.mark
+        return None
 
 
 @dataclass(frozen=True)
@@ -122,8 +126,8 @@ class Decimal:
         unclear = frozenset(name for name, marks in every.items() if any(marks.open.values()))
         # Commas between the fields go with decimal points, unless a field in quotation marks holds a comma.
         usual = delimiter == "," and not any(marks.open[","] for marks in every.values())
-        known = points != commas or usual
-        return Decimal("," if commas > points else ".", known, unclear=unclear)
+        unambiguous = points != commas or usual
+        return Decimal("," if commas > points else ".", unambiguous, unclear=unclear)
 
 
 POINT = Decimal()
@@ -156,7 +160,10 @@ def text_numbers(
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    of_file = decimal if isinstance(decimal, Decimal) else Decimal(decimal)
+    if isinstance(decimal, Decimal):
+        of_file = decimal
+    else:
+        of_file = Decimal(decimal)
     text = pc.utf8_trim_whitespace(column)
     missing = pc.or_(pc.is_null(text), pc.fill_null(pc.is_in(text, pa.array(MISSING_WORDS, text.type)), False))
     text = _bare(text)
@@ -175,7 +182,8 @@ def text_numbers(
     percent = pc.ends_with(text, "%")
     values = pc.if_else(good, pc.utf8_rtrim(text, "% "), pa.scalar(None, text.type)).cast(pa.float64())
     values = pc.if_else(pc.fill_null(percent, False), pc.divide(values, 100.0), values)
-    absent, fine = as_array(missing).astype(np.bool_), as_array(good).astype(np.bool_)
+    absent = as_array(missing).astype(np.bool_)
+    fine = as_array(good).astype(np.bool_)
     return as_array(values).astype(np.float64, copy=False), absent, ~fine & ~absent
 
 
@@ -214,7 +222,7 @@ class Ids:
 
     @property
     def number(self) -> int:
-        """How many ids there are."""
+        """Count the ids."""
         return len(self.ids)
 
     def by_row(self) -> NDArray[Any]:
@@ -226,9 +234,11 @@ class Ids:
         """(n,) code of each row's id among those of another column, -1 where that has none like it."""
         import pandas as pd
 
-        ours, theirs = self.ids, other.ids
+        ours = self.ids
+        theirs = other.ids
         if ours.dtype != theirs.dtype:
-            ours, theirs = ours.astype(str), theirs.astype(str)
+            ours = ours.astype(str)
+            theirs = theirs.astype(str)
         place = np.append(pd.Index(theirs).get_indexer(ours), -1)
         return place[self.codes]
 
@@ -240,8 +250,8 @@ class Ids:
 
     def used(self) -> Ids:
         """Those that stand in a row, numbered anew; none may be missing."""
-        found, codes = np.unique(self.codes, return_inverse=True)
-        return Ids(codes.reshape(-1), self.ids[found])
+        used_codes, codes = np.unique(self.codes, return_inverse=True)
+        return Ids(codes.reshape(-1), self.ids[used_codes])
 
 
 def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
@@ -258,8 +268,8 @@ def numbered(column: Any) -> tuple[NDArray[np.int64], NDArray[Any]]:
         ids = again.dictionary
         place = again.indices
         # Written as integers without signs, spaces or leading zeros, so that nothing of an id is lost.
-        whole = pc.match_substring_regex(ids, r"^(0|-?[1-9][0-9]{0,17})$")
-        if len(ids) and pc.all(pc.or_(whole, pc.equal(ids, ""))).as_py():
+        integral = pc.match_substring_regex(ids, r"^(0|-?[1-9][0-9]{0,17})$")
+        if len(ids) and pc.all(pc.or_(integral, pc.equal(ids, ""))).as_py():
             ids = pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids).cast(pa.int64())
         else:
             ids = pc.if_else(pc.equal(ids, ""), pa.scalar(None, ids.type), ids)
@@ -298,8 +308,13 @@ def as_dictionary(column: Any) -> Any:
             column = column.unify_dictionaries()
         column = column.combine_chunks()
         if isinstance(column, pa.ChunkedArray):
-            column = column.chunk(0) if column.num_chunks else pa.array([], column.type)
-    return column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+            if column.num_chunks:
+                column = column.chunk(0)
+            else:
+                column = pa.array([], column.type)
+    if pa.types.is_dictionary(column.type):
+        return column
+    return column.dictionary_encode()
 
 
 UNITS = {"seconds": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9}
@@ -324,15 +339,15 @@ def in_seconds(times: NDArray[np.float64], name: str) -> NDArray[np.float64]:
     Raises:
         UserError: the numbers are of several units.
     """
-    known = times[np.isfinite(times)]
-    counts = {unit: int(_are_dates(known, size).sum()) for unit, size in UNITS.items()}
-    there = [unit for unit, count in counts.items() if count > _FEW * known.size]
+    present = times[np.isfinite(times)]
+    counts = {unit: int(_are_dates(present, size).sum()) for unit, size in UNITS.items()}
+    there = [unit for unit, count in counts.items() if count > _FEW * present.size]
     if len(there) > 1:
         shares = " and ".join(f"{counts[unit]:,} rows in {unit}" for unit in there)
         raise UserError(f"{name} mixes units of time: {shares}; write it in one unit", code="mixed_units")
     if there:
         return times / UNITS[there[0]]
-    return _of_days(times, known)
+    return _of_days(times, present)
 
 
 def _are_dates(times: NDArray[np.float64], unit: float) -> NDArray[np.bool_]:
@@ -357,10 +372,10 @@ def _of_days(times: NDArray[np.float64], known: NDArray[np.float64]) -> NDArray[
 
 def far_from_the_others(times: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Find the few dates (n,) that lie further from the others than these span, as one of a wrong year does."""
-    known = times[np.isfinite(times)]
-    if not known.size:
+    present = times[np.isfinite(times)]
+    if not present.size:
         return np.zeros(times.size, np.bool_)
-    low, high = np.quantile(known, [_AT_THE_ENDS, 1.0 - _AT_THE_ENDS])
+    low, high = np.quantile(present, [_AT_THE_ENDS, 1.0 - _AT_THE_ENDS])
     return (times < low - (high - low)) | (times > high + (high - low))
 
 
@@ -406,7 +421,8 @@ def _other_dates(words: Any) -> Any:
     day_first = True
     slashed = words.str.extract(_SLASHED).dropna().astype(int)
     if len(slashed) > len(words) / 2:
-        first, second = bool((slashed[0] > 12).any()), bool((slashed[1] > 12).any())
+        first = bool((slashed[0] > 12).any())
+        second = bool((slashed[1] > 12).any())
         if first == second:
             return pd.Series(pd.NaT, index=words.index).dt.tz_localize("UTC")
         day_first = first
@@ -415,9 +431,9 @@ def _other_dates(words: Any) -> Any:
     day, month = (1, 2) if day_first else (2, 1)
     written = words.str.replace(_DAY, lambda found: f"{found[3]}-{found[month]:0>2}-{found[day]:0>2}", regex=True)
     dates = pd.to_datetime(written, errors="coerce", utc=True, format="ISO8601")  # a hundred times as fast
-    others = dates.isna()
-    if others.any():
-        dates[others] = pd.to_datetime(words[others], errors="coerce", utc=True, dayfirst=day_first, format="mixed")
+    missing = dates.isna()
+    if missing.any():
+        dates[missing] = pd.to_datetime(words[missing], errors="coerce", utc=True, dayfirst=day_first, format="mixed")
     return dates
 
 
@@ -453,17 +469,24 @@ class Fault:
 
     @property
     def message(self) -> str:
-        """What is wrong and where, without the advice."""
-        shown = [
+        """Describe the fault and its place, without the advice."""
+        places = [
             f"{row}: {self.values[i]}" if i < len(self.values) and self.values[i] else f"{row}"
             for i, row in enumerate(self.rows)
         ]
-        rows = ", ".join(shown) + (", ..." if self.count > len(self.rows) else "")
-        head = f"column {self.column!r} {self.what}" if self.column else self.what
-        return f"{head} in {self.count:,} rows ({rows})" if self.count > 1 else f"{head} in row {rows}"
+        rows = ", ".join(places) + (", ..." if self.count > len(self.rows) else "")
+        if self.column:
+            head = f"column {self.column!r} {self.what}"
+        else:
+            head = self.what
+        if self.count > 1:
+            return f"{head} in {self.count:,} rows ({rows})"
+        return f"{head} in row {rows}"
 
     def __str__(self) -> str:
-        return f"{self.message}: {self.advice}" if self.advice else self.message
+        if self.advice:
+            return f"{self.message}: {self.advice}"
+        return self.message
 
     def to_dict(self) -> Mapping[str, object]:
         """For JSON."""
@@ -510,16 +533,19 @@ class Faults:
         if count == 0:
             return
         first = np.flatnonzero(bad)[:SHOWN]
-        shown = tuple(shown_value(values[int(row)]) for row in first) if values is not None else ()
+        if values is not None:
+            texts = tuple(shown_value(values[int(row)]) for row in first)
+        else:
+            texts = ()
         rows = tuple((first + 1 if numbers is None else numbers[first]).tolist())
-        for place, known in enumerate(self.found):
-            if (known.code, known.column, known.what) == (code, column, what):
-                count = known.count + count
-                rows = known.rows + rows
-                shown = known.values + shown
-                self.found[place] = replace(known, count=count, rows=rows[:SHOWN], values=shown[:SHOWN])
+        for place, fault in enumerate(self.found):
+            if (fault.code, fault.column, fault.what) == (code, column, what):
+                count = fault.count + count
+                rows = fault.rows + rows
+                texts = fault.values + texts
+                self.found[place] = replace(fault, count=count, rows=rows[:SHOWN], values=texts[:SHOWN])
                 return
-        self.found.append(Fault(code, column, what, count, rows, shown, advice))
+        self.found.append(Fault(code, column, what, count, rows, texts, advice))
 
     def forgive(self, codes: Iterable[str]) -> list[Fault]:
         """Take the faults of these codes away, and return them."""
@@ -540,10 +566,20 @@ class Faults:
         """
         if not self.found:
             return
-        number = f"{len(self.found)} faults: " if len(self.found) > 1 else ""
-        advice = f"; {missing}" if missing and any(fault.code == MISSING for fault in self.found) else ""
-        advice = f"; {invalid}{advice}" if invalid else advice
-        code = "missing_values" if all(fault.code == MISSING for fault in self.found) else "invalid_values"
+        if len(self.found) > 1:
+            number = f"{len(self.found)} faults: "
+        else:
+            number = ""
+        if missing and any(fault.code == MISSING for fault in self.found):
+            advice = f"; {missing}"
+        else:
+            advice = ""
+        if invalid:
+            advice = f"; {invalid}{advice}"
+        if all(fault.code == MISSING for fault in self.found):
+            code = "missing_values"
+        else:
+            code = "invalid_values"
         raise UserError(f"{self.source}: {number}{'; '.join(str(fault) for fault in self.found)}{advice}", code=code)
 
 
@@ -560,14 +596,20 @@ def in_rows(number: int) -> str:
 
 def listed(words: Iterable[object], most: int) -> str:
     """The first of some words: ``1, 2, 3, ...``."""
-    shown = [str(word) for word in itertools.islice(words, most + 1)]
-    return ", ".join([*shown[:most], *(["..."] if len(shown) > most else [])])
+    texts = [str(word) for word in itertools.islice(words, most + 1)]
+    return ", ".join([*texts[:most], *(["..."] if len(texts) > most else [])])
 
 
 def shown_value(value: Any) -> str:
     """A value of an array or of pyarrow as text, at most 30 characters; "" for null."""
-    value = value.as_py() if hasattr(value, "as_py") else value
+    if hasattr(value, "as_py"):
+        value = value.as_py()
     if value is None:
         return ""
-    text = f"{value:g}" if isinstance(value, (float, np.floating)) else str(value)
-    return text if len(text) <= 30 else text[:27] + "..."
+    if isinstance(value, (float, np.floating)):
+        text = f"{value:g}"
+    else:
+        text = str(value)
+    if len(text) <= 30:
+        return text
+    return text[:27] + "..."

@@ -41,7 +41,7 @@ _DIGESTED = ("context", "final", "action", "reward", "propensity", "user", "step
 
 @dataclass(frozen=True)
 class Recipe:
-    """What a task's data set is made from; every field is frozen.
+    """Recipe of a task's data set; every field is frozen.
 
     Attributes:
         task: its name.
@@ -110,7 +110,7 @@ class TaskDataset:
 
     @property
     def sha256(self) -> str:
-        """Of observations, actions, rewards, propensities, users, steps and ends, little-endian."""
+        """Compute the digest of observations, actions, rewards, propensities, users, steps and ends, little-endian."""
         digest = hashlib.sha256()
         for name in _DIGESTED:
             values = np.ascontiguousarray(getattr(self.decisions, name))
@@ -157,8 +157,8 @@ class TaskDataset:
         recipe = self.recipe
         chosen = task(recipe.task)
         if chosen.environment:
-            known = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
-            spaces: dict[str, Any] = {"env": gym.make(known, observation=recipe.observation)}
+            environment_id = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
+            spaces: dict[str, Any] = {"env": gym.make(environment_id, observation=recipe.observation)}
         else:
             n_items = self.decisions.n_items
             observed = observation_of(recipe.observation)[0].space(n_items)
@@ -200,8 +200,8 @@ def recipe_of(name: str, quality: str) -> Recipe:
     files = {one: resources.files(__package__).joinpath(FOLDER, f"{chosen.name}-{one}.toml") for one in QUALITIES}
     there = [one for one, file in files.items() if file.is_file()]
     if quality not in there:
-        found = " and ".join(there) or "none"
-        raise UserError(f"the task {chosen.name} has no data set of quality {quality}. Its qualities: {found}")
+        columns = " and ".join(there) or "none"
+        raise UserError(f"the task {chosen.name} has no data set of quality {quality}. Its qualities: {columns}")
     content = files[quality].read_bytes()
     return Recipe(**tomllib.loads(content.decode()), digest=hashlib.sha256(content).hexdigest())
 

@@ -44,7 +44,7 @@ class Known:
 
 @dataclass(frozen=True)
 class Task:
-    """What a policy is asked to do, and what its value is measured by; every field is frozen.
+    """Task of a policy, and the measure of its value; every field is frozen.
 
     In a world of slates a horizon is in periods. In one of platforms it is in campaigns, and ``users`` are platforms.
 
@@ -86,7 +86,7 @@ class Task:
         return make_world(self.world, None, dict(self.params))
 
     def runner(self, number: int = 0) -> Runner:
-        """What runs policies of the task; learners are fitted with the training seed of this number."""
+        """Get the runner of policies of the task; learners are fitted with the training seed of this number."""
         return runner_of(self, number)
 
     def log(self) -> Log:
@@ -104,8 +104,8 @@ class Task:
 
 def tasks() -> list[str]:
     """Names of all tasks."""
-    found = resources.files(__package__).joinpath(FOLDER).iterdir()
-    return sorted(each.name.removesuffix(".toml") for each in found if each.name.endswith(".toml"))
+    files = resources.files(__package__).joinpath(FOLDER).iterdir()
+    return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 @functools.cache
@@ -140,7 +140,9 @@ def task_env(name: str, **params: Any) -> Any:
     world = _world_of_env(chosen, params, vector=False)
     env: Any = world_env(world, **params)
     env.unwrapped.max_episode_steps = chosen.horizon  # what its spec says, whatever limit gymnasium.make adds
-    return env if world.most_decisions == chosen.horizon else TimeLimit(env, chosen.horizon)
+    if world.most_decisions == chosen.horizon:
+        return env
+    return TimeLimit(env, chosen.horizon)
 
 
 def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
@@ -158,8 +160,11 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
 
     chosen = task(name)
     world = _world_of_env(chosen, options, vector=True)
-    asked = options.pop("max_episode_steps", None)
-    steps = chosen.horizon if asked is None else whole_number(asked, "max_episode_steps", 1)
+    most_steps = options.pop("max_episode_steps", None)
+    if most_steps is None:
+        steps = chosen.horizon
+    else:
+        steps = whole_number(most_steps, "max_episode_steps", 1)
     if steps > chosen.horizon:
         raise UserError(
             f"max_episode_steps={steps}: the horizon of the task {name}, {chosen.horizon}, is frozen. Give at most that"
@@ -195,7 +200,7 @@ LEVEL = 0.95
 
 
 class Lead(NamedTuple):
-    """How far one agent's score is ahead of another's on the same users, and the ends of its interval."""
+    """Lead of one agent's score over another's on the same users, and the ends of its interval."""
 
     score: float
     low: float
@@ -212,7 +217,7 @@ class Lead(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What an agent earns on a task; of several training seeds, their mean.
+    """Earnings of an agent on a task; of several training seeds, their mean.
 
     Attributes:
         task: its name.
@@ -250,7 +255,7 @@ class Evaluation:
     room: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
     def ahead_of(self, other: Evaluation) -> Lead:
-        """How far the score is ahead of another agent's: the interval is of pairs, user by user.
+        """Compute the lead over another agent's score: the interval is of pairs, user by user.
 
         Where either has several training seeds, the interval covers other seeds too.
 
@@ -267,22 +272,22 @@ class Evaluation:
         return Lead(lead.value, lead.value - reach, lead.value + reach)
 
     def to_dict(self) -> Mapping[str, Any]:
-        """As JSON types, with the task's digest and the package's version."""
-        own = {each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.compare}
-        if not own["scores"]:
-            del own["scores"]
-        return {"package": __version__, "task_digest": task(self.task).digest, **own}
+        """Convert to JSON types, with the task's digest and the package's version."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.compare}
+        if not values["scores"]:
+            del values["scores"]
+        return {"package": __version__, "task_digest": task(self.task).digest, **values}
 
     def __repr__(self) -> str:
-        known = task(self.task)
+        own_task = task(self.task)
         percent = f"{100 * self.level:g} %"
-        runner = known.runner()
+        runner = own_task.runner()
         seeds = ""
         if self.scores:
             seeds = f"; mean of {len(self.scores)} training seeds, {min(self.scores):.3f} to {max(self.scores):.3f}"
         return (
             f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
-            f"to {self.score_high:.3f}){seeds}; 0 is random, 1 is {known.reference}.\n"
+            f"to {self.score_high:.3f}){seeds}; 0 is random, 1 is {own_task.reference}.\n"
             f"{runner.earns} per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) "
             f"in {self.decisions:.3g} {runner.decides}s; {self.users:,} {self.which} {runner.unit}s."
         )
@@ -296,7 +301,7 @@ def evaluate(
     n_users: int | None = None,
     executor: Executor | None = None,
 ) -> Evaluation:
-    """What an agent earns on a task: expected rewards per user within the horizon, and its score.
+    """Evaluate an agent on a task: expected rewards per user within the horizon, and its score.
 
     The expected reward of what is shown stands for the reward, which has the same mean and more luck. The uniform
     policy runs on the same users: what it earns beyond its frozen value is the luck of these users, which regression
@@ -328,15 +333,15 @@ def evaluate(
         raise UserError("no agent: give one, or a list with one per training seed")
     which, n, seed = _users_of(users, n_users, chosen)
     runners = [chosen.runner(number) for number in range(len(agents))]
-    policies = [own.policy_of(each) for own, each in zip(runners, agents, strict=True)]
+    policies = [own_part.policy_of(agent_given) for own_part, agent_given in zip(runners, agents, strict=True)]
 
     def run(seed: int) -> list[Earned]:
-        return [own.run(each, n, seed, executor) for own, each in zip(runners, policies, strict=True)]
+        return [runner.run(policy, n, seed, executor) for runner, policy in zip(runners, policies, strict=True)]
 
     runs = run(chosen.seed)
     behaviour = runs[0].behaviour
     if len(runs) > 1:
-        behaviour = hashlib.sha256("".join(each.behaviour for each in runs).encode()).hexdigest()
+        behaviour = hashlib.sha256("".join(agent_given.behaviour for agent_given in runs).encode()).hexdigest()
     if which == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
     runner = runners[0]
@@ -368,18 +373,27 @@ def _evaluation(
         users: which they are, their seed, and the digest of what the agent did with the public ones.
     """
     n = len(lowest)
-    room = np.full(n, chosen.best.value - chosen.random.value) if best is None else best - lowest
+    if best is None:
+        room = np.full(n, chosen.best.value - chosen.random.value)
+    else:
+        room = best - lowest
 
     def scored(earned: Floats) -> tuple[Known, Known]:
         value, slope = _without_luck(earned, lowest, chosen.random)
-        score = _frozen_score(value, slope, chosen) if best is None else _ratio(earned - lowest, room)
+        if best is None:
+            score = _frozen_score(value, slope, chosen)
+        else:
+            score = _ratio(earned - lowest, room)
         return Known(value.value, math.hypot(value.error, slope * chosen.random.error)), score
 
-    earned = np.mean([each.rewards for each in runs], axis=0)
+    earned = np.mean([run.rewards for run in runs], axis=0)
     value, score = scored(earned)
-    several = [scored(each.rewards) for each in runs] if len(runs) > 1 else []
-    values = [known.value for known, _ in several]
-    scores = [known.value for _, known in several]
+    if len(runs) > 1:
+        several = [scored(run.rewards) for run in runs]
+    else:
+        several = []
+    values = [known_values.value for known_values, _ in several]
+    scores = [known_values.value for _, known_values in several]
     up = _reach(value.error, n, values)
     wide = _reach(score.error, n, scores)
     return Evaluation(
@@ -391,7 +405,7 @@ def _evaluation(
         score.value,
         score.value - wide,
         score.value + wide,
-        float(np.mean([each.decisions for each in runs], axis=0).mean()),
+        float(np.mean([run.decisions for run in runs], axis=0).mean()),
         n,
         *users,
         scores=scores,
@@ -406,9 +420,12 @@ def mean_of(earned: Floats) -> Known:
 
 
 def _users_of(given: str | Evaluation, n_users: int | None, chosen: Task) -> tuple[str, int, int]:
-    """Which users, how many, and their seed; that of quoted ones follows later."""
+    """Choose the users, their number and their seed; that of quoted ones follows later."""
     if not isinstance(given, Evaluation):
-        n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
+        if n_users is None:
+            n = chosen.users
+        else:
+            n = whole_number(n_users, "n_users", 2)
         if isinstance(given, int):
             raise UserError(f"users={given}: write n_users={given} for so many; users is one of {', '.join(USERS)}")
         return one_of(given, "users", USERS), n, chosen.seed
@@ -425,7 +442,7 @@ def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
     total = sum(part for part, _ in parts)
     free = n - 1.0
     if total > parts[0][0]:
-        free = total**2 / sum(part**2 / own for part, own in parts)
+        free = total**2 / sum(part**2 / reach_of_part for part, reach_of_part in parts)
     return float(stdtrit(free, 0.5 + LEVEL / 2)) * math.sqrt(total)
 
 
@@ -433,7 +450,10 @@ def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known,
     """The value less what the users' luck explains, its error on these users, and the slope of the regression."""
     apart = lowest - lowest.mean()
     square = float(apart @ apart)
-    slope = float(apart @ earned) / square if square > 0.0 else 0.0
+    if square > 0.0:
+        slope = float(apart @ earned) / square
+    else:
+        slope = 0.0
     luck = float(lowest.mean()) - random.value
     left = earned - slope * lowest
     # A slope that is fitted costs a degree of freedom, and its own error counts as far as luck was taken off.
@@ -451,7 +471,7 @@ def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
 
 
 def _ratio(earned: Floats, room: Floats) -> Known:
-    """What is earned as a share of the room on the same users, in pairs."""
+    """Compute the earnings as a share of the room on the same users, in pairs."""
     share = float(earned.mean() / room.mean())
-    whole = float(room.mean())
-    return Known(share, mean_of((earned - share * room) / whole).error)
+    mean_room = float(room.mean())
+    return Known(share, mean_of((earned - share * room) / mean_room).error)

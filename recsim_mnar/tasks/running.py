@@ -1,4 +1,4 @@
-"""How a task's world is run and what each user earned: one runner per kind of world."""
+"""Runs of a task's world and the earnings of each user: one runner per kind of world."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LOG = "task/log"
 
 
 class Earned(NamedTuple):
-    """What units earned: (n,) expected rewards and recommendations of each, and a digest of what the policy did."""
+    """Earnings of units: (n,) expected rewards and recommendations of each, and a digest of the policy's actions."""
 
     rewards: Floats
     decisions: Floats
@@ -74,22 +74,24 @@ class Runner(abc.ABC):
 
     @property
     def decides(self) -> str:
-        """See the class: a slate where rankings are shown."""
-        return "recommendation" if self.world.slate_size == 1 else "slate"
+        """Implement the class's method: a slate where rankings are shown."""
+        if self.world.slate_size == 1:
+            return "recommendation"
+        return "slate"
 
     @property
     def step(self) -> str:
-        """See the class."""
+        """Implement the class's method."""
         return self.decides
 
     @property
     def earns(self) -> str:
-        """See the class: as the world names its rewards."""
+        """Implement the class's method: rewards as the world names them."""
         return self.world.reward_name.removesuffix("s") + "s"
 
     @property
     def learns_from(self) -> str:
-        """See the class."""
+        """Implement the class's method."""
         return f"{self.task.log_users:,} users under {self.task.logging}"
 
     @abc.abstractmethod
@@ -106,7 +108,7 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """What n units of a seed earn under a policy within the horizon."""
+        """Run n units of a seed under a policy within the horizon, and return their earnings."""
 
     def policy_of(self, agent: Any) -> Any:
         """The policy that is judged: a reference by its name, else what :meth:`taken` makes of it."""
@@ -127,7 +129,7 @@ class Items(Runner):
     }
 
     def log(self) -> Log:
-        """See :meth:`Runner.log`."""
+        """Implement :meth:`Runner.log`."""
         return simulate(self.world, self.deployed(), self.task.log_users, derive_seed(self.task.seed, LOG))
 
     def deployed(self) -> Policy:
@@ -142,12 +144,14 @@ class Items(Runner):
 
         Where a task's own log is its data set, it is the policy of that log.
         """
-        return EpsilonMixture(self.policy_of(name), epsilon) if self.task.environment else self.deployed()
+        if self.task.environment:
+            return EpsilonMixture(self.policy_of(name), epsilon)
+        return self.deployed()
 
     def record(
         self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
     ) -> tuple[Log, Decisions]:
-        """What n users of a seed do under a policy within the horizon, and what the environment observes of it.
+        """Run n users of a seed under a policy within the horizon, and return the log with the observations.
 
         What is observed of a slate is what stands before its first place. A task's own log is whole.
         """
@@ -162,19 +166,22 @@ class Items(Runner):
         return log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut))
 
     def random(self) -> Any:
-        """See :meth:`Runner.random`."""
+        """Implement :meth:`Runner.random`."""
         return uniform_policy(self.world.n_items)
 
     def taken(self, agent: Any) -> Any:
-        """See :meth:`Runner.taken`: a policy as it is, or what a learner fits on the task's log."""
+        """Implement :meth:`Runner.taken`: a policy as it is, or what a learner fits on the task's log."""
         if self.world.slate_size > 1 and isinstance(agent, RankingPolicy):
             return agent
-        found = learner_of(agent)
-        log = Log({}) if isinstance(unwrapped(found), ReadyLearner) else self.log()
-        return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
+        learner = learner_of(agent)
+        if isinstance(unwrapped(learner), ReadyLearner):
+            log = Log({})
+        else:
+            log = self.log()
+        return fitted(learner, log, n_items=self.world.n_items, seed=self.fit_seed)
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """See :meth:`Runner.run`."""
+        """Implement :meth:`Runner.run`."""
         if self.world.truth_column is None:
             raise UserError(f"the {self.world.name} world does not say expected rewards: a task needs them")
         worth = functools.partial(_expected, self.world.truth_column)
@@ -185,7 +192,7 @@ class Items(Runner):
     def summed(
         self, worth: Callable[..., Floats], counted: range, policy: Any, n: int, seed: int, executor: Executor | None
     ) -> Earned:
-        """What users earn by those of their recommendations that count, each ``worth`` what that says."""
+        """Sum the users' earnings of the recommendations that count, each ``worth`` its own."""
         reduce = functools.partial(_of_users, worth, counted)
         digest = hashlib.sha256()
         earned = np.zeros(n)
@@ -199,54 +206,59 @@ class Items(Runner):
 
 
 def runner_of(task: Any, number: int = 0) -> Runner:
-    """What runs a task, with the training seed of this number."""
-    found: Runner = imported("tasks' runner", task.make_world().tasks_by)(task, number)
-    return found
+    """Get the runner of a task, with the training seed of this number."""
+    runner: Runner = imported("tasks' runner", task.make_world().tasks_by)(task, number)
+    return runner
 
 
 def learner_of(agent: Any) -> Learner:
     """The learner that a user names or brings."""
-    return learner(agent) if isinstance(agent, str) else as_learner(agent, name=name_of(agent))
+    if isinstance(agent, str):
+        return learner(agent)
+    return as_learner(agent, name=name_of(agent))
 
 
 def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) -> tuple[Ints, Floats, Floats, bytes]:
     """A shard's users who came to a decision: ids, expected rewards and recommendations that count; and a digest."""
-    shown = columns["event"] == schema.BANDIT
-    user = columns["user"][shown]
-    action = columns["action"][shown]
+    decision_rows = columns["event"] == schema.BANDIT
+    user = columns["user"][decision_rows]
+    action = columns["action"][decision_rows]
     begins = user_starts(user)
     number = steps_within(user)
     counts = (number >= counted.start) & (number < counted.stop)
     place = user_numbers(user)
-    earned = worth(columns, shown, user[begins], place)
+    earned = worth(columns, decision_rows, user[begins], place)
     rewards = np.bincount(place[counts], earned[counts], minlength=len(begins)).astype(np.float64)
     decisions = np.bincount(place[counts], minlength=len(begins)).astype(np.float64)
     done = hashlib.sha256(action.astype("<i4").tobytes())
-    done.update(columns["propensity"][shown].astype("<f8").tobytes())
+    done.update(columns["propensity"][decision_rows].astype("<f8").tobytes())
     return np.asarray(user[begins], np.int64), rewards, decisions, done.digest()
 
 
 def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
     """Events of each user until the decision after the horizon, and the users who came to that one."""
-    shown = log.is_bandit
+    decision_rows = log.is_bandit
     begins = user_starts(log["user"])
-    done = np.cumsum(shown)
-    number: NDArray[np.int64] = done - np.repeat((done - shown)[begins], np.diff(np.append(begins, len(log))))
+    done = np.cumsum(decision_rows)
+    number: NDArray[np.int64] = done - np.repeat((done - decision_rows)[begins], np.diff(np.append(begins, len(log))))
     return log.select(np.flatnonzero(number <= horizon)), np.unique(log["user"][number > horizon])
 
 
 def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
-    """What environments of ratings observe: ratings revealed so far, 0 for none, at each decision and at the end."""
-    shown = log.is_bandit
+    """Get the observations of environments of ratings.
+
+    Ratings revealed so far, 0 for none, at each decision and at the end.
+    """
+    decision_rows = log.is_bandit
     begins = user_begins(log["user"])
-    items = np.where(shown, log["action"], log["item"])
+    items = np.where(decision_rows, log["action"], log["item"])
     observed: list[NDArray[np.float32]] = []
     ends: dict[int, NDArray[np.float32]] = {}
     state = np.zeros(n_items, np.float32)
     for row, user in enumerate(log["user"].tolist()):
         if begins[row]:
             state = np.zeros(n_items, np.float32)
-        if shown[row]:
+        if decision_rows[row]:
             observed.append(state.copy())
             ends[user] = state  # which the user's later ratings change
         if log["reward"][row] > 0:

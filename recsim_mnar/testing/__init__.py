@@ -1,4 +1,4 @@
-"""Whether what you wrote keeps its contract: rules without pytest, and classes of tests for those who use it.
+"""Contracts of users' own classes: rules without pytest, and classes of tests for those who use it.
 
 A policy, without pytest::
 

@@ -71,8 +71,8 @@ def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[l
             check_env(env.unwrapped, skip_render_check=True)
 
     def make_vector(mode: AutoresetMode | None = None) -> VectorEnv:
-        given: dict[str, Any] = {} if mode is None else {"autoreset_mode": mode}
-        return gym.make_vec(env_id, lanes, vectorization_mode="vector_entry_point", **given)
+        options: dict[str, Any] = {} if mode is None else {"autoreset_mode": mode}
+        return gym.make_vec(env_id, lanes, vectorization_mode="vector_entry_point", **options)
 
     rules = {"single": Rule("single", "do as gymnasium.utils.env_checker.check_env asks", single)}
     if env.spec is not None and env.spec.vector_entry_point is not None:
@@ -102,7 +102,7 @@ def lane_rules(
         fix = "let every lane do what a single environment of its seed does, and hand out new arrays"
         return Rule(f"lanes_{mode.name.lower()}", fix, finds)
 
-    return {each.name: each for each in map(of, modes)}
+    return {rules.name: rules for rules in map(of, modes)}
 
 
 def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
@@ -126,8 +126,8 @@ def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int)
         kept.append((a, copy.deepcopy(a)))
         actions = first.action_space.sample()
         a, *rest, _ = first.step(actions)
-        b, *others, _ = second.step(actions)
-        for (name, kind), values, other in zip(_RESULTS.items(), rest, others, strict=True):
+        b, *further, _ = second.step(actions)
+        for (name, kind), values, other in zip(_RESULTS.items(), rest, further, strict=True):
             if not np.array_equal(values, other):
                 yield f"{name} of two copies differ at step {k}"
             if values.shape != (first.num_envs,) or not np.issubdtype(values.dtype, kind):
@@ -150,9 +150,12 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
     ended = np.zeros(env.num_envs, np.bool_)
 
     def same(lane: int, found: tuple[Any, Info], where: str, info: Info | None = None) -> Reasons:
-        stated = lane_info(infos, lane) if info is None else info
-        shown = list(gym.vector.utils.iterate(env.observation_space, observations))
-        return _same(shown[lane], found[0], stated, found[1], where)
+        if info is None:
+            stated = lane_info(infos, lane)
+        else:
+            stated = info
+        observed = list(gym.vector.utils.iterate(env.observation_space, observations))
+        return _same(observed[lane], found[0], stated, found[1], where)
 
     for lane, single in enumerate(singles):
         yield from same(lane, single.reset(seed=seeds[lane]), f"lane {lane} at reset")
@@ -178,7 +181,10 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
                 observation, info = single.reset()
             yield from same(lane, (observation, info), where, stated)
         over = terminated | truncated
-        ended = over & ~ended if mode is AutoresetMode.NEXT_STEP else np.zeros_like(over)
+        if mode is AutoresetMode.NEXT_STEP:
+            ended = over & ~ended
+        else:
+            ended = np.zeros_like(over)
         if mode is AutoresetMode.DISABLED and over.any():
             observations, infos = env.reset(options={"reset_mask": over})
             for lane in np.flatnonzero(over).tolist():
@@ -208,12 +214,12 @@ def _alike(a: Any, b: Any) -> bool:
 
 def _modes_of(make_vector: Callable[..., VectorEnv]) -> tuple[AutoresetMode, ...]:
     """The modes of automatic resets that a vector environment can be asked for; its only one where it takes no mode."""
-    taken = []
+    modes = []
     for mode in AutoresetMode:
         try:
-            taken.append(make_vector(mode).metadata["autoreset_mode"])
+            modes.append(make_vector(mode).metadata["autoreset_mode"])
         except Exception:  # code of the user's own may refuse a mode, or the keyword, by anything
             continue
-    if len(set(taken)) > 1:
-        return tuple(dict.fromkeys(taken))
+    if len(set(modes)) > 1:
+        return tuple(dict.fromkeys(modes))
     return (AutoresetMode(make_vector().metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)),)

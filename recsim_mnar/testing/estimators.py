@@ -41,7 +41,7 @@ class EstimatorCase:
     parameters: Mapping[str, Any]
 
     def scores(self, rows: Rows) -> Scores:
-        """What it makes of rows, checked."""
+        """Compute scores, and check them."""
         return check_name(self.name).scores(rows, **self.parameters)
 
     def value(self, rows: Rows) -> float:
@@ -113,14 +113,14 @@ def order_of_rows(case: EstimatorCase) -> Reasons:
 
 @rule(RULES, "with target = propensity let the scores' mean be the mean reward")
 def on_policy_mean(case: EstimatorCase) -> Reasons:
-    """Of the policy that logged it estimates the mean reward."""
+    """Check that it estimates the mean reward of the policy that logged."""
     rows = _rows(on_policy=True)
     yield from case.near(rows, float(rows.reward.mean()), "the logging policy's own value", "its mean reward")
 
 
 @rule(RULES, "say in its docstring that it is biased, and by what")
 def known_value(case: EstimatorCase) -> Reasons:
-    """Of another policy it estimates the value that is known of these rows, with rewards below 0, too."""
+    """Check that it estimates the known value of another policy, with rewards below 0, too."""
     for least in (0.0, -1.0):
         rows = _rows(least=least)
         what = "another policy's value" + (" where rewards are -1 or 0" if least else "")
@@ -157,5 +157,8 @@ def _rows(*, on_policy: bool = False, least: float = 0.0, order: int = 7) -> Row
     cell = np.repeat(np.arange(counts.size), counts.round().astype(np.int64).ravel())
     action, answer = np.divmod(cell[np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, order, np.arange(_ROWS)))], 2)
     propensity = _LOGGING[action]
-    target = propensity.copy() if on_policy else _TARGET[action]
+    if on_policy:
+        target = propensity.copy()
+    else:
+        target = _TARGET[action]
     return Rows(answer + least, propensity, target, target / propensity, None, None, None, math.inf)

@@ -31,7 +31,7 @@ from recsim_mnar.worlds.registry import make_world
 
 @dataclass(frozen=True)
 class Checked:
-    """What was checked, and how.
+    """Objects and ways of a check.
 
     Attributes:
         kind: policy, learner, world, protocol, estimator or environment.
@@ -61,25 +61,30 @@ def check_named(spec: str) -> Checked:
     if re.fullmatch(r".+-v\d+", name):
         breaches, n_rules = check_registered(name)
         return Checked("environment", n_rules, breaches)
-    found = imported("object", name) if ":" in name else None
-    fit = registry.learner(spec).fit if found is None else _fit_of(spec, found)
+    if ":" in name:
+        object_named = imported("object", name)
+    else:
+        object_named = None
+    fit = registry.learner(spec).fit if object_named is None else _fit_of(spec, object_named)
     if fit is not None:
-        return _policy(fit, learns=not callable(getattr(found, "act", None)))
-    if inspect.isroutine(found):
+        return _policy(fit, learns=not callable(getattr(object_named, "act", None)))
+    if inspect.isroutine(object_named):
         return Checked("estimator", len(estimators.RULES), estimators.check_estimator(spec))
-    if inspect.isclass(found) and issubclass(found, World):
+    if inspect.isclass(object_named) and issubclass(object_named, World):
         return _world(spec)
-    if inspect.isclass(found) and (issubclass(found, Protocol) or callable(getattr(found, "judge", None))):
+    if inspect.isclass(object_named) and (
+        issubclass(object_named, Protocol) or callable(getattr(object_named, "judge", None))
+    ):
         return Checked("protocol", len(protocols.RULES), protocols.check_protocol(lambda: protocol(spec)))
     raise UserError(
-        f"{spec!r} is {found!r}: what can be checked is the class of a policy (act), a learner (fit), a World or a "
-        "Protocol, or an estimator's function of the rows; an environment by its Gymnasium id, or a vector environment "
-        "by recsim_mnar.testing.check_vector(make_vector, make_single)"
+        f"{spec!r} is {object_named!r}: what can be checked is the class of a policy (act), a learner (fit), a World "
+        "or a Protocol, or an estimator's function of the rows; an environment by its Gymnasium id, or a vector "
+        "environment by recsim_mnar.testing.check_vector(make_vector, make_single)"
     )
 
 
 def _fit_of(spec: str, found: Any) -> Callable[..., Any] | None:
-    """How a class of policies or learners is fitted; None for anything else."""
+    """Find how a class of policies or learners is fitted; None for anything else."""
     if not inspect.isclass(found) or issubclass(found, (World, Protocol)) or callable(getattr(found, "judge", None)):
         return None
     if issubclass(found, (Policy, Learner)):
@@ -87,7 +92,10 @@ def _fit_of(spec: str, found: Any) -> Callable[..., Any] | None:
     if callable(getattr(found, "fit", None)):
         return lambda log, **given: as_learner(found()).fit(log, **given)
     if callable(getattr(found, "act", None)):
-        sized = {"n_items": N_ITEMS} if binds(found, (), {"n_items": N_ITEMS}) else {}
+        if binds(found, (), {"n_items": N_ITEMS}):
+            sized = {"n_items": N_ITEMS}
+        else:
+            sized = {}
         return lambda log, **given: found(**sized)
     return None
 
@@ -151,7 +159,7 @@ class LearnerCase:
         return as_policy(self.fits(log, n_items=N_ITEMS, seed=seed))
 
     def probabilities(self, policy: Policy) -> Floats:
-        """Of users who have viewed something, checked."""
+        """Compute the probabilities of users who have viewed something, and check them."""
         case = PolicyCase(lambda: policy)
         return case.checked(case.begun())
 
@@ -202,11 +210,11 @@ def log_is_left_alone(case: LearnerCase) -> Reasons:
     np.random.seed(SEED)  # noqa: NPY002
     untouched = np.random.RandomState(SEED).random()
     case.fit(log)
-    found = np.random.random()  # noqa: NPY002
+    state = np.random.random()  # noqa: NPY002
     np.random.set_state(kept)  # noqa: NPY002
     if log.digest() != digest:
         yield "fit() changes the log, which other learners are fitted on"
-    if found != untouched:
+    if state != untouched:
         yield "fit() seeds NumPy's global generator, or draws from it"
 
 

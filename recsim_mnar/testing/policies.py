@@ -102,11 +102,13 @@ class PolicyCase:
     def rules(self) -> Rules:
         """Those that apply: not the rules of twins where no object can do the same as another."""
         twins = first_breach(RULES["door"], self) is not None or self.policy().replayable
-        return RULES if twins else {name: each for name, each in RULES.items() if name not in OF_TWINS}
+        if twins:
+            return RULES
+        return {name: rule for name, rule in RULES.items() if name not in OF_TWINS}
 
     @property
     def agrees(self) -> bool:
-        """Whether it keeps ``propensities_agree``: if not, what disagrees elsewhere has that cause and no other."""
+        """Return whether it keeps ``propensities_agree``: if not, other disagreements have that cause."""
         return first_breach(RULES["propensities_agree"], self) is None
 
     def who(self, j: int) -> str:
@@ -149,10 +151,10 @@ class PolicyCase:
     def agreement(self, policy: Policy, uniforms: Floats, when: str = "") -> Reasons:
         """One decision of every user: ``act``, ``propensity_of`` and ``probabilities`` say the same of it."""
         actions, stated = self.act(policy, self.users, uniforms)
-        said = checked_propensities(policy, policy.propensity_of(self.users, actions), self.n_users)
+        propensities = checked_propensities(policy, policy.propensity_of(self.users, actions), self.n_users)
         p = np.asarray(policy.probabilities(self.users))[np.arange(self.n_users), actions]
         for method, other, tolerance in (
-            ("propensity_of", said, self.tolerance),
+            ("propensity_of", propensities, self.tolerance),
             # A distribution is often made by another sum than one of its entries.
             ("probabilities", p, max(self.tolerance, 1e-12)),
         ):
@@ -165,8 +167,8 @@ class PolicyCase:
         if action != other[0]:
             yield f"{when}, {self.who(j)} gets item {action:.0f}, {than} item {other[0]}"
         if far(propensity, other[1], self.tolerance):
-            said = f"{number(propensity)}, {than} {number(other[1])}"
-            yield f"{when}, the propensity of item {action:.0f} for {self.who(j)} is {said}"
+            answer = f"{number(propensity)}, {than} {number(other[1])}"
+            yield f"{when}, the propensity of item {action:.0f} for {self.who(j)} is {answer}"
 
     def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Reasons:
         """Two (n, n_items) distributions, of users from number ``first`` on, are the same."""
@@ -241,15 +243,15 @@ def distributions(case: PolicyCase) -> None:
 
 @rule(RULES, AGREEMENT.fix)
 def propensities_agree(case: PolicyCase) -> Reasons:
-    """What ``act`` states is what ``propensity_of`` and ``probabilities`` say of the action."""
+    """Check that the propensities of ``act`` equal those of ``propensity_of`` and ``probabilities``."""
     policy = case.begun()
     for decision in range(_DECISIONS):
         yield from case.agreement(policy, case.uniforms(decision))
     yield from case.agreement(policy, np.full(case.n_users, _BELOW_ONE), f"at the uniform {_BELOW_ONE}, ")
     p = policy.probabilities(case.users)
-    said = [policy.propensity_of(case.users, np.full(case.n_users, i, np.int32)) for i in range(policy.n_items)]
-    for j, item in np.argwhere(far(np.transpose(said), p, max(case.tolerance, 1e-12))).tolist():
-        says = f"propensity_of() says {number(said[item][j])} of item {item} for {case.who(j)}"
+    propensities = [policy.propensity_of(case.users, np.full(case.n_users, i, np.int32)) for i in range(policy.n_items)]
+    for j, item in np.argwhere(far(np.transpose(propensities), p, max(case.tolerance, 1e-12))).tolist():
+        says = f"propensity_of() says {number(propensities[item][j])} of item {item} for {case.who(j)}"
         yield f"{says}, probabilities() says {number(p[j, item])}"
 
 
@@ -311,8 +313,8 @@ def order_within_a_batch(case: PolicyCase) -> Reasons:
     other = case.begun(order)
     for u in map(case.uniforms, range(_ORDERS)):
         actions, stated = case.act(policy, case.users, u)
-        for each, words in ((policy, "asked in another order"), (other, "observed in another order")):
-            again = case.act(each, case.users[order], u[order])
+        for policy_asked, words in ((policy, "asked in another order"), (other, "observed in another order")):
+            again = case.act(policy_asked, case.users[order], u[order])
             for j, *one in zip(order.tolist(), *again, strict=True):
                 yield from case.same_answer(j, one, (actions[j], stated[j]), words, "before")
 
@@ -353,8 +355,8 @@ def learns_then_agrees(case: PolicyCase) -> Reasons:
     for turn in range(3 if learning_of(policy) != "nothing" else 0):
         actions, stated = case.act(policy, case.users, case.uniforms(turn))
         rewards = ((np.arange(case.n_users) + turn) % 2).astype(np.float64)
-        for each in (policy, twin):
-            each.learn(case.users, actions, rewards, stated)
+        for policy_asked in (policy, twin):
+            policy_asked.learn(case.users, actions, rewards, stated)
         yield from case.agreement(policy, case.uniforms(turn + 100), "after learn(), ") if case.agrees else ()
         p = case.checked(policy)
         if policy.replayable:
@@ -370,12 +372,12 @@ def learns_as_declared(case: PolicyCase) -> Reasons:
     if learning_of(policy) != "own user":
         return
     some = case.users[-2:]
-    others = case.users[:-2]
-    before = policy.probabilities(others)
+    other_users = case.users[:-2]
+    before = policy.probabilities(other_users)
     actions, stated = case.act(policy, some, case.uniforms()[-2:])
     for _ in range(3):
         policy.learn(some, actions, np.ones(2), stated)
-    yield from case.same(before, policy.probabilities(others), "before learn() of other users", "after it")
+    yield from case.same(before, policy.probabilities(other_users), "before learn() of other users", "after it")
 
 
 @rule(RULES, "begin a user anew in reset(), and touch no other")
@@ -428,8 +430,8 @@ def copies_are_apart(case: PolicyCase) -> Reasons:
     actions, stated = case.act(policy, case.users, u)
     again, _ = case.act(twin, case.users, u)
     for j in np.flatnonzero(actions != again).tolist():
-        taken = f"act() takes item {actions[j]}, that of a deep copy item {again[j]}"
-        yield f"for {case.who(j)} with the uniform {number(u[j])}, {taken}"
+        message = f"act() takes item {actions[j]}, that of a deep copy item {again[j]}"
+        yield f"for {case.who(j)} with the uniform {number(u[j])}, {message}"
     before = np.array(policy.probabilities(case.users))
     if learning_of(policy) != "nothing":
         for _ in range(3):
@@ -448,9 +450,9 @@ def answers_are_given_away(case: PolicyCase) -> Reasons:
 
     def answers() -> Mapping[str, Any]:
         actions, stated = policy.act(users.copy(), case.uniforms())
-        said = policy.propensity_of(users.copy(), np.array(actions))
+        propensities = policy.propensity_of(users.copy(), np.array(actions))
         names = ("act()'s actions", "act()'s propensities", "propensity_of()'s", "probabilities()'s")
-        return dict(zip(names, (actions, stated, said, policy.probabilities(users.copy())), strict=True))
+        return dict(zip(names, (actions, stated, propensities, policy.probabilities(users.copy())), strict=True))
 
     def changed(name: str) -> bool:
         return bool(far(kept[name], again[name], case.tolerance).any())
@@ -497,12 +499,12 @@ def runs_and_replays(case: PolicyCase) -> Reasons:
         log = simulate(world, policy, 40, SEED)
     if not policy.replayable:
         return
-    shown = log.is_bandit
-    said = replay(log, case.policy())[shown]
-    stated = log["propensity"][shown]
-    other = np.flatnonzero(far(said, stated, case.tolerance)).tolist()
+    decision_rows = log.is_bandit
+    replayed = replay(log, case.policy())[decision_rows]
+    stated = log["propensity"][decision_rows]
+    other = np.flatnonzero(far(replayed, stated, case.tolerance)).tolist()
     for row in other:
-        again = f"{number(said[row])} ({len(other):,} of {said.size:,} decisions differ)"
+        again = f"{number(replayed[row])} ({len(other):,} of {replayed.size:,} decisions differ)"
         yield f"in a run it states {number(stated[row])}, and when the log is replayed by a second object {again}"
 
 
@@ -535,7 +537,7 @@ OF_TWINS = frozenset(
 
 
 def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
-    """How far frequencies of n decisions are from p; all 0 where chi-square does not refuse them."""
+    """Measure how far frequencies of n decisions are from p; all 0 where chi-square does not refuse them."""
     from scipy import stats
 
     def excess(frequency: Floats) -> Floats:
@@ -551,7 +553,9 @@ def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
             expected = np.append(expected[~rare], expected[rare].sum())
         statistic = float(np.sum((observed - expected) ** 2 / expected))
         refused = len(expected) > 1 and stats.chi2.sf(statistic, len(expected) - 1) <= _SURE
-        return distance if refused else np.zeros_like(distance)
+        if refused:
+            return distance
+        return np.zeros_like(distance)
 
     return excess
 

@@ -72,8 +72,10 @@ class ProtocolCase:
             experiment = experiment_of(world)
             if not set(protocol.needs) <= experiment.provides:
                 continue
-            known = experiment.settings_type().to_dict()
-            settings = experiment.settings("quick", {key: value for key, value in sizes.items() if key in known})
+            known_settings = experiment.settings_type().to_dict()
+            settings = experiment.settings(
+                "quick", {key: value for key, value in sizes.items() if key in known_settings}
+            )
             names = agents or experiment.agents[:2]
             meanings = experiment.specs("quick", settings)
             learners = {agent: registry.learner(meanings.get(agent, agent)) for agent in names}
@@ -86,9 +88,9 @@ class ProtocolCase:
         """Values that are others the second time."""
         other = _values(again)
         for key, first in self.values.items():
-            found = other.get(key, (math.nan,) * 3)
-            if not np.array_equal(first, found, equal_nan=True):
-                yield f"{key[1]} of {key[0]} is {first[0]:.6g} and then {found[0]:.6g}"
+            values = other.get(key, (math.nan,) * 3)
+            if not np.array_equal(first, values, equal_nan=True):
+                yield f"{key[1]} of {key[0]} is {first[0]:.6g} and then {values[0]:.6g}"
 
 
 def check_protocol(make_protocol: Callable[[], Any]) -> list[Breach]:

@@ -56,9 +56,9 @@ class PolicyContract:
         _assert_kept(policies.RULES, FREQUENCY.name, self._case())
 
     def _case(self) -> PolicyCase:
-        own = type(self).count_actions is not PolicyContract.count_actions
+        counts_itself = type(self).count_actions is not PolicyContract.count_actions
         sizes = (self.n_users, self.first_user, self.n_draws, self.tolerance)
-        return PolicyCase(self.make_policy, *sizes, self.count_actions if own else None)
+        return PolicyCase(self.make_policy, *sizes, self.count_actions if counts_itself else None)
 
     def count_actions(
         self,
@@ -96,5 +96,8 @@ class WorldContract:
 
 
 def _assert_kept(rules: Rules, rule: str, subject: object) -> None:
-    found = first_breach(rules[rule], subject) if rule in rules else None
-    assert found is None, f"{found.why}; {found.fix}" if found else ""
+    if rule in rules:
+        breach = first_breach(rules[rule], subject)
+    else:
+        breach = None
+    assert breach is None, f"{breach.why}; {breach.fix}" if breach else ""

@@ -36,7 +36,9 @@ class Breach:
     ends: bool = dataclasses.field(default=False, compare=False)
 
     def __str__(self) -> str:
-        return f"{self.rule}: {self.why}; {self.fix}" if self.fix else f"{self.rule}: {self.why}"
+        if self.fix:
+            return f"{self.rule}: {self.why}; {self.fix}"
+        return f"{self.rule}: {self.why}"
 
 
 def rule(rules: Rules, fix: str) -> Callable[[F], F]:
@@ -57,7 +59,9 @@ def first_breach(rule: Rule, subject: Any) -> Breach | None:
         why = str(error)
     except Exception as error:  # code of the user's own may raise anything
         why = f"it raised {described(error)}"
-    return None if why is None else Breach(rule.name, why, rule.fix)
+    if why is None:
+        return None
+    return Breach(rule.name, why, rule.fix)
 
 
 def breaches_of(rules: Mapping[str, Rule], subject: Any, needed: Iterable[str] = ("door",)) -> list[Breach]:
@@ -68,11 +72,11 @@ def breaches_of(rules: Mapping[str, Rule], subject: Any, needed: Iterable[str] =
         subject: what their functions take.
         needed: rules without which the others make no sense: a breach of one of them is the last one.
     """
-    found: list[Breach] = []
-    for each in rules.values():
-        breach = first_breach(each, subject)
+    breaches: list[Breach] = []
+    for rule in rules.values():
+        breach = first_breach(rule, subject)
         if breach is not None:
-            found.append(dataclasses.replace(breach, ends=each.name in needed))
-            if each.name in needed:
+            breaches.append(dataclasses.replace(breach, ends=rule.name in needed))
+            if rule.name in needed:
                 break
-    return found
+    return breaches

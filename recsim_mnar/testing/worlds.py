@@ -128,7 +128,7 @@ def alone(make: Make) -> Reasons:
 
 @rule(RULES, "draw at lanes' seed: self.uniforms(which), or an address that begins with self.seed")
 def seeds_differ(make: Make) -> Reasons:
-    """Where rewards are drawn, another seed draws others for the same recommendations.
+    """Check that where rewards are drawn, another seed draws others for the same recommendations.
 
     Rewards of 0 and 1 of probabilities p are the same twice with probability exp(-sum 2 p (1 - p)), which is the
     expected distance of rewards from p: that is asked for.
@@ -165,7 +165,9 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
 
         def turning(draw: Any, turn: Any, lane: Ints, stream: int = rng.Stream.RESPONSE) -> Any:
             streams.add(stream)
-            return turn(draw(lane, stream)) if stream == turned else draw(lane, stream)
+            if stream == turned:
+                return turn(draw(lane, stream))
+            return draw(lane, stream)
 
         for name, turn in (("uniforms", lambda u: (u + 0.5) % 1.0), ("normals", np.negative)):
             setattr(lanes, name, functools.partial(turning, getattr(lanes, name), turn))
@@ -197,11 +199,11 @@ def interfaces(make: Make) -> Reasons:
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
 
-    given = UniformPolicy(make().n_items), FEW_USERS // 2, SEED
-    log = simulate(make(), *given).columns
-    single = record(WorldEnv(make()), *given).columns
+    arguments = UniformPolicy(make().n_items), FEW_USERS // 2, SEED
+    log = simulate(make(), *arguments).columns
+    single = record(WorldEnv(make()), *arguments).columns
     yield from _same(single, log, "the single environment", "simulate")
-    vector = record_vector(WorldVectorEnv(make(), 3), *given).columns
+    vector = record_vector(WorldVectorEnv(make(), 3), *arguments).columns
     yield from _same(vector, log, "3 lanes of the vector one", "simulate")
 
 
@@ -226,12 +228,12 @@ def observation_is_one(make: Make) -> Reasons:
     policy = FeaturePolicy(n, observation, scores=lambda x: np.zeros((len(x), n)))
     env = WorldEnv(make(), observation="own")
     for user in np.unique(deciding)[:5].tolist():
-        own = log.select(log["user"] == user)
+        own_log = log.select(log["user"] == user)
         expected = rows[deciding == user]
-        yield from _differs(observation.of(own, n)[0], expected, f"user {user} alone and among others")
-        yield from _differs(_shown_by_policy(policy, own), expected, f"user {user} in a FeaturePolicy and in a log")
+        yield from _differs(observation.of(own_log, n)[0], expected, f"user {user} alone and among others")
+        yield from _differs(_shown_by_policy(policy, own_log), expected, f"user {user} in a FeaturePolicy and in a log")
         seen = [env.reset(seed=SEED, options={"user": user})[0]]
-        seen += [env.step(action)[0] for action in own["action"][own.is_bandit].tolist()[:-1]]
+        seen += [env.step(action)[0] for action in own_log["action"][own_log.is_bandit].tolist()[:-1]]
         yield from _differs(np.stack(seen), expected, f"user {user} in an environment and in a log")
 
 
@@ -241,7 +243,7 @@ def _differs(found: Any, expected: Any, who: str) -> Iterator[str]:
 
 
 def _shown_by_policy(policy: FeaturePolicy, log: Log) -> NDArray[np.float32]:
-    """What a policy knows at each decision of one user, event by event."""
+    """Get the policy's knowledge at each decision of one user, event by event."""
     user = log["user"][:1]
     seen = []
     policy.reset(user)
@@ -257,7 +259,7 @@ def _shown_by_policy(policy: FeaturePolicy, log: Log) -> NDArray[np.float32]:
 
 @rule(RULES, "return new arrays, or copies")
 def arrays_are_new(make: Make) -> Reasons:
-    """What a transition holds is not changed by a later one."""
+    """Check that the arrays of a transition are not changed by a later one."""
     world = make()
     kept: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
 
@@ -282,7 +284,10 @@ def truth_is_the_mean(make: Make) -> Reasons:
         means = np.asarray(world.reward_means(state))
         if means.shape != (len(actions), world.n_items) or not np.isfinite(means).all():
             yield f"reward_means must return ({len(actions)}, {world.n_items}) finite numbers, got {means.shape}"
-        stated = transition.columns[column][transition.starts[:-1]] if column is not None else None
+        if column is not None:
+            stated = transition.columns[column][transition.starts[:-1]]
+        else:
+            stated = None
         if stated is not None and not np.allclose(
             stated, means[np.arange(len(actions)), actions], rtol=1e-9, atol=1e-12
         ):
@@ -291,17 +296,17 @@ def truth_is_the_mean(make: Make) -> Reasons:
 
 @rule(RULES, "state a probability where rewards are 0 or 1")
 def truth_in_range(make: Make) -> Reasons:
-    """Where every reward is 0 or 1, the truth is a probability."""
+    """Check that where every reward is 0 or 1, the truth is a probability."""
     world = make()
     if world.truth_column is None:
         return
     rows = world.trajectories(SEED, 0, FEW_USERS, None, keep_truth=True)
-    shown = rows["event"] == schema.BANDIT
+    decision_rows = rows["event"] == schema.BANDIT
     truth = rows[world.truth_column]
-    rewards = rows["reward"][shown]
-    if not np.isfinite(truth[shown]).all() or np.isfinite(truth[~shown]).any():
+    rewards = rows["reward"][decision_rows]
+    if not np.isfinite(truth[decision_rows]).all() or np.isfinite(truth[~decision_rows]).any():
         yield f"{world.truth_column} must be a number on bandit rows and NaN on organic ones"
-    if np.isin(rewards, (0.0, 1.0)).all() and ((truth[shown] < 0) | (truth[shown] > 1)).any():
+    if np.isin(rewards, (0.0, 1.0)).all() and ((truth[decision_rows] < 0) | (truth[decision_rows] > 1)).any():
         yield f"rewards are 0 or 1, but {world.truth_column} leaves [0, 1]"
 
 
@@ -317,10 +322,10 @@ def rewards_have_their_means(make: Make) -> Reasons:
     binary = bool(np.isin(reward, (0.0, 1.0)).all())
     for of_item, (some,) in _over_all_and_by_item(world.n_items, action):
         error = (reward - truth)[some]
-        given = (user[some], (reward - truth)[some], truth[some])
-        room = bound(*given, binary=binary)
+        columns = (user[some], (reward - truth)[some], truth[some])
+        room = bound(*columns, binary=binary)
         if not of_item:
-            room = min(room, _normal_bound(*given, binary=binary))
+            room = min(room, _normal_bound(*columns, binary=binary))
         if abs(error.sum()) > room + 1e-9 * len(error):
             yield (
                 f"rewards{of_item}: they sum to {reward[some].sum():.4g}, the stated means to {truth[some].sum():.4g}: "
@@ -388,7 +393,10 @@ def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tu
             return
         drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
         actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
-        state = lanes.state[which].copy() if world.knows_rewards else None
+        if world.knows_rewards:
+            state = lanes.state[which].copy()
+        else:
+            state = None
         transition = lanes.take(which, actions.astype(np.int32), propensities)
         yield state, transition, actions
 
@@ -447,15 +455,17 @@ def _bandit_rows(
 
 def _over_all_and_by_item(n_items: int, *actions: Ints) -> Iterator[tuple[str, list[NDArray[np.bool_]]]]:
     """Rows of all recommendations, and of each item with enough of them in every block; with " of item 3" for it."""
-    yield "", [np.ones(len(each), np.bool_) for each in actions]
-    counts = [np.bincount(each, minlength=n_items) for each in actions]
+    yield "", [np.ones(len(action), np.bool_) for action in actions]
+    counts = [np.bincount(action, minlength=n_items) for action in actions]
     for item in np.flatnonzero(np.min(counts, axis=0) >= LEAST_ROWS):
-        yield f" of item {item}", [each == item for each in actions]
+        yield f" of item {item}", [action == item for action in actions]
 
 
 def _variance_of_sum(user: NDArray[np.int64], error: Floats) -> float:
-    """Of the sum of errors: that of the users' sums, for users are independent."""
-    return float((np.add.reduceat(error, user_starts(user)) ** 2).sum()) if len(user) else 0.0
+    """Compute the variance of the sum of errors: that of the users' sums, for users are independent."""
+    if len(user):
+        return float((np.add.reduceat(error, user_starts(user)) ** 2).sum())
+    return 0.0
 
 
 def _enough_users(user: NDArray[np.int64], action: Ints, reward: Floats, truth: Floats) -> int:
@@ -472,13 +482,20 @@ def _enough_users(user: NDArray[np.int64], action: Ints, reward: Floats, truth: 
 
 
 def _normal_bound(user: NDArray[np.int64], error: Floats, truth: Floats, *, binary: bool) -> float:
-    """As :func:`bound`, but :data:`SURE` standard errors, where a sum is near normal."""
-    variance = float((truth * (1.0 - truth)).clip(0.0).sum()) if binary else _variance_of_sum(user, error)
-    return math.inf if binary and variance < NORMAL else SURE * math.sqrt(variance)
+    """Compute :func:`bound` as :data:`SURE` standard errors, where a sum is near normal."""
+    if binary:
+        variance = float((truth * (1.0 - truth)).clip(0.0).sum())
+    else:
+        variance = _variance_of_sum(user, error)
+    if binary and variance < NORMAL:
+        return math.inf
+    return SURE * math.sqrt(variance)
 
 
 def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np.float64], *, binary: bool) -> float:
-    """What sums of rewards may miss those of their means by: as improbable as :data:`MOST_DEVIATIONS` of a normal.
+    """Bound the distance of sums of rewards from those of their means.
+
+    As improbable as :data:`MOST_DEVIATIONS` of a normal.
 
     Rewards of 0 and 1 have the variance p (1 - p), of which a few that were seen say little: Freedman's inequality
     (1975, "On tail probabilities for martingales"; Bernstein's constant) holds for any number of them. For others the
@@ -493,6 +510,12 @@ def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np
 
 def _mean_of_users(user: NDArray[np.int64], reward: NDArray[np.float64]) -> tuple[float, float]:
     """Mean reward of a recommendation and its standard error, users being independent."""
-    mean = float(reward.mean()) if len(reward) else 0.0
-    sums = np.add.reduceat(reward - mean, user_starts(user)) if len(user) else np.zeros(1)
+    if len(reward):
+        mean = float(reward.mean())
+    else:
+        mean = 0.0
+    if len(user):
+        sums = np.add.reduceat(reward - mean, user_starts(user))
+    else:
+        sums = np.zeros(1)
     return mean, float(np.sqrt((sums**2).sum()) / max(len(reward), 1))

@@ -53,10 +53,16 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The worlds by name and their parameters, those of other folders too, imported when they are asked for."""
-    module = _OF_OURS.get(name.removesuffix("World").removesuffix("Params")) if name in __all__ else None
+    if name in __all__:
+        module = _OF_OURS.get(name.removesuffix("World").removesuffix("Params"))
+    else:
+        module = None
     if module is not None:
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    found = of_a_world(name) if name in __all__ else None
-    if found is None:
+    if name in __all__:
+        attribute = of_a_world(name)
+    else:
+        attribute = None
+    if attribute is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return found
+    return attribute

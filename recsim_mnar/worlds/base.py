@@ -1,4 +1,4 @@
-"""What a world is and can do: users who decide one by one, users shown slates, or a platform; and doors to one."""
+"""Kinds of worlds: users who decide one by one, users shown slates, or a platform; and doors to one."""
 
 from __future__ import annotations
 
@@ -130,7 +130,10 @@ class LaneWorld(World):
             return opened
         if self.slate_size != 1:
             raise UserError(f"world {self.name!r}: an own world shows one item at a time: set slate_size = 1")
-        truth_column = self.truth_column if keep_truth else None
+        if keep_truth:
+            truth_column = self.truth_column
+        else:
+            truth_column = None
         return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
 
     def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -151,7 +154,7 @@ class DecisionWorld(LaneWorld):
 
     @property
     def knows_rewards(self) -> bool:
-        """Whether the world says its expected rewards (:meth:`reward_means`)."""
+        """Return whether the world says its expected rewards (:meth:`reward_means`)."""
         return type(self).reward_means is not DecisionWorld.reward_means
 
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -245,7 +248,8 @@ class _Fixed:
     """Decisions of a policy that ignores users: the same item for the same uniform draw."""
 
     def __init__(self, distribution: NDArray[np.float64] | None, n_items: int) -> None:
-        self.distribution, self.n_items = distribution, n_items
+        self.distribution = distribution
+        self.n_items = n_items
         if distribution is not None:
             self.cumulative = cumulative_of(distribution)
 
@@ -258,7 +262,7 @@ class _Fixed:
 
 
 def _lives(lanes: Lanes, seed: int, users: NDArray[np.int64], decide: _Fixed) -> Iterator[dict[str, NDArray[Any]]]:
-    """What users do from first to last, transition by transition; one user a lane."""
+    """Run users from first to last, transition by transition; one user a lane."""
     waiting = np.arange(len(users))
     transition = lanes.begin(waiting, np.full(len(users), seed, np.uint64), users)
     yield transition.columns
@@ -278,7 +282,10 @@ def as_world(world: Any) -> World:
         UserError: it is no world, or has no name, no number of items, no parameters, or a truth column that cannot be.
     """
     if not (isinstance(world, World) and world.simulated_by):
-        hint = ": make an object of it" if isinstance(world, type) else ""
+        if isinstance(world, type):
+            hint = ": make an object of it"
+        else:
+            hint = ""
         raise UserError(
             f"a world must derive from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, PlatformWorld), got "
             f"{described_object(world)}{hint}"
@@ -334,8 +341,10 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
 
 
 def described_object(given: Any) -> str:
-    """What was given instead of a world, in a few words."""
-    return f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+    """Describe an object that was given instead of a world, in a few words."""
+    if isinstance(given, type):
+        return f"the class {given.__name__}"
+    return repr(given)
 
 
 def _check_description(world: World) -> None:

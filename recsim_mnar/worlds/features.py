@@ -77,7 +77,7 @@ Ints = NDArray[np.int64]
 
 
 class FeatureLanes(PlainLanes):
-    """See :class:`PlainLanes`; opened by :meth:`FeatureWorld.open_lanes`.
+    """Implement :class:`PlainLanes`; opened by :meth:`FeatureWorld.open_lanes`.
 
     Args:
         params: of the world.
@@ -99,19 +99,21 @@ class FeatureLanes(PlainLanes):
         truth_column: str | None,
     ) -> None:
         super().__init__(n_lanes, truth_column=truth_column)
-        self._params, self._means, self._rows_of = params, means, rows_of
+        self._params = params
+        self._means = means
+        self._rows_of = rows_of
 
     @property
     def state(self) -> Floats:
-        """See :attr:`Lanes.state`: here the user's row in the features, (n, 1)."""
+        """Implement :attr:`Lanes.state`: here the user's row in the features, (n, 1)."""
         return self._rows_of(self.user).astype(np.float64)[:, None]
 
     def expected(self, which: Ints, actions: NDArray[np.int32]) -> Floats:
-        """See :meth:`PlainLanes.expected`."""
+        """Implement :meth:`PlainLanes.expected`."""
         return self._means[self._rows_of(self.user[which]), actions]
 
     def answer(self, which: Ints, actions: NDArray[np.int32]) -> tuple[Floats, NDArray[np.bool_]]:
-        """See :meth:`PlainLanes.answer`: the reward is drawn in stream RESPONSE, whether they leave in ORGANIC."""
+        """Implement :meth:`PlainLanes.answer`: rewards are drawn in stream RESPONSE, departures in ORGANIC."""
         p = self._params
         means = self.expected(which, actions)
         if p.noise > 0:
@@ -159,8 +161,10 @@ class FeatureWorld(DecisionWorld):
 
     @property
     def reward_name(self) -> str:  # type: ignore[override]  # by its parameters
-        """See :class:`World`: rewards of 0 or 1 are clicks."""
-        return "reward" if self.params.noise else "click"
+        """Implement :class:`World`: rewards of 0 or 1 are clicks."""
+        if self.params.noise:
+            return "reward"
+        return "click"
 
     def __init__(
         self,
@@ -173,7 +177,8 @@ class FeatureWorld(DecisionWorld):
         params: FeatureParams | None = None,
     ) -> None:
         if isinstance(user_features, FeatureParams):  # as every world is made from its parameters alone
-            params, user_features = user_features, None
+            params = user_features
+            user_features = None
         params = params or FeatureParams()
         if length is not None:
             params = replace(params, length=length)
@@ -182,10 +187,14 @@ class FeatureWorld(DecisionWorld):
         if (user_features is None) != (item_features is None):
             raise UserError("user_features and item_features belong together: give both")
         self._given = user_features is not None
-        means = None if reward is None or isinstance(reward, str) else reward
+        if reward is None or isinstance(reward, str):
+            means = None
+        else:
+            means = reward
         if user_features is None:
             user_features, item_features, weights, means = _of_params(params, weights, means)
-        x, z = _matrix("user_features", user_features), _matrix("item_features", item_features)
+        x = _matrix("user_features", user_features)
+        z = _matrix("item_features", item_features)
         if callable(means):
             means = means(x.copy(), z.copy())
         if means is not None:
@@ -202,17 +211,22 @@ class FeatureWorld(DecisionWorld):
             table = _bilinear(x, z, weights, params)
         _check_means(table, params)
         self.params = replace(params, n_users=len(x), n_items=len(z))
-        self.user_features, self.item_features, self.means = x, z, table
+        self.user_features = x
+        self.item_features = z
+        self.means = table
         self.n_items = len(z)
         self.n_user_features = x.shape[1]
-        self.most_decisions = int(params.length) if params.lengths == "fixed" else None
+        if params.lengths == "fixed":
+            self.most_decisions = int(params.length)
+        else:
+            self.most_decisions = None
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`World.describe`; matrices that were given are named by their digest."""
+        """Implement :meth:`World.describe`; matrices that were given are named by their digest."""
         described = super().describe()
         if self._given or self.params.file:
-            given = (self.user_features, self.item_features, self.means)
-            described["arrays"] = {"sha256": sha256_of(*(values.astype("<f8") for values in given))}
+            arrays = (self.user_features, self.item_features, self.means)
+            described["arrays"] = {"sha256": sha256_of(*(values.astype("<f8") for values in arrays))}
         return described
 
     def rows_of(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -220,20 +234,23 @@ class FeatureWorld(DecisionWorld):
         return users % len(self.user_features)
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> FeatureLanes:
-        """See :meth:`DecisionWorld.open_lanes`."""
-        truth_column = self.truth_column if keep_truth else None
+        """Implement :meth:`DecisionWorld.open_lanes`."""
+        if keep_truth:
+            truth_column = self.truth_column
+        else:
+            truth_column = None
         return FeatureLanes(self.params, self.means, self.rows_of, n_lanes, truth_column=truth_column)
 
     def reward_means(self, state: Floats) -> Floats:
-        """See :meth:`DecisionWorld.reward_means`: the state is the user's row."""
+        """Implement :meth:`DecisionWorld.reward_means`: the state is the user's row."""
         return self.means[np.asarray(state)[:, 0].astype(np.int64)]
 
     def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        """See :meth:`DecisionWorld.features_of`."""
+        """Implement :meth:`DecisionWorld.features_of`."""
         return self.user_features[self.rows_of(users)].astype(np.float32)
 
     def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
-        """See :meth:`World.truth_arrays`: a file that makes the same world again, as ``means``."""
+        """Implement :meth:`World.truth_arrays`: a file that makes the same world again, as ``means``."""
         return {"user_features": self.user_features, "item_features": self.item_features, "means": self.means}
 
 
@@ -246,8 +263,16 @@ def _of_params(params: FeatureParams, weights: Any, means: Any) -> tuple[Any, An
                 raise UserError(f"file {params.file} lacks {name!r}, a (rows, features) matrix of numbers")
         if params.reward == "means" and "means" not in held:
             raise UserError(f"file {params.file} lacks 'means', (users, items), which reward = means needs")
-        given = held.get("means") if means is None and params.reward == "means" else means
-        return held["user_features"], held["item_features"], held.get("weights") if weights is None else weights, given
+        if means is None and params.reward == "means":
+            means_given = held.get("means")
+        else:
+            means_given = means
+        return (
+            held["user_features"],
+            held["item_features"],
+            held.get("weights") if weights is None else weights,
+            means_given,
+        )
     size = params.n_features
     x = rng.normals(params.catalogue_seed, Stream.USER, 0, (params.n_users, size))
     z = rng.normals(params.catalogue_seed, Stream.CATALOGUE, 0, (params.n_items, size))

@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Transition:
-    """What happened in some lanes since they last waited for a decision.
+    """Events in some lanes since they last waited for a decision.
 
     Attributes:
         starts: (n + 1,) the events of lane j are rows starts[j]:starts[j + 1] of the arrays below; where an action was
@@ -42,7 +42,7 @@ class Transition:
 
 
 class Moves(NamedTuple):
-    """What goes into one step of n lanes, and what comes out of it, which is written into the arrays given.
+    """Input of one step of n lanes, and its output, which is written into the arrays given.
 
     Attributes:
         actions: (n,) int64 items recommended; those of lanes that have ended may be anything.
@@ -155,7 +155,10 @@ class Lanes(abc.ABC):
 
     @property
     def at_once(self) -> bool:
-        """Whether :meth:`step_at_once` is there: one call instead of many, for environments that need no events."""
+        """Return whether :meth:`step_at_once` is there.
+
+        One call instead of many, for environments that need no events.
+        """
         return False
 
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
@@ -185,7 +188,7 @@ class Lanes(abc.ABC):
 
 
 class Prospects(NamedTuple):
-    """What is to come in a life whose recommendations are all clicked with one probability.
+    """Expectations of a life whose recommendations are all clicked with one probability.
 
     Attributes:
         begins: probability that a user comes to an occasion at all.
@@ -246,7 +249,7 @@ class Occasions(abc.ABC):
 
     @abc.abstractmethod
     def prospects(self, probability: float) -> Prospects:
-        """What is to come where every recommendation is clicked with this probability."""
+        """Compute expectations where every recommendation is clicked with this probability."""
 
 
 def cumulative_of(distribution: Floats) -> Floats:
@@ -306,9 +309,12 @@ class CountedLanes(Lanes):
         User, step and time, one unit a row, are filled in, all else is null; the lanes' steps move on.
         """
         if count is None:
-            starts, lanes, within = np.arange(len(which) + 1), which, np.zeros(1, np.int64)
+            starts = np.arange(len(which) + 1)
+            lanes = which
+            within = np.zeros(1, np.int64)
         else:
-            starts, lanes = np.zeros(len(which) + 1, np.int64), np.repeat(which, count)
+            starts = np.zeros(len(which) + 1, np.int64)
+            lanes = np.repeat(which, count)
             np.cumsum(count, out=starts[1:])
             within = np.arange(len(lanes)) - np.repeat(starts[:-1], count)
         columns = null_columns(len(lanes), self.optional, truth_column=self.truth_column)
@@ -377,26 +383,26 @@ class PlainLanes(CountedLanes):
     # ------------------------------------------------------------------------------------------------------ as lanes do
 
     def begin(self, which: Ints, seeds: NDArray[np.uint64], users: Ints) -> Transition:
-        """See :meth:`Lanes.begin`."""
+        """Implement :meth:`Lanes.begin`."""
         self.seat(which, seeds, users)
         self.arrive(which)
         return self._transition(which, np.ones(len(which), np.bool_), None)
 
     def take(self, which: Ints, actions: NDArray[np.int32], propensities: Floats) -> Transition:
-        """See :meth:`Lanes.take`."""
-        shown: dict[str, Any] = {"action": actions, "propensity": propensities}
+        """Implement :meth:`Lanes.take`."""
+        columns: dict[str, Any] = {"action": actions, "propensity": propensities}
         if self.truth_column is not None:
-            shown[self.truth_column] = self.expected(which, actions)
-        shown["reward"], alive = self.answer(which, actions)
+            columns[self.truth_column] = self.expected(which, actions)
+        columns["reward"], alive = self.answer(which, actions)
         self.n_decisions[which] += 1
-        return self._transition(which, np.asarray(alive), shown)
+        return self._transition(which, np.asarray(alive), columns)
 
     def _transition(self, which: Ints, alive: NDArray[np.bool_], shown: dict[str, Any] | None) -> Transition:
         """Rows of the actions taken, if any, and of what those who stay browse; moves the clocks."""
-        asked = int(shown is not None)
+        n_asked = int(shown is not None)
         viewed = np.zeros(len(which), np.int64)
         viewed[alive], items = self.browse(which[alive])
-        count = viewed + asked
+        count = viewed + n_asked
         starts, columns = self.rows(which, count)
         columns["event"][:] = schema.ORGANIC
         if shown is not None:
@@ -438,7 +444,11 @@ class CheckedLanes(Lanes):
     def __init__(
         self, inner: Any, world: str, n_items: int, n_lanes: int, *, rates: bool, truth_column: str | None
     ) -> None:
-        self.inner, self.world, self.n_items, self.rates, self.truth_column = inner, world, n_items, rates, truth_column
+        self.inner = inner
+        self.world = world
+        self.n_items = n_items
+        self.rates = rates
+        self.truth_column = truth_column
         if not isinstance(inner, Lanes):
             self._wrong(f"open_lanes must return an object derived from recsim_mnar.worlds.Lanes, got {inner!r}")
         for name in _PLACES:
@@ -454,14 +464,14 @@ class CheckedLanes(Lanes):
 
     @property
     def state(self) -> NDArray[np.float64]:
-        """See :attr:`Lanes.state`."""
+        """Implement :attr:`Lanes.state`."""
         state = np.asarray(self.inner.state, np.float64)
         if state.ndim != 2 or len(state) != len(self.user):
             self._wrong(f"state of the lanes must have shape ({len(self.user)}, .), got {state.shape}")
         return state
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
-        """See :meth:`Lanes.begin`."""
+        """Implement :meth:`Lanes.begin`."""
         transition = self.inner.begin(which, seeds, users)
         self._check("begin", transition, which, users, np.zeros(len(which), np.int64), np.zeros(len(which), np.int64))
         self._check_places("begin", which, users, np.zeros(len(which), np.int64), transition)
@@ -470,11 +480,11 @@ class CheckedLanes(Lanes):
     def take(
         self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
     ) -> Transition:
-        """See :meth:`Lanes.take`."""
+        """Implement :meth:`Lanes.take`."""
         return self._taken("take", which, np.ones(len(which), np.int64), actions, propensities)
 
     def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :meth:`Lanes.runs`."""
+        """Implement :meth:`Lanes.runs`."""
         return self._counts("runs", which, 1)
 
     def take_runs(
@@ -484,11 +494,11 @@ class CheckedLanes(Lanes):
         actions: NDArray[np.int32],
         propensities: NDArray[np.float64],
     ) -> Transition:
-        """See :meth:`Lanes.take_runs`."""
+        """Implement :meth:`Lanes.take_runs`."""
         return self._taken("take_runs", which, runs, actions, propensities)
 
     def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :meth:`Lanes.skip_uneventful`."""
+        """Implement :meth:`Lanes.skip_uneventful`."""
         return self._counts("skip_uneventful", which, 0)
 
     # ---------------------------------------------------------------------------------------------------------- inside
@@ -510,16 +520,18 @@ class CheckedLanes(Lanes):
         actions: NDArray[np.int32],
         propensities: NDArray[np.float64],
     ) -> Transition:
-        users, steps, decided = self.user[which].copy(), self.step[which].copy(), self.n_decisions[which].copy()
+        users = self.user[which].copy()
+        steps = self.step[which].copy()
+        decided = self.n_decisions[which].copy()
         if method == "take":
             transition = self.inner.take(which, actions, propensities)
         else:
             transition = self.inner.take_runs(which, asked, actions, propensities)
         self._check(method, transition, which, users, steps, asked)
         c = transition.columns
-        shown = c["event"] == schema.BANDIT
-        for name, given in (("action", actions), ("propensity", propensities)):
-            if not np.array_equal(c[name][shown], given):
+        decision_rows = c["event"] == schema.BANDIT
+        for name, column in (("action", actions), ("propensity", propensities)):
+            if not np.array_equal(c[name][decision_rows], column):
                 self._wrong(f"{method}: the bandit rows must hold the {name} that was handed in")
         self._check_places(method, which, users, decided + asked, transition)
         return transition
@@ -546,7 +558,8 @@ class CheckedLanes(Lanes):
         if not isinstance(transition, Transition):
             self._wrong(f"{method} must return a recsim_mnar.worlds.Transition, got {type(transition).__name__}")
         n = len(which)
-        starts, alive = np.asarray(transition.starts), np.asarray(transition.alive)
+        starts = np.asarray(transition.starts)
+        alive = np.asarray(transition.alive)
         if starts.shape != (n + 1,) or starts.dtype.kind != "i":
             self._wrong(
                 f"{method}: starts must be ({n + 1},) integers for {n} lanes, got {starts.dtype} of {starts.shape}"
@@ -614,7 +627,7 @@ class CheckedLanes(Lanes):
     def _check_places(
         self, method: str, which: NDArray[np.int64], users: NDArray[np.int64], decided: NDArray[np.int64], t: Transition
     ) -> None:
-        """What the lanes say of themselves after a transition."""
+        """Check the lanes' own statements after a transition."""
         if not np.array_equal(self.user[which], users):
             self._wrong(f"{method}: lanes' user must hold the users that were handed to begin")
         if not np.array_equal(self.n_decisions[which][t.alive], decided[t.alive]):

@@ -50,14 +50,14 @@ class Params:
         Raises:
             UserError: an unknown name, a value of the wrong kind, or one that breaks a rule.
         """
-        known = [field.name for field in dataclasses.fields(cls)]
+        fields = [field.name for field in dataclasses.fields(cls)]
         for name in values:
-            if name not in known:
-                raise UserError(f"unknown parameter {name!r}; {nearest(name, known)}")
+            if name not in fields:
+                raise UserError(f"unknown parameter {name!r}; {nearest(name, fields)}")
         return cls(**values)
 
     def to_json(self) -> str:
-        """As a JSON object."""
+        """Write a JSON object."""
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
@@ -70,7 +70,7 @@ class Params:
         return cls.from_dict(values)
 
     def to_toml(self) -> str:
-        """As a TOML document."""
+        """Write a TOML document."""
         import tomli_w
 
         return tomli_w.dumps(self.to_dict())
@@ -95,7 +95,7 @@ class Params:
     def with_settings(self, settings: Iterable[str]) -> Self:
         """These parameters with ``name=value`` settings applied, as the command line's ``--set`` gives them."""
         values = self.to_dict()
-        given: dict[str, str] = {}
+        settings_given: dict[str, str] = {}
         for setting in settings:
             name, equals, value = setting.partition("=")
             name = name.strip()
@@ -103,14 +103,14 @@ class Params:
                 raise UserError(f"--set {setting}: write it as name=value")
             if name not in values:
                 raise UserError(f"--set {setting}: unknown parameter {name!r}; {nearest(name, values)}")
-            if name in given:
-                raise UserError(f"--set {setting}: {name} is given already, as {given[name]}; give it once")
-            values[name] = given[name] = value.strip()
+            if name in settings_given:
+                raise UserError(f"--set {setting}: {name} is given already, as {settings_given[name]}; give it once")
+            values[name] = settings_given[name] = value.strip()
         try:
             return type(self).from_dict(values)
         except UserError as error:
-            named = [name for name in given if re.search(rf"\b{re.escape(name)}\b", str(error))]
-            where = "".join(f"--set {name}={given[name]}: " for name in named[:1])
+            named = [name for name in settings_given if re.search(rf"\b{re.escape(name)}\b", str(error))]
+            where = "".join(f"--set {name}={settings_given[name]}: " for name in named[:1])
             raise UserError(f"{where}{error}") from None
 
 

@@ -30,7 +30,7 @@ _MEMBER = re.compile(r"^(?P<path>.*\.toml)#(?P<member>\d+)$", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class WorldFile:
-    """What a file says.
+    """Contents of a world's file.
 
     Attributes:
         path: of the file.
@@ -46,7 +46,7 @@ class WorldFile:
 
 
 def is_world_file(name: str) -> bool:
-    """Whether what is given as a world's name is a file's, ``WORLD.toml`` or ``WORLD.toml#3``."""
+    """Return whether what is given as a world's name is a file's, ``WORLD.toml`` or ``WORLD.toml#3``."""
     return name.lower().endswith(SUFFIX) or _MEMBER.match(name) is not None
 
 
@@ -56,11 +56,13 @@ def read_world_file(name: str) -> WorldFile:
     Raises:
         UserError: no such file, no such member, an array file that is missing or not the one that was written.
     """
-    found = _MEMBER.match(name)
-    named, member = (found["path"], int(found["member"])) if found else (name, 0)
+    match = _MEMBER.match(name)
+    named, member = (match["path"], int(match["member"])) if match else (name, 0)
     path = path_of(named)
     content = read_toml(path)
-    world, params, ensemble = content.get("world"), content.get("params"), content.get("ensemble", [])
+    world = content.get("world")
+    params = content.get("params")
+    ensemble = content.get("ensemble", [])
     if not isinstance(world, str) or not isinstance(params, dict) or not isinstance(ensemble, list):
         raise UserError(f'world file {path} needs world = "sessions" or another name, and a table [params]')
     params = dict(params)
@@ -141,12 +143,12 @@ _PACKAGE = __name__.partition(".")[0]
 
 def _announced(ours: bool) -> dict[str, Entry]:
     """Worlds of the entry-point group: those of this package's folders, or those of other packages."""
-    found = {}
+    entries = {}
     for name, point in announced(GROUP).items():
         module, _, kind = point.value.partition(":")
         if (module.partition(".")[0] == _PACKAGE) == ours:
-            found[name] = Entry(name, module, kind)
-    return found
+            entries[name] = Entry(name, module, kind)
+    return entries
 
 
 WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OURS} | _announced(ours=True)
@@ -162,7 +164,7 @@ def worlds() -> dict[str, Entry]:
 
 
 def of_a_world(name: str) -> Any:
-    """What a world's own folder makes public under a name; None where none does."""
+    """Get what a world's own folder makes public under a name; None where none does."""
     for entry in _announced(ours=True).values():
         package = importlib.import_module(entry.module.rpartition(".")[0])
         if name in package.__all__:
@@ -193,15 +195,18 @@ def entry_of(name: str) -> Entry:
         UserError: an unknown name, with the nearest known one, or a class that is no world.
     """
     if is_world_file(text_of(name, "world's name")):
-        found = read_world_file(name)
-        if is_world_file(found.world):
-            raise UserError(f"world file {found.path}: its world is a file too; write the world's name")
-        return dataclasses.replace(entry_of(found.world), default="")
+        stored = read_world_file(name)
+        if is_world_file(stored.world):
+            raise UserError(f"world file {stored.path}: its world is a file too; write the world's name")
+        return dataclasses.replace(entry_of(stored.world), default="")
     module, colon, kind = name.partition(":")
-    known = worlds()
-    if not colon and name not in known:
-        raise UserError(unknown("world", name, known, "Class"))
-    entry = Entry(name, module, kind) if colon else known[name]
+    known_worlds = worlds()
+    if not colon and name not in known_worlds:
+        raise UserError(unknown("world", name, known_worlds, "Class"))
+    if colon:
+        entry = Entry(name, module, kind)
+    else:
+        entry = known_worlds[name]
     if entry.summary:
         return entry
     cls = entry.world_class()
@@ -233,16 +238,25 @@ def make_world(
     changes: Sequence[str] | Mapping[str, Any] = params or settings
     entry = entry_of(name)
     kind: Any = entry.world_class()
-    usual = _params_of_file(name, kind, preset) if is_world_file(name) else _params_of_preset(entry, kind, preset)
+    if is_world_file(name):
+        usual = _params_of_file(name, kind, preset)
+    else:
+        usual = _params_of_preset(entry, kind, preset)
     if changes and not usual.to_dict():
         first = next(iter(changes))
         raise UserError(
             f"the {entry.name} world takes no parameters, {first!r} is none of them: give the class params_class, a "
             "dataclass derived from recsim_mnar.worlds.params.Params"
         )
-    changed = usual.with_keywords(changes) if isinstance(changes, Mapping) else usual.with_settings(changes)
+    if isinstance(changes, Mapping):
+        changed = usual.with_keywords(changes)
+    else:
+        changed = usual.with_settings(changes)
     try:
-        made = kind(changed) if kind.params_class is not World.params_class else kind()
+        if kind.params_class is not World.params_class:
+            made = kind(changed)
+        else:
+            made = kind()
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is not None:  # from inside, not of the call
             raise
@@ -255,10 +269,11 @@ def make_world(
 
 def _params_of_preset(entry: Entry, kind: Any, preset: str | None) -> Params:
     """The parameters of a preset, of the default one, or of a class without any."""
-    preset = preset if preset is not None else entry.default or None
+    if preset is None:
+        preset = entry.default or None
     if preset in kind.presets:
-        found: Params = kind.presets[preset][0]
-        return found
+        result: Params = kind.presets[preset][0]
+        return result
     if preset is None:
         try:
             params: Params = kind.params_class()
@@ -269,8 +284,11 @@ def _params_of_preset(entry: Entry, kind: Any, preset: str | None) -> Params:
         return params
     if not kind.presets:
         raise UserError(f"unknown preset {preset!r}: the {entry.name} world has none")
-    others = [known for known, other in worlds().items() if preset in other.presets()]
-    of = f" (it is of the {' and '.join(others)} world)" if others else ""
+    other_worlds = [known_name for known_name, other in worlds().items() if preset in other.presets()]
+    if other_worlds:
+        of = f" (it is of the {' and '.join(other_worlds)} world)"
+    else:
+        of = ""
     raise UserError(f"unknown preset {preset!r} of the {entry.name} world{of}; {nearest(preset, kind.presets)}")
 
 

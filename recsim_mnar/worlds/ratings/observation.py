@@ -1,4 +1,4 @@
-"""Which ratings are revealed: observation models and draws; matrices completed and re-ranked (Schnabel et al. 2016)."""
+"""Revealed ratings: observation models and draws; matrices completed and re-ranked (Schnabel et al. 2016)."""
 
 from __future__ import annotations
 
@@ -35,8 +35,10 @@ def relative_propensity(ratings: Any, alpha: float) -> Floats:
     below = np.maximum(4.0 - np.asarray(ratings, np.float64), 0.0)
     # Powers from a table: the last bit of pow() differs between machines, and a last bit can flip a draw.
     powers = np.array([1.0, alpha, alpha * alpha, alpha * alpha * alpha])
-    whole = below.astype(np.int64)
-    return powers[whole] if np.array_equal(whole, below) else np.asarray(alpha**below)
+    floor = below.astype(np.int64)
+    if np.array_equal(floor, below):
+        return powers[floor]
+    return np.asarray(alpha**below)
 
 
 def alpha_scale(values: Any, shares: Any, alpha: float, density: float) -> float:
@@ -140,9 +142,11 @@ def complete(
         NotConverged: a fit stopped at its limit of iterations.
     """
     held = rng.uniforms(seed, rng.Stream.FIT, np.arange(len(ratings)), 2) < 0.1
-    train, test = ratings.select(~held), ratings.select(held)
+    train = ratings.select(~held)
+    test = ratings.select(held)
     accuracy: dict[str, float] = {}
-    best, chosen = -1.0, FactorizationConfig()
+    best = -1.0
+    chosen = FactorizationConfig()
     for rank in ranks:
         for penalty in penalties:
             form = FactorizationConfig(rank=rank, penalty=penalty)
@@ -150,7 +154,8 @@ def complete(
             guess = np.clip(np.rint(fit.factors.at(test.users, test.items)), 1, 5)
             accuracy[f"d={rank}, lambda={penalty:g}"] = share = float((guess == test.values).mean())
             if share > best:
-                best, chosen = share, form
+                best = share
+                chosen = form
     full = factorise(ratings, None, chosen, seed=seed, **FITS)
     return Completion(rerank(full.factors.matrix(), marginals), chosen, accuracy)
 

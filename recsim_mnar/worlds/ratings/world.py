@@ -114,7 +114,7 @@ _USERS_AHEAD, _RATINGS_AHEAD = 64, 1 << 17
 
 
 class RatingsLanes(CountedLanes):
-    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`RatingsWorld.open_lanes`.
+    """Implement :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`RatingsWorld.open_lanes`.
 
     Args:
         params: of the world.
@@ -136,20 +136,24 @@ class RatingsLanes(CountedLanes):
         *,
         truth_column: str | None,
     ) -> None:
-        self._params, self._ratings_of, self._propensities_of = params, ratings_of, propensities_of
+        self._params = params
+        self._ratings_of = ratings_of
+        self._propensities_of = propensities_of
         super().__init__(n_lanes, truth_column=truth_column)
         self._earns = np.zeros((n_lanes, params.n_items), np.float32)
         self._ahead: tuple[int, int, Floats, list[dict[str, list[Any]]]] = 0, 0, np.zeros((0, params.n_items)), []
 
     @property
     def state(self) -> Floats:
-        """See :attr:`Lanes.state`: here what each item would earn, (n, I)."""
+        """Implement :attr:`Lanes.state`: here what each item would earn, (n, I)."""
         return self._earns.astype(np.float64)
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
-        """See :meth:`Lanes.begin`: users reveal their ratings."""
-        n, n_items = len(which), self._params.n_items
-        ratings, p = np.empty((n, n_items)), np.empty((n, n_items))
+        """Implement :meth:`Lanes.begin`: users reveal their ratings."""
+        n = len(which)
+        n_items = self._params.n_items
+        ratings = np.empty((n, n_items))
+        p = np.empty((n, n_items))
         revealed = np.empty((n, n_items), np.bool_)
         for seed, rows in self.seat(which, seeds, users):
             ratings[rows], p[rows], revealed[rows] = self._reveal(seed, users[rows])
@@ -173,32 +177,39 @@ class RatingsLanes(CountedLanes):
 
     def _earned(self, ratings: Floats, revealed: NDArray[np.bool_]) -> Floats:
         """(n, I) what each item earns when it is recommended first."""
-        return ratings if self._params.repeat_pays else np.where(revealed, 0.0, ratings)
+        if self._params.repeat_pays:
+            return ratings
+        return np.where(revealed, 0.0, ratings)
 
     def begin_alone(self, seed: int, user: int) -> dict[str, list[Any]] | None:
-        """See :meth:`Lanes.begin_alone`. Users who come one after the other are made more and more at a time."""
+        """Implement :meth:`Lanes.begin_alone`. Users who come one after the other are made more and more at a time."""
         if type(self) is not RatingsLanes:  # what a derived class does is its own
             return None
-        of_seed, first, earns, known = self._ahead
-        if seed != of_seed or not first <= user < first + len(known):
-            follows = seed == of_seed and user == first + len(known)
-            most = min(2 * len(known), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items) if follows else 1
+        of_seed, first, earns, known_events = self._ahead
+        if seed != of_seed or not first <= user < first + len(known_events):
+            follows = seed == of_seed and user == first + len(known_events)
+            if follows:
+                most = min(2 * len(known_events), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items)
+            else:
+                most = 1
             ratings, p, revealed = self._reveal(seed, np.arange(user, user + max(most, 1)))
-            first, earns, known = user, self._earned(ratings, revealed), []
-            for j, shown in enumerate(revealed):
-                item = np.flatnonzero(shown)
+            first = user
+            earns = self._earned(ratings, revealed)
+            known_events = []
+            for j, place_revealed in enumerate(revealed):
+                item = np.flatnonzero(place_revealed)
                 columns = {"item": item, "reward": ratings[j, item], "observation_propensity": p[j, item]}
                 columns["time"] = np.arange(len(item), dtype=np.float64)
-                known.append({name: values.tolist() for name, values in columns.items()})
-            self._ahead = seed, first, earns, known
-        columns = known[user - first]
+                known_events.append({name: values.tolist() for name, values in columns.items()})
+            self._ahead = seed, first, earns, known_events
+        columns = known_events[user - first]
         self.user[0], self.seed[0], self.n_decisions[0] = user, seed, 0
         self.step[0] = self.time[0] = len(columns["item"])
         self._earns[0] = earns[user - first]
         return columns
 
     def take_alone(self, action: int) -> tuple[float, bool] | None:
-        """See :meth:`Lanes.take_alone`."""
+        """Implement :meth:`Lanes.take_alone`."""
         if type(self) is not RatingsLanes:
             return None
         reward = self._earns.item(0, action)
@@ -211,7 +222,7 @@ class RatingsLanes(CountedLanes):
         return reward, n_decisions < self._params.n_decisions
 
     def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Transition:
-        """See :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
+        """Implement :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
         starts, columns = self.rows(which)
         columns["event"][:] = schema.BANDIT
         columns["action"][:], columns["propensity"][:] = actions, propensities
@@ -256,7 +267,8 @@ class RatingsWorld(DecisionWorld):
             matrix, propensities = matrix_of_file(params.ratings_file, params.shares, params.catalogue_seed)
             params = dataclasses.replace(params, n_items=matrix.shape[1])
         self.params = params
-        self.n_items, self.most_decisions = params.n_items, params.n_decisions
+        self.n_items = params.n_items
+        self.most_decisions = params.n_decisions
         self.matrix: Floats | None = None
         self.propensities: Floats | None = None
         if matrix is not None:
@@ -276,7 +288,7 @@ class RatingsWorld(DecisionWorld):
         return cls(RatingsParams(n_items=matrix.shape[1], **params), matrix=matrix, propensities=propensities)
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`World.describe`; a given matrix is named by its digest."""
+        """Implement :meth:`World.describe`; a given matrix is named by its digest."""
         described = super().describe()
         if self.matrix is not None and self.propensities is not None:
             digest = sha256_of(self.matrix.astype("<i1"), self.propensities.astype("<f8"))
@@ -303,8 +315,9 @@ class RatingsWorld(DecisionWorld):
         return np.quantile(scores, np.minimum(np.cumsum(self.params.shares)[:-1], 1.0))
 
     def _scores(self, seed: int, users: NDArray[np.int64]) -> Floats:
-        """What is cut into stars, (n, I), for consecutive users."""
-        p, items = self.params, self._item_factors
+        """Compute the scores to be cut into stars, (n, I), for consecutive users."""
+        p = self.params
+        items = self._item_factors
         first = int(users[0])
         taste = rng.normals(seed, Stream.USER, first, (len(users), max(p.n_factors, 1)))
         scores = np.tile(items[:, -1], (len(users), 1))
@@ -339,11 +352,11 @@ class RatingsWorld(DecisionWorld):
         return np.tile(self._of_item, (len(users), 1))
 
     def reward_means(self, state: Floats) -> Floats:
-        """See :meth:`DecisionWorld.reward_means`: the state is what each item would earn."""
+        """Implement :meth:`DecisionWorld.reward_means`: the state is what each item would earn."""
         return np.asarray(state, np.float64)
 
     def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
-        """See :meth:`DecisionWorld.truth_arrays`.
+        """Implement :meth:`DecisionWorld.truth_arrays`.
 
         ``ratings`` (U, I) int8 and ``observation_propensities`` (U, I) of the file's users or of users 0 .. U - 1; of
         a synthetic world also ``item_factors``, ``item_offsets`` and ``thresholds`` (of scores, between stars).
@@ -354,8 +367,8 @@ class RatingsWorld(DecisionWorld):
         p = np.empty((n_users, self.n_items))
         for first in range(0, n_users, _TRUTH_CHUNK):
             users = np.arange(first, min(first + _TRUTH_CHUNK, n_users))
-            ratings[users] = own = self.ratings_of(seed, users)
-            p[users] = self.propensities_of(users, own)
+            ratings[users] = own_ratings = self.ratings_of(seed, users)
+            p[users] = self.propensities_of(users, own_ratings)
         return {
             "ratings": ratings,
             "observation_propensities": p,
@@ -367,21 +380,24 @@ class RatingsWorld(DecisionWorld):
     # --------------------------------------------------------------------------------------------------- the dynamics
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> RatingsLanes:
-        """See :meth:`DecisionWorld.open_lanes`."""
-        truth_column = self.truth_column if keep_truth else None
+        """Implement :meth:`DecisionWorld.open_lanes`."""
+        if keep_truth:
+            truth_column = self.truth_column
+        else:
+            truth_column = None
         return RatingsLanes(self.params, self.ratings_of, self.propensities_of, n_lanes, truth_column=truth_column)
 
 
 def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
     """A (U, I) matrix of stars."""
-    given = np.asarray(matrix, np.float64)
-    if given.ndim != 2 or given.shape[1] != params.n_items or len(given) == 0:
-        raise UserError(f"the matrix has shape {given.shape}, the parameters say (users, {params.n_items})")
-    outside = ~np.isin(given, STARS)
+    matrix_given = np.asarray(matrix, np.float64)
+    if matrix_given.ndim != 2 or matrix_given.shape[1] != params.n_items or len(matrix_given) == 0:
+        raise UserError(f"the matrix has shape {matrix_given.shape}, the parameters say (users, {params.n_items})")
+    outside = ~np.isin(matrix_given, STARS)
     if outside.any():
         u, i = np.argwhere(outside)[0].tolist()
-        raise UserError(f"the matrix has a rating {given[u, i]:g} (user {u}, item {i}), outside the scale 1..5")
-    return given
+        raise UserError(f"the matrix has a rating {matrix_given[u, i]:g} (user {u}, item {i}), outside the scale 1..5")
+    return matrix_given
 
 
 def _checked_propensities(given: Any, matrix: Floats, params: RatingsParams) -> Floats:
@@ -389,11 +405,10 @@ def _checked_propensities(given: Any, matrix: Floats, params: RatingsParams) -> 
     if given is None:
         if params.observation == "alpha":
             return alpha_propensities(matrix, params.alpha, params.density)
-        of_item = (
-            popularity_propensities(matrix.sum(axis=0), params.density)
-            if params.observation == "popularity"
-            else np.full(matrix.shape[1], params.density)
-        )
+        if params.observation == "popularity":
+            of_item = popularity_propensities(matrix.sum(axis=0), params.density)
+        else:
+            of_item = np.full(matrix.shape[1], params.density)
         return np.tile(of_item, (len(matrix), 1))
     p = np.asarray(given, np.float64)
     if p.shape != matrix.shape:

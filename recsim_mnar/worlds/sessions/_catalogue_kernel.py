@@ -93,19 +93,19 @@ def period_of(changes, time):
 
 @inner
 def recency_of(changes, lane, step, item):
-    """How lately an item was shown or viewed, at a step."""
+    """Get how lately an item was shown or viewed, at a step."""
     return changes.recency[lane, item] * exp64(-changes.shrinking * np.float64(step - changes.noted[lane, item]))
 
 
 @inner
 def weariness_of(changes, lane, step):
-    """How worn out by repeats the lane's user is, at a step."""
+    """Compute the weariness of the lane's user from repeats, at a step."""
     return changes.weariness[lane] * exp64(-changes.shrinking * np.float64(step - changes.wearied[lane]))
 
 
 @inner
 def tired(changes, lane, step, item):
-    """What fatigue leaves of an item's click probability, and notes that it is shown."""
+    """Compute the factor that fatigue leaves of an item's click probability, and note that it is shown."""
     if changes.fatigue == 0.0:
         return 1.0
     recency = recency_of(changes, lane, step, item)

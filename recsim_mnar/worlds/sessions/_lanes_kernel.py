@@ -79,20 +79,20 @@ def _skip_uneventful(dynamics, tables, lanes, lane, rows, r, actions, propensiti
 
 @inlined
 def _uneventful(seed, user, first, most, bandit_out, never_clicks):
-    """How many decisions from ``first`` on, at most ``most``, can neither be clicked nor end the bandit session.
+    """Count the decisions from ``first`` on, at most ``most``, that can neither be clicked nor end the bandit session.
 
     Some decisions side by side, so that the draws are made in vectors: the first eventful one is a minimum.
     """
     key = np.uint64(user)
     for begin in range(0, most, _SIDE_BY_SIDE):
         base = np.uint64(first + begin)
-        found = _SIDE_BY_SIDE
+        first_eventful = _SIDE_BY_SIDE
         for i in range(_SIDE_BY_SIDE):
             a, b, c, d = block(seed, S_RESPONSE, key, base + np.uint64(i))
             eventful = (unit53(a, b) < never_clicks) | (unit53(c, d) < bandit_out)
-            found = min(found, i if eventful else _SIDE_BY_SIDE)
-        if found < _SIDE_BY_SIDE:
-            return min(begin + found, most)
+            first_eventful = min(first_eventful, i if eventful else _SIDE_BY_SIDE)
+        if first_eventful < _SIDE_BY_SIDE:
+            return min(begin + first_eventful, most)
     return most
 
 
@@ -308,7 +308,7 @@ Waiting = namedtuple("Waiting", "uniform variance")
 
 @inner
 def _views_ahead(dynamics, seed, user, state, views, decisions):
-    """How many views lie before the next occasion; -1 where there is none."""
+    """Count the views before the next occasion; -1 where there is none."""
     first = views
     while True:
         if state == ORGANIC:

@@ -53,7 +53,10 @@ def expected_clicks(reading, attraction, out):
     size = attraction.size
     if reading.cascade:
         look = 1.0
-        after = 0.0 if reading.single else reading.after_click
+        if reading.single:
+            after = 0.0
+        else:
+            after = reading.after_click
         for j in range(size):
             out[j] = look * attraction[j]
             look *= (1.0 - attraction[j]) * reading.continues + attraction[j] * after
@@ -102,7 +105,7 @@ def _attraction(dynamics, tables, changes, lanes, lane, action):
 
 @inlined
 def _clicked(dynamics, tables, changes, reading, lanes, lane, items):
-    """Which places the lane's user clicks, by the uniforms of ``reading``: ``reading.clicked``; returns how many."""
+    """Find the places that the lane's user clicks, ``reading.clicked``, by its uniforms; return their number."""
     size = items.size
     for i in range(np.uint64(size)):
         reading.clicked[i] = 0.0
@@ -112,7 +115,10 @@ def _clicked(dynamics, tables, changes, reading, lanes, lane, items):
         if not looking and not dynamics.keep_truth:
             break
         uniform = reading.uniform[j]
-        look = 1.0 if reading.cascade else reading.looks[j]
+        if reading.cascade:
+            look = 1.0
+        else:
+            look = reading.looks[j]
         if dynamics.keep_truth or uniform < look * dynamics.never_clicks:
             attraction = _attraction(dynamics, tables, changes, lanes, lane, np.int64(items[j]))
             reading.attraction[j] = attraction
@@ -122,14 +128,17 @@ def _clicked(dynamics, tables, changes, reading, lanes, lane, items):
         if reading.cascade:
             goes_on = reading.continues
             if reading.clicked[j] > 0.0:
-                goes_on = 0.0 if reading.single else reading.after_click
+                if reading.single:
+                    goes_on = 0.0
+                else:
+                    goes_on = reading.after_click
             looking = looking and reading.further[j] < goes_on
     return n
 
 
 @inlined
 def _keep_one(reading, n, uniform):
-    """Of n places that would be clicked one is, each as likely."""
+    """Keep one of n places that would be clicked, each as likely."""
     kept = min(np.int64(uniform * n), n - 1)
     seen = 0
     for j in range(reading.clicked.size):

@@ -65,7 +65,9 @@ def click_curve(x):
 @inlined
 def click_of(score, logistic):
     """Click probability of an item's score, the sum of its offset and of factors times interests."""
-    return _logistic(score) if logistic else click_curve(score)
+    if logistic:
+        return _logistic(score)
+    return click_curve(score)
 
 
 @inner

@@ -81,14 +81,22 @@ def _largest_of(values):
     m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = values[0]
     for i in range(0, values.size, 8):
         part = values[i : i + 8]
-        m0 = part[0] if part[0] > m0 else m0
-        m1 = part[1] if part[1] > m1 else m1
-        m2 = part[2] if part[2] > m2 else m2
-        m3 = part[3] if part[3] > m3 else m3
-        m4 = part[4] if part[4] > m4 else m4
-        m5 = part[5] if part[5] > m5 else m5
-        m6 = part[6] if part[6] > m6 else m6
-        m7 = part[7] if part[7] > m7 else m7
+        if part[0] > m0:
+            m0 = part[0]
+        if part[1] > m1:
+            m1 = part[1]
+        if part[2] > m2:
+            m2 = part[2]
+        if part[3] > m3:
+            m3 = part[3]
+        if part[4] > m4:
+            m4 = part[4]
+        if part[5] > m5:
+            m5 = part[5]
+        if part[6] > m6:
+            m6 = part[6]
+        if part[7] > m7:
+            m7 = part[7]
     return max(max(max(m0, m4), max(m2, m6)), max(max(m1, m5), max(m3, m7)))
 
 
@@ -236,7 +244,7 @@ def bound_groups(centre, half, sums, drift, bound):
 
 @inlined
 def pick(values, first, last, target):
-    """Where in first..last-1 the running sum of values passes target, and what is left of target there."""
+    """Find where in first..last-1 the running sum of values passes target, and what is left of target there."""
     i = first
     while i < last - 1 and target >= values[i]:
         target -= values[i]
@@ -246,7 +254,7 @@ def pick(values, first, last, target):
 
 @inlined
 def _pick_steady(values, first, count, stride, target):
-    """As :func:`pick`, among ``count`` values, every stride-th from ``first`` on, without a branch that a draw decides.
+    """Pick as :func:`pick` does among ``count`` values, every stride-th from ``first`` on, without a branch on a draw.
 
     For short scans behind long computations: there a branch foreseen wrongly costs more than the steps it saves. The
     running sum does not wait for the comparisons, so a step takes no longer than its addition.
@@ -256,7 +264,8 @@ def _pick_steady(values, first, count, stride, target):
     for i in range(first, first + (count - 1) * stride, stride):
         reached += np.float64(values[np.uint64(i)])
         is_passed = target >= reached
-        below = reached if is_passed else below
+        if is_passed:
+            below = reached
         passed += np.int64(is_passed)
     return first + passed * stride, target - below
 

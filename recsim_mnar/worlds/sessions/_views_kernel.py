@@ -147,7 +147,7 @@ def _remember(tables, tiers, lanes, lane, signs):
 
 @inlined
 def _pick_apart(values, first, last, stride, target):
-    """As ``pick``, among every stride-th value."""
+    """Pick as ``pick`` does, among every stride-th value."""
     i = first
     while i < last - stride and target >= values[i]:
         target -= values[i]
@@ -231,9 +231,9 @@ def view_by_tiers(limit, tables, tiers, lanes, lane, uniform, scratch):
     hot = scratch.hot
     bound = scratch.bound
     hot_total = total = 0.0
-    known = lanes.known[lane]
+    is_known = lanes.known[lane]
     while True:
-        if not known:
+        if not is_known:
             _remember(tables, tiers, lanes, lane, scratch.signs)
         square = 0.0
         for k in range(omega.size):
@@ -247,9 +247,9 @@ def view_by_tiers(limit, tables, tiers, lanes, lane, uniform, scratch):
         bounds = sum_of(scratch.columns)
         total = hot_total + bounds
         loose = _LOOSER * square
-        if not known or bounds * (loose - limit) <= limit * hot_total * (1.0 + loose):
+        if not is_known or bounds * (loose - limit) <= limit * hot_total * (1.0 + loose):
             break
-        known = False
+        is_known = False
     # Not where interests are so strong that float32 does not hold the weights, or the bounds on cold entries.
     if not (FAINT <= total <= _LARGE):
         return -1, uniform
@@ -274,7 +274,7 @@ def forget_views(unseen, lane):
 
 @spliced
 def _strike(seen, weights):
-    """What was seen weighs nothing."""
+    """Set the weights of seen items to 0."""
     for p in range(seen.size):
         weights[p] = np.float32(0.0) if seen[p] else weights[p]
 
@@ -302,7 +302,7 @@ def _view_unseen(unseen, lane, tables, omega, uniform, scratch):
 
 @inner
 def _view_unseen_precisely(unseen, seen, tables, omega, uniform):
-    """As :func:`_view_unseen`, in float64 and about the largest logit that is left."""
+    """Draw as :func:`_view_unseen`, in float64 and about the largest logit that is left."""
     weights = unseen.weights
     n_items = seen.size
     for p in range(n_items):

@@ -53,8 +53,10 @@ def make_catalogue(
     factors = normals(seed, Stream.CATALOGUE, 0, (n_items, n_factors))
     offsets = sigma_mu_organic * normals(seed, Stream.OFFSETS, 0, (n_items, 1))[:, 0]
     flips = flip_pairs(factors, n_flips)
-    click_factors, click_offsets = factors.copy(), offsets.copy()
-    there, back = flips[:, 0], flips[:, 1]
+    click_factors = factors.copy()
+    click_offsets = offsets.copy()
+    there = flips[:, 0]
+    back = flips[:, 1]
     click_factors[there], click_factors[back] = factors[back], factors[there]
     click_offsets[there], click_offsets[back] = offsets[back], offsets[there]
     if normalize_beta:
@@ -88,10 +90,10 @@ def checked_catalogue(factors: Any, offsets: Any, click_factors: Any, click_offs
     Raises:
         UserError: shapes that do not belong together, or values that are not finite.
     """
-    shapes = [np.shape(each) for each in (factors, offsets, click_factors, click_offsets)]
+    shapes = [np.shape(array) for array in (factors, offsets, click_factors, click_offsets)]
     if len(shapes[0]) != 2 or shapes != [shapes[0], shapes[0][:1], shapes[0], shapes[0][:1]] or 0 in shapes[0]:
         raise UserError(f"{where}: factors must be (items, factors) and offsets (items,), got shapes {shapes}")
-    if not all(np.isfinite(each).all() for each in (factors, offsets, click_factors, click_offsets)):
+    if not all(np.isfinite(array).all() for array in (factors, offsets, click_factors, click_offsets)):
         raise UserError(f"{where}: a factor or an offset is not finite")
     return Catalogue(factors, offsets, click_factors, click_offsets, np.zeros((0, 2), np.int64))
 
@@ -148,11 +150,15 @@ def shifts(params: SessionsParams, n_items: int) -> Floats:
     """(PERIODS, P) shift of each item's offsets in each period, -inf before it arrives; no rows without a calendar."""
     if params.calendar == 0.0:
         return np.zeros((0, n_items))
-    items, seed = np.arange(n_items), params.catalogue_seed
+    items = np.arange(n_items)
+    seed = params.catalogue_seed
     drawn = uniforms(seed, Stream.CALENDAR, items, 0)
     later = drawn < params.arriving
     later[np.argmax(drawn)] = False
-    share = params.arriving if params.arriving > 0.0 else 1.0
+    if params.arriving > 0.0:
+        share = params.arriving
+    else:
+        share = 1.0
     arrival = params.calendar * np.where(
         later, drawn / share, np.minimum(params.arriving - drawn, 0.0) / (1.0 - params.arriving)
     )
@@ -166,13 +172,16 @@ def shifts(params: SessionsParams, n_items: int) -> Floats:
 
 
 def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_lanes: int) -> Any:
-    """What the kernels read and keep; None in a world without changes."""
+    """Get the changes that kernels read and keep; None in a world without changes."""
     if not params.changes:
         return None
     from recsim_mnar.worlds.sessions import _catalogue_kernel
 
     n_items = len(catalogue.item_offsets)
-    n_recent = n_items if params.fatigue > 0.0 else 0
+    if params.fatigue > 0.0:
+        n_recent = n_items
+    else:
+        n_recent = 0
     return _catalogue_kernel.Changes(
         fatigue=params.fatigue,
         spread=params.fatigue_spread,
@@ -196,8 +205,10 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
 
 
 def held(changes: Any) -> tuple[NDArray[Any], ...]:
-    """What lasts of the lanes' users."""
-    return () if changes is None else changes[-6:-1]
+    """Get the lasting state of the lanes' users."""
+    if changes is None:
+        return ()
+    return changes[-6:-1]
 
 
 class State(NamedTuple):

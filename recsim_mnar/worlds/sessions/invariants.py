@@ -1,4 +1,4 @@
-"""What of a sessions world does not depend on how its factors are turned: numbers to compare worlds by."""
+"""Invariants of a sessions world under turns of its factors: numbers to compare worlds by."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ def functionals(world: SessionsWorld) -> dict[str, float]:
 
     Of slates click rates are of an item that is looked at, and a slate is one recommendation.
     """
-    p, catalogue = world.params, world.catalogue
-    n, first = n_points(world.n_items), p.sigma_omega_initial
+    p = world.params
+    catalogue = world.catalogue
+    n = n_points(world.n_items)
+    first = p.sigma_omega_initial
     position, normal = points(n, p.n_factors)
     views, recommendations = world.expected_events(_answered(world, world.click_probabilities(first * normal)))
     square = mean_square_time(p.clock, p.clock_mean, p.clock_sd)
@@ -75,7 +77,9 @@ def _answered(world: SessionsWorld, clicks: Floats) -> float:
 
 def mean_square_time(clock: str, mean: float, sd: float) -> float:
     """E[dt^2] between events."""
-    return 1.0 if clock == "unit" else mean**2 + sd**2
+    if clock == "unit":
+        return 1.0
+    return mean**2 + sd**2
 
 
 def gini(shares: Floats) -> float:
@@ -89,7 +93,7 @@ def _entropy(shares: Floats) -> float:
 
 
 def n_points(n_items: int) -> int:
-    """How many points a catalogue's size allows, a power of two."""
+    """Compute how many points a catalogue's size allows, a power of two."""
     return 1 << int(np.floor(np.log2(min(_POINTS, max(_CELLS // n_items, 256)))))
 
 
@@ -99,14 +103,14 @@ def points(n: int, dimension: int) -> tuple[Floats, Floats]:
     from scipy.special import ndtri
     from scipy.stats.qmc import Sobol
 
-    found = Sobol(dimension + 1, scramble=False).random(n) + 0.5 / n
-    normal = ndtri(found[:, 1:])
+    result = Sobol(dimension + 1, scramble=False).random(n) + 0.5 / n
+    normal = ndtri(result[:, 1:])
     normal = (normal - normal.mean(axis=0)) / np.maximum(normal.std(axis=0), 1e-12)
-    return found[:, 0], normal
+    return result[:, 0], normal
 
 
 def views_before(uniform: Floats, mean_views: float) -> Floats:
-    """How many views went before one drawn from all views of users whose numbers of views are geometric."""
+    """Count the views before one drawn from all views of users whose numbers of views are geometric."""
     return np.asarray(np.floor(np.log1p(-uniform) / np.log(max(1.0 - 1.0 / max(mean_views, 1.0 + 1e-9), 1e-12))))
 
 

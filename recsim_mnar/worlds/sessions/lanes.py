@@ -53,7 +53,10 @@ def grown(rows: Any, capacity: int, used: int) -> Any:
 
 def columns_of(rows: Any, used: int, keep_truth: bool) -> dict[str, NDArray[Any]]:
     """The first ``used`` rows, as views."""
-    names = (*schema.NAMES, "click_probability") if keep_truth else schema.NAMES
+    if keep_truth:
+        names = (*schema.NAMES, "click_probability")
+    else:
+        names = schema.NAMES
     return {name: column[:used] for name, column in zip(names, rows, strict=False)}
 
 
@@ -69,7 +72,7 @@ _FEW_PLACES = 2048
 
 
 class SessionsLanes(Lanes):
-    """See :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`.
+    """Implement :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`.
 
     A copy, or what a pickle gives back, goes on with the same bytes: its lanes are opened anew from the tables, and
     hold what these held of their users.
@@ -97,15 +100,18 @@ class SessionsLanes(Lanes):
         self.dynamics = _dynamics(params, sampler, keep_truth)
         self._quiet = (self.dynamics.bandit_out, self.dynamics.never_clicks)
         clicks = {"click_factors": catalogue.click_factors, "click_offsets": catalogue.click_offsets}
-        known = {**vars(tables), **clicks}
-        self.tables = _softmax_kernel.Tables(*(known[name] for name in _softmax_kernel.Tables._fields))
+        arguments = {**vars(tables), **clicks}
+        self.tables = _softmax_kernel.Tables(*(arguments[name] for name in _softmax_kernel.Tables._fields))
         # What a catalogue's sampler does not use is None, and is not compiled.
         self.boxes = sampler.boxes if sampler.boxes and not sampler.hot else None
         self.tiers = None
         if sampler.hot:
-            self.tiers = _views_kernel.Tiers(*(known[name] for name in _views_kernel.Tiers._fields))
+            self.tiers = _views_kernel.Tiers(*(arguments[name] for name in _views_kernel.Tiers._fields))
         remembered, n_sums = _remembered(sampler, tables)
-        self.unseen = _unseen(n_lanes, len(catalogue.item_offsets)) if params.no_repeats else None
+        if params.no_repeats:
+            self.unseen = _unseen(n_lanes, len(catalogue.item_offsets))
+        else:
+            self.unseen = None
         self._changes = changes_of(params, catalogue, shift, n_lanes)
         # Decisions in one state can be foreseen; what changes it between two, or reads several items, cannot.
         self._foresees = params.slate_size == 1 and not self.dynamics.drift_in_bandit and self._changes is None
@@ -119,10 +125,14 @@ class SessionsLanes(Lanes):
         self.n_decisions = self._arrays.n_decisions
         self.scratch = _scratch(sampler, tables, n_sums)
         self._rows = new_rows(64, keep_truth)
-        self._starts, self._used = np.zeros(n_lanes + 1, np.int64), 0
+        self._starts = np.zeros(n_lanes + 1, np.int64)
+        self._used = 0
         self._foresights = 0
         small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
-        self._move = _FIRST_CALLS if small and _FIRST_CALLS.left > 0 else _lanes_kernel.advance
+        if small and _FIRST_CALLS.left > 0:
+            self._move = _FIRST_CALLS
+        else:
+            self._move = _lanes_kernel.advance
 
     def __reduce__(self) -> Any:
         *parts, keep_truth = self._made_of
@@ -139,12 +149,17 @@ class SessionsLanes(Lanes):
 
     @property
     def state(self) -> NDArray[np.float64]:
-        """See :attr:`Lanes.state`: the interests omega, (n, K), and what changes make of them (:func:`state_of`)."""
+        """Implement :attr:`Lanes.state`: the interests omega, (n, K).
+
+        What changes make of them (:func:`state_of`).
+        """
         omega = self._arrays.omega[:, : self.n_factors]
-        return omega if self._changes is None else state_of(self._changes, omega, self.step, self.time)
+        if self._changes is None:
+            return omega
+        return state_of(self._changes, omega, self.step, self.time)
 
     def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
-        """See :meth:`Lanes.begin`."""
+        """Implement :meth:`Lanes.begin`."""
         self.seat(which, seeds, users)
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
@@ -160,17 +175,20 @@ class SessionsLanes(Lanes):
         return waits
 
     def kernel_arguments(self) -> tuple[Any, ...]:
-        """What the kernels that move lanes take: dynamics, tables, boxes, tiers, unseen, lanes; scratch last."""
+        """Get the arguments of the kernels that move lanes: dynamics, tables, boxes, tiers, unseen, lanes.
+
+        Scratch last.
+        """
         return (*self._plain, self.scratch)
 
     def take(
         self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
     ) -> Transition:
-        """See :meth:`Lanes.take`."""
+        """Implement :meth:`Lanes.take`."""
         return self._advance(which, np.arange(len(which) + 1), actions, propensities)
 
     def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :meth:`Lanes.runs`: the draws that answer a recommendation are addressed, so they can be foreseen."""
+        """Implement :meth:`Lanes.runs`: the draws of answers are addressed, so they can be foreseen."""
         out = np.ones(len(which), np.int64)
         if self._foresees:
             self._kernel.find_runs(self._plain[-1], which, _FORESEEN, *self._quiet, out)
@@ -183,19 +201,21 @@ class SessionsLanes(Lanes):
         actions: NDArray[np.int32],
         propensities: NDArray[np.float64],
     ) -> Transition:
-        """See :meth:`Lanes.take_runs`."""
+        """Implement :meth:`Lanes.take_runs`."""
         edges = np.zeros(len(which) + 1, np.int64)
         np.cumsum(runs, out=edges[1:])
         return self._advance(which, edges, actions, propensities)
 
     @property
     def at_once(self) -> bool:
-        """See :attr:`Lanes.at_once`; what a derived class does between decisions is its own."""
+        """Implement :attr:`Lanes.at_once`; what a derived class does between decisions is its own."""
         return type(self) is SessionsLanes
 
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
-        """See :meth:`Lanes.step_at_once`."""
-        done, self._used, left = 0, 0, 0
+        """Implement :meth:`Lanes.step_at_once`."""
+        done = 0
+        self._used = 0
+        left = 0
         while True:
             done, self._used, left = self._kernel.step_at_once(
                 *self._plain, self._changes, tuple(moves), acting, limit, done, len(self.user), left,
@@ -206,11 +226,11 @@ class SessionsLanes(Lanes):
             self._rows = grown(self._rows, 2 * len(self._rows.user), self._used)
 
     def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """See :meth:`Lanes.seen_at_once`."""
+        """Implement :meth:`Lanes.seen_at_once`."""
         return self._starts, columns_of(self._rows, self._used, self._keep_truth)
 
     def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
+        """Implement :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
         out = np.zeros(len(which), np.int64)
         # Foresight saves time and needs a kernel of its own: a few steps are done before it could be compiled.
         if self._foresights < _UNFORESEEN:
@@ -282,7 +302,8 @@ class SessionsLanes(Lanes):
             decisions: what is shown in them, as the kernel takes it.
         """
         starts = np.empty(len(which) + 1, np.int64)
-        done, used = 0, 0
+        done = 0
+        used = 0
         while True:
             done, used = move(
                 *self._plain, self._changes, *settings, which, done, *decisions, tuple(self._rows), used, starts,
@@ -297,13 +318,16 @@ class SessionsLanes(Lanes):
 
 
 def reading_of(params: SessionsParams) -> Any:
-    """How users read a ranking, as the kernels take it."""
+    """Get the model of reading a ranking, as the kernels take it."""
     from recsim_mnar.worlds.sessions import _rankings_kernel
 
     k = params.slate_size
     places = np.arange(1, k + 1, dtype=np.float64)
     nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)
-    power = 0.0 if params.user_model == INDEPENDENT else params.examination
+    if params.user_model == INDEPENDENT:
+        power = 0.0
+    else:
+        power = params.examination
     return _rankings_kernel.Reading(
         cascade=params.user_model == CASCADE,
         single=params.clicks == ONE,
@@ -338,7 +362,8 @@ class RankingLanes(SessionsLanes):
 
     def __init__(self, params: SessionsParams, *parts: Any, keep_truth: bool) -> None:
         super().__init__(params, *parts, keep_truth=keep_truth)
-        self._reading, self._size = tuple(reading_of(params)), params.slate_size
+        self._reading = tuple(reading_of(params))
+        self._size = params.slate_size
 
     def _advance(
         self,
@@ -371,7 +396,10 @@ class _FirstCalls:
 
     def __init__(self) -> None:
         # Before NumPy 2 an unsigned integer and a Python one made a float.
-        self.left = _INTERPRETED if int(np.__version__.partition(".")[0]) >= 2 else 0
+        if int(np.__version__.partition(".")[0]) >= 2:
+            self.left = _INTERPRETED
+        else:
+            self.left = 0
 
     def __call__(self, *arguments: Any) -> tuple[int, int]:
         from recsim_mnar.kernels.jit import interpreted
@@ -413,11 +441,13 @@ def _remembered(sampler: ViewSampler, tables: ViewTables) -> tuple[int, int]:
     """Weights and sums that a lane keeps of its last softmax."""
     if sampler.hot:
         return tables.n_warm + len(tables.cold_offsets), tables.centre.shape[1]
-    return (tables.factors.shape[1], sampler.boxes) if sampler.boxes else (0, 0)
+    if sampler.boxes:
+        return (tables.factors.shape[1], sampler.boxes)
+    return (0, 0)
 
 
 def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
-    """What the kernels keep of each lane's user."""
+    """Get the kernels' state of each lane's user."""
     from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel
 
     return _softmax_kernel.Lanes(
@@ -439,7 +469,7 @@ def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
 
 
 def _unseen(n: int, n_items: int) -> Any:
-    """What n users who view no item twice have viewed."""
+    """Get the views of n users who view no item twice."""
     from recsim_mnar.worlds.sessions import _views_kernel
 
     return _views_kernel.Unseen(np.zeros((n, n_items), np.bool_), np.empty(n_items))
@@ -450,7 +480,7 @@ def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
     from recsim_mnar.worlds.sessions import _softmax_kernel
 
     n_padded, room = tables.factors.shape
-    whole = sampler.hot > 0 or sampler.boxes == 0
+    all_items = sampler.hot > 0 or sampler.boxes == 0
     return _softmax_kernel.Scratch(
         drift=np.empty(n_padded),
         signs=np.empty(2 * n_padded),
@@ -460,8 +490,8 @@ def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
         hot=aligned(tables.n_hot, np.float32),
         hot_columns=aligned(16, np.float32),
         wide=aligned(64, np.float32),
-        weights=aligned(room if whole else 0, np.float32),
-        sums=aligned(len(tables.starts) - 1 if whole else 0, np.float32),
+        weights=aligned(room if all_items else 0, np.float32),
+        sums=aligned(len(tables.starts) - 1 if all_items else 0, np.float32),
     )
 
 
@@ -491,7 +521,7 @@ _VIEWS_A_LANE = 16
 
 
 class SessionsOccasions(Occasions):
-    """See :class:`recsim_mnar.worlds.lanes.Occasions`.
+    """Implement :class:`recsim_mnar.worlds.lanes.Occasions`.
 
     Args:
         lanes: in which users live.
@@ -503,33 +533,39 @@ class SessionsOccasions(Occasions):
     def __init__(self, lanes: SessionsLanes, params: SessionsParams, catalogue: Catalogue, *, views: bool) -> None:
         from recsim_mnar.worlds.sessions import _lanes_kernel
 
-        self._kernel, self._lanes, self._params, self._catalogue = _lanes_kernel, lanes, params, catalogue
+        self._kernel = _lanes_kernel
+        self._lanes = lanes
+        self._params = params
+        self._catalogue = catalogue
         self._draws_views = views
         n = len(lanes.user)
         waiting = _lanes_kernel.Waiting(np.zeros(n), np.zeros(n))
         self._waiting = tuple(waiting)
         self._items = np.empty(_VIEWS_A_LANE * n if views else 0, np.int32)
         self.share = _lanes_kernel.NEVER_CLICKS
-        self.user, self.n_decisions, self.state = lanes.user, lanes.n_decisions, lanes.state
-        self.uniform, self.variance = waiting.uniform, waiting.variance
+        self.user = lanes.user
+        self.n_decisions = lanes.n_decisions
+        self.state = lanes.state
+        self.uniform = waiting.uniform
+        self.variance = waiting.variance
 
     def begin(
         self, which: NDArray[np.int64], seed: int, users: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
-        """See :meth:`Occasions.begin`."""
+        """Implement :meth:`Occasions.begin`."""
         self._lanes.seat(which, np.full(len(which), seed, np.uint64), users)
         return self.answer(which, np.zeros(len(which), np.bool_))
 
     def answer(
         self, which: NDArray[np.int64], clicked: NDArray[np.bool_]
     ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
-        """See :meth:`Occasions.answer`."""
+        """Implement :meth:`Occasions.answer`."""
         starts = np.empty(len(which) + 1, np.int64)
         done = used = 0
-        *known, scratch = self._lanes.kernel_arguments()
+        *arguments, scratch = self._lanes.kernel_arguments()
         while True:
             done, used = self._kernel.advance_to_occasion(
-                *known, self._waiting, which, done, clicked, self._draws_views, self._items, used, starts, scratch
+                *arguments, self._waiting, which, done, clicked, self._draws_views, self._items, used, starts, scratch
             )
             if done == len(which):
                 break
@@ -540,26 +576,28 @@ class SessionsOccasions(Occasions):
         return starts, self._items[:used].copy(), self._lanes.awaits(which)
 
     def reward_means(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
-        """See :meth:`Occasions.reward_means`."""
+        """Implement :meth:`Occasions.reward_means`."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         out = np.empty(len(which))
-        factors, offsets = self._catalogue.click_factors, self._catalogue.click_offsets
+        factors = self._catalogue.click_factors
+        offsets = self._catalogue.click_offsets
         _sessions_kernel.click_probabilities_of(factors, offsets, self.state, which, actions, out)
         return out
 
     def order(self) -> NDArray[np.int64]:
-        """See :meth:`Occasions.order`: by offset."""
+        """Implement :meth:`Occasions.order`: by offset."""
         return np.argsort(self._catalogue.click_offsets, kind="stable")
 
     def prospects(self, probability: float) -> Prospects:
-        """See :meth:`Occasions.prospects`: linear equations of the states' probabilities.
+        """Implement :meth:`Occasions.prospects`: linear equations of the states' probabilities.
 
         With r the probability that browsing comes to a recommendation before its end, D the expected decisions from a
         recommendation on, D = 1 + c r D + (1 - c)(b r + s) D for click probability c, b back to browsing and s staying;
         and P the probability of an occasion from there on, P = m + (1 - m)(b r + s) P, each decision being one with m.
         """
-        p, m = self._params, self.share
+        p = self._params
+        m = self.share
         reaches = p.p_organic_to_bandit / (p.p_organic_to_bandit + p.p_leave_organic)
         stays = 1.0 - p.p_bandit_to_organic - p.p_leave_bandit
         again = p.p_bandit_to_organic * reaches + stays

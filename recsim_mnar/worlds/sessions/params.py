@@ -182,17 +182,22 @@ class SessionsParams(Params):
         check_seed(self.catalogue_seed, "catalogue_seed")
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
-        """See :meth:`Params.with_keywords`; UserError too for one that the others leave without effect."""
+        """Implement :meth:`Params.with_keywords`; UserError too for one that the others leave without effect."""
         return super().with_keywords(keywords)._with_effect(keywords, "")
 
     def with_settings(self, settings: Iterable[str]) -> Self:
-        """See :meth:`Params.with_settings`; UserError too for one that the others leave without effect."""
-        given = list(settings)
-        return super().with_settings(given)._with_effect([each.partition("=")[0].strip() for each in given], "--set ")
+        """Implement :meth:`Params.with_settings`; UserError too for one that the others leave without effect."""
+        settings_given = list(settings)
+        return (
+            super()
+            .with_settings(settings_given)
+            ._with_effect([setting.partition("=")[0].strip() for setting in settings_given], "--set ")
+        )
 
     def _with_effect(self, names: Collection[str], flag: str) -> Self:
         """These parameters; UserError where one that was named and is no default has no effect."""
-        usual, readers = type(self)(), {"examination": POSITION, "continues": CASCADE, "continues_after_click": CASCADE}
+        usual = type(self)()
+        readers = {"examination": POSITION, "continues": CASCADE, "continues_after_click": CASCADE}
         for name in OF_SLATES[1:]:
             if name not in names or getattr(self, name) == getattr(usual, name):
                 continue
@@ -208,13 +213,15 @@ class SessionsParams(Params):
         return self
 
     def to_provenance(self) -> dict[str, Any]:
-        """What a log says of them: those of slates only where there are slates."""
+        """List the parameters for a log; those of slates only where there are slates."""
         values = self.to_dict()
-        return values if self.slate_size > 1 else {name: v for name, v in values.items() if name not in OF_SLATES}
+        if self.slate_size > 1:
+            return values
+        return {name: v for name, v in values.items() if name not in OF_SLATES}
 
     @property
     def changes(self) -> bool:
-        """Whether what is shown, or when, matters later."""
+        """Return whether what is shown, or when, matters later."""
         return self.fatigue > 0 or self.retention > 0 or self.influence > 0 or self.calendar > 0
 
     @classmethod
@@ -232,7 +239,10 @@ class SessionsParams(Params):
                 values[_RECOGYM_NAMES[name]] = value
             elif name == "time_generator":
                 # An instance of RecoGym's NormalTimeGenerator or DefaultTimeGenerator, its class, or its name.
-                kind = value if isinstance(value, str) else getattr(value, "__name__", type(value).__name__)
+                if isinstance(value, str):
+                    kind = value
+                else:
+                    kind = getattr(value, "__name__", type(value).__name__)
                 values["clock"] = "normal" if "normal" in kind.lower() else "unit"
             elif name in _RECOGYM_IGNORED:
                 continue

@@ -1,4 +1,4 @@
-"""How the sessions world's views are sampled: which sampler for which catalogue, and the catalogue arranged for it."""
+"""Sampling of the sessions world's views: a sampler for each catalogue, and the catalogue arranged for it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NEVER = -1e30
 
 
 class ViewSampler(NamedTuple):
-    """How views are drawn.
+    """Sampler of views.
 
     Attributes:
         boxes: groups of items whose weights are remembered and bounded by the box of their factors, a power of two from
@@ -65,7 +65,7 @@ def _aligned_copy(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def view_sampler(n_items: int, n_factors: int, sigma_mu_organic: float) -> ViewSampler:
-    """What costs least for such a catalogue, as measured.
+    """Choose the cheapest sampler for a catalogue, as measured.
 
     The choice decides which draw gives which item, so to change it is to raise the schema's version.
     """
@@ -74,7 +74,9 @@ def view_sampler(n_items: int, n_factors: int, sigma_mu_organic: float) -> ViewS
             if n_items < limit:
                 return sampler._replace(warm=min(sampler.warm, n_items - sampler.hot) if sampler.hot else 0)
     if n_factors > 10:
-        return _FRESH if n_items < 2000 else ViewSampler(128, 0.7)
+        if n_items < 2000:
+            return _FRESH
+        return ViewSampler(128, 0.7)
     for limit, boxes, drift in ((400, 0, 0.0), (1500, 32, 0.7), (5000, 64, 0.7), (50_000, 128, 1.0)):
         if n_items < limit:
             return ViewSampler(boxes, drift)
@@ -122,13 +124,18 @@ class ViewTables:
 
     def __setstate__(self, held: dict[str, Any]) -> None:
         for name, value in held.items():
-            kept = _aligned_copy(value) if isinstance(value, np.ndarray) else value
+            if isinstance(value, np.ndarray):
+                kept = _aligned_copy(value)
+            else:
+                kept = value
             object.__setattr__(self, name, kept)
 
 
 def view_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
     """Arrange a catalogue for a sampler of views."""
-    return _tier_tables(catalogue, sampler) if sampler.hot else _box_tables(catalogue, sampler.boxes)
+    if sampler.hot:
+        return _tier_tables(catalogue, sampler)
+    return _box_tables(catalogue, sampler.boxes)
 
 
 def _box_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
@@ -170,10 +177,12 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
     placed = offsets[order]
     placed[len(hot) : len(hot) + len(table)][~real] = _NEVER
     common = _common(catalogue, order, placed, np.append(np.arange(0, len(order), 32), len(order)))
-    rows, first_cold = common["rows"], len(hot) + len(table)
+    rows = common["rows"]
+    first_cold = len(hot) + len(table)
     n_padded = rows.shape[1]
     warm_rows = rows[len(hot) : first_cold].reshape(depth, sampler.boxes, n_padded)
-    low, high = warm_rows.min(axis=0), warm_rows.max(axis=0)
+    low = warm_rows.min(axis=0)
+    high = warm_rows.max(axis=0)
     cold_starts = np.cumsum([0] + [len(entry) for entry in entries])
     cold_low, cold_high = _extremes(rows[first_cold:], cold_starts)
     if entries:
@@ -230,7 +239,8 @@ def _centres(
 def _common(
     catalogue: Catalogue, order: NDArray[np.int64], offsets: NDArray[np.float64], starts: NDArray[np.int64]
 ) -> dict[str, Any]:
-    n_places, n_factors = len(order), catalogue.item_factors.shape[1]
+    n_places = len(order)
+    n_factors = catalogue.item_factors.shape[1]
     padded = -(-n_factors // 5) * 5
     rows = np.zeros((n_places, padded), np.float32)
     rows[:, :n_factors] = catalogue.item_factors[order]

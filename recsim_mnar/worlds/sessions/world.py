@@ -51,10 +51,11 @@ class SessionsWorld(DecisionWorld):
         if params.slate_size > params.n_items:
             raise UserError(f"slate_size must be at most the {params.n_items} items of the catalogue")
         self.params = params
-        self.n_items, self.slate_size = params.n_items, params.slate_size
+        self.n_items = params.n_items
+        self.slate_size = params.slate_size
 
     def describe(self) -> dict[str, Any]:
-        """See :meth:`World.describe`; a given catalogue is named by its digest."""
+        """Implement :meth:`World.describe`; a given catalogue is named by its digest."""
         described: dict[str, Any] = {"name": self.name, "params": self.params.to_provenance()}
         if self.given:
             arrays = self.catalogue.arrays().values()
@@ -78,7 +79,10 @@ class SessionsWorld(DecisionWorld):
     def _sampler(self) -> ViewSampler:
         if self.params.no_repeats:
             return ViewSampler(0)
-        spread = float(self.catalogue.item_offsets.std()) if self.given else self.params.sigma_mu_organic
+        if self.given:
+            spread = float(self.catalogue.item_offsets.std())
+        else:
+            spread = self.params.sigma_mu_organic
         return view_sampler(self.n_items, self.params.n_factors, spread)
 
     @functools.cached_property
@@ -91,7 +95,7 @@ class SessionsWorld(DecisionWorld):
 
     @property
     def views_repeat(self) -> bool:  # type: ignore[override]  # by its parameters
-        """Whether a user may view an item again."""
+        """Return whether a user may view an item again."""
         return not self.params.no_repeats
 
     @functools.cached_property
@@ -99,7 +103,7 @@ class SessionsWorld(DecisionWorld):
         return np.ascontiguousarray(self.catalogue.click_factors.T)
 
     def decides(self) -> None:
-        """See :meth:`LaneWorld.decides`."""
+        """Implement :meth:`LaneWorld.decides`."""
         if self.params.p_organic_to_bandit == 0.0:
             raise UserError(
                 "p_organic_to_bandit = 0: no user ever sees a recommendation; set it above 0 for an environment"
@@ -128,7 +132,7 @@ class SessionsWorld(DecisionWorld):
         return out
 
     def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`DecisionWorld.reward_means`: the click probabilities, in the states that the lanes have."""
+        """Implement :meth:`DecisionWorld.reward_means`: the click probabilities, in the states that the lanes have."""
         p = self.params
         if not p.changes:
             return self.click_probabilities(state)
@@ -143,7 +147,7 @@ class SessionsWorld(DecisionWorld):
         return means
 
     def planned_values(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """See :meth:`DecisionWorld.planned_values`: an index of each item, by what it costs or earns later.
+        """Implement :meth:`DecisionWorld.planned_values`: an index of each item, by what it costs or earns later.
 
         Fatigue: what a showing earns, less what it takes from the next showings of the item (the derivative of m
         exp(-fatigue m)), and less what weariness takes from all later ones while it lasts. Retention: what satisfaction
@@ -153,7 +157,8 @@ class SessionsWorld(DecisionWorld):
         means = self.reward_means(state)
         if not p.changes:
             return means
-        now, best = parts_of(np.asarray(state, np.float64), p.n_factors), means.max(axis=1, keepdims=True)
+        now = parts_of(np.asarray(state, np.float64), p.n_factors)
+        best = means.max(axis=1, keepdims=True)
         values = means
         if p.fatigue > 0.0:
             later = p.fatigue * p.fatigue_spread / (1.0 - p.fatigue_memory)
@@ -164,20 +169,21 @@ class SessionsWorld(DecisionWorld):
         return values
 
     def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
-        """See :meth:`DecisionWorld.reward_means_of`."""
+        """Implement :meth:`DecisionWorld.reward_means_of`."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
         derived = type(self).reward_means is not SessionsWorld.reward_means
         if derived or self.params.changes or self.params.click_link == LOGISTIC:
             return super().reward_means_of(state, actions)
         out = np.empty(len(actions))
-        factors, offsets = self.catalogue.click_factors, self.catalogue.click_offsets
+        factors = self.catalogue.click_factors
+        offsets = self.catalogue.click_offsets
         state = np.ascontiguousarray(state, dtype=np.float64)
         _sessions_kernel.click_probabilities_of(factors, offsets, state, np.arange(len(actions)), actions, out)
         return out
 
     def ranking_means(self, state: NDArray[np.float64], rankings: NDArray[np.int32]) -> NDArray[np.float64]:
-        """See :meth:`DecisionWorld.ranking_means`: what users' reading makes of the click probabilities.
+        """Implement :meth:`DecisionWorld.ranking_means`: what users' reading makes of the click probabilities.
 
         A place of -1 is empty: nobody clicks there, and readers go on as after no click.
         """
@@ -201,7 +207,8 @@ class SessionsWorld(DecisionWorld):
         at each event. So an organic event is the last with q = p_leave_organic + b (1 - c) p_leave_bandit / (1 -
         s), and a user has 1/q organic events and b / (1 - s) bandit events for each of them.
         """
-        p, c = self.params, click_probability
+        p = self.params
+        c = click_probability
         per_session = 1 / (1 - (1 - c) * (1 - p.p_bandit_to_organic - p.p_leave_bandit))
         last = p.p_leave_organic + p.p_organic_to_bandit * (1 - c) * p.p_leave_bandit * per_session
         return 1 / last, p.p_organic_to_bandit * per_session / last
@@ -209,7 +216,7 @@ class SessionsWorld(DecisionWorld):
     # --------------------------------------------------------------------------------------------------- the dynamics
 
     def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
-        """See :meth:`DecisionWorld.truth_arrays`: the catalogue, which is the same for all users."""
+        """Implement :meth:`DecisionWorld.truth_arrays`: the catalogue, which is the same for all users."""
         return self.catalogue.arrays()
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
@@ -219,7 +226,7 @@ class SessionsWorld(DecisionWorld):
         return kind(*parts, n_lanes, keep_truth=keep_truth)
 
     def open_occasions(self, n_lanes: int, *, views: bool) -> SessionsOccasions | None:
-        """See :meth:`DecisionWorld.open_occasions`; a world that derives from this one may live otherwise."""
+        """Implement :meth:`DecisionWorld.open_occasions`; a world that derives from this one may live otherwise."""
         # With the logistic link every decision may be clicked; without repeats views hang on each other, and where what
         # is shown matters later, decisions do.
         p = self.params
@@ -237,7 +244,7 @@ class SessionsWorld(DecisionWorld):
         *,
         keep_truth: bool = False,
     ) -> dict[str, NDArray[Any]]:
-        """See :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
+        """Implement :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
         organic, bandit = self.expected_events(0.01)
         if self.params.changes or self.slate_size > 1:
             return super().trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
