@@ -497,6 +497,27 @@ EXPERIMENTS = 52_200
 MODULES = 279  # of the package and agents together
 PER_LINE, LONG, WIDE = 10.65, 14, 21
 """Tokens per line of the package and agents, and functions above 60 lines and above 8 parameters; kernels apart."""
+HABITS = {"conditional": 1.5, "tuple": 0.5, "vague": 0.8}
+"""Conditional expressions, tuples assigned to tuples and vague names per 100 lines of the package and agents."""
+RELATIVE = 0.05
+"""Share of docstrings that begin with a relative word."""
+VAGUE = {
+    "found",
+    "each",
+    "own",
+    "known",
+    "shown",
+    "said",
+    "given",
+    "asked",
+    "told",
+    "such",
+    "others",
+    "whole",
+    "taken",
+    "wanted",
+}
+RELATIVES = {"what", "whether", "of", "as", "how", "that", "see", "which", "where"}
 COMPILED = {"kernel", "inner", "inlined", "spliced", "summing", "compiled_as", "intrinsic"}
 SILENT = {
     tokenize.COMMENT,
@@ -623,3 +644,60 @@ def test_long_and_wide_functions_are_counted_and_kernels_are_not():
     assert size_of(f"def f({wide}):\n    return a\n").wide == 1
     assert size_of(f"def f():\n{body}").long == 1
     assert size_of(f"@kernel\ndef f({wide}):\n{body}") == Size(204, 62)
+
+
+def habits(text: str) -> Iterator[tuple[str, int]]:
+    """Name each habit of dense code in a source, with its line."""
+    for node in ast.walk(parsed(text)):
+        match node:
+            case ast.IfExp():
+                yield "conditional", node.lineno
+            case ast.Name(id=name, ctx=ast.Store()) if name in VAGUE:
+                yield "vague", node.lineno
+            case ast.Assign(targets=[ast.Tuple(), *_], value=ast.Tuple()):
+                yield "tuple", node.lineno
+
+
+def docstrings(text: str) -> Iterator[tuple[int, str]]:
+    """Give the line and first word of each docstring of a source."""
+    for node in ast.walk(parsed(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            docstring = ast.get_docstring(node)
+            if docstring:
+                yield node.body[0].lineno, docstring.split()[0].strip("`:,.").lower()
+
+
+def test_habits_of_dense_code_stay_rare():
+    """Each failure names where the habit stands."""
+    per_line = 100 / sum(sizes().values(), Size()).lines
+    places: dict[str, list[str]] = {habit: [] for habit in HABITS}
+    for module, path in sources(CORE, AGENTS).items():
+        for habit, line in habits(path.read_text()):
+            places[habit].append(f"{module}:{line}")
+    over = {habit: places[habit] for habit, most in HABITS.items() if len(places[habit]) * per_line > most}
+    assert over == {}
+
+
+def test_docstrings_begin_with_a_verb_or_a_noun():
+    """``What is read`` has to be parsed; ``Rows that are read`` is read."""
+    words = [
+        (f"{module}:{line}", word)
+        for module, path in sources(CORE, AGENTS).items()
+        for line, word in docstrings(path.read_text())
+    ]
+    relative = [f"{where}: {word}" for where, word in words if word in RELATIVES]
+    assert len(relative) <= RELATIVE * len(words), relative
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x = 1\ny = 2 if x else 3\n", [("conditional", 2)]),
+        ("a, b = 1, 2\n", [("tuple", 1)]),
+        ("a, b = pair\n", []),
+        ("for each in rows:\n    found = each\n", [("vague", 1), ("vague", 2)]),
+        ("print(found)\n", []),
+    ],
+)
+def test_each_habit_is_found_at_its_line(text, expected):
+    assert sorted(habits(text)) == expected

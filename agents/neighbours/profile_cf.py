@@ -225,7 +225,11 @@ class NaiveCFPolicy(_ProfilePolicy):
             np.ascontiguousarray(counts, np.int64),
         )
         self._ratios = _ratios(self._pairs)
-        stored = {"begins": self._pairs.begins, "partners": self._pairs.partners, "counts": self._pairs.values}
+        stored: dict[str, NDArray[Any]] = {
+            "begins": self._pairs.begins,
+            "partners": self._pairs.partners,
+            "counts": self._pairs.values,
+        }
         super().__init__(n_items, name, stored)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:

@@ -177,7 +177,10 @@ class OffPolicyLearner(Learner):
         for key, value in own.items():
             unbounded = key == "clip" and value == math.inf  # no clip
             ends = "(]" if key == "clip" else "[]"
-            self.settings[key] = value if unbounded else number_in(value, f"{self.name}: {key}", ends=ends)
+            if unbounded:
+                self.settings[key] = value
+            else:
+                self.settings[key] = number_in(value, f"{self.name}: {key}", ends=ends)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`; reads bandit rows, and the views before each of them."""

@@ -461,7 +461,8 @@ class _Judged:
             first = self.doubts[0]
             more = len(self.doubts) - 1
             doubts = str(_OF_USERS.get(first["code"], first["message"]))
-            doubts += f" (and {more} more doubt{'s' * (more > 1)})" if more else ""
+            if more:
+                doubts += f" (and {more} more doubt{'s' * (more > 1)})"
         if level == self.sure:
             return doubts
         chosen = self.record["best_of"]
@@ -493,7 +494,8 @@ class _Judged:
             text += f" By {segments['by']} it is worse{than} in {', '.join(segments['worse'])}."
         baseline = record.get("baseline")
         kind = record.get("baseline_kind")
-        text += f" {_NO_SYSTEM}" if kind == "random" and assumed else ""
+        if kind == "random" and assumed:
+            text += f" {_NO_SYSTEM}"
         return Sentence(
             answer,
             target_of(record),

@@ -1,4 +1,4 @@
-"""What weights say: their distribution, whether a column of segments was fixed before, how far they may be off."""
+"""Distribution of the weights, their errors, and whether a column of segments was fixed before rows were shown."""
 
 from __future__ import annotations
 
@@ -115,7 +115,8 @@ class WeightTally:
         self.above += above.size
         self.total += float(weight.sum())
         self.squares += float(weight @ weight)
-        self.off += float((above - self.clip).sum()) if above.size else 0.0
+        if above.size:
+            self.off += float((above - self.clip).sum())
         self.largest = max(self.largest, float(weight.max()))
         self.bins.extend(positive)
 

@@ -219,7 +219,10 @@ def platform_to(
             opened(world, seed, ("acceptance",))
         platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
         log = platform_log(platform)
-        log.provenance["recommender"] = DEPLOYED if recommender is None else recommender.name
+        if recommender is None:
+            log.provenance["recommender"] = DEPLOYED
+        else:
+            log.provenance["recommender"] = recommender.name
         into.begin(digest_of({"provenance": log.provenance}))
         if keep_truth:
             _write_truth(into, platform, log)

@@ -419,9 +419,7 @@ def fit_item_weights(
     reference = np.ascontiguousarray(reference, np.float64)
     if reference.shape != (n_items,):
         raise UserError(f"the reference's probabilities must have shape ({n_items},), got {reference.shape}")
-    p = n_items if p is None else p
-    if isinstance(p, bool) or int(p) != p or not 0 <= p <= n_items:
-        raise UserError(f"p must be in 0..{n_items}, the number of items, got {p}")
+    p = n_items if p is None else whole_number(p, "p", 0, n_items)
     divergence = Divergence(now, reference)
     ones = np.ones(n_items)
     plain = divergence.marginals(ones)

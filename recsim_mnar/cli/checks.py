@@ -133,7 +133,10 @@ def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[st
     lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
     lines += ["", "more to type:" if any(fit.fits for fit in other_fits) else "no other command fits yet"]
     for fit in other_fits:
-        lines += [f"  {fit.line}", f"      {fit.says}"] if fit.fits else [f"  not {fit.command}: {fit.says}"]
+        if fit.fits:
+            lines += [f"  {fit.line}", f"      {fit.says}"]
+        else:
+            lines += [f"  not {fit.command}: {fit.says}"]
     ill = any(problem.level == PROBLEM for problem in examination.problems)
     return lines, {**examination.to_dict(), "type_this": typed, "commands": commands}, ill
 

@@ -55,7 +55,10 @@ def evaluate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
 
     verified: Path | None = options["verify"]
     json_output.check(verified)
-    other_values = names_of(options["against"], "--against") if options["against"] else []
+    if options["against"]:
+        other_values = names_of(options["against"], "--against")
+    else:
+        other_values = []
     chosen = task(options["task"])
     recorded = None if verified is None else _read(verified, options["task"])
     users = "quoted" if options["quoted"] else "public"

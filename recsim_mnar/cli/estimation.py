@@ -201,7 +201,10 @@ def estimate(
             try:
                 with _gathering(crew) as gather:
                     answer = _answer(source, options, gather, require, keep_rows=out is not None)
-                    answer = answer if file == log else answer.called({str(file): STANDARD_INPUT})
+                    if file == log:
+                        answer = answer
+                    else:
+                        answer = answer.called({str(file): STANDARD_INPUT})
             except UserError as error:
                 if not str(error).startswith("column "):
                     raise

@@ -1,4 +1,4 @@
-"""What a command prints, writes and reports of its progress, who does its work, and the record of its run."""
+"""A command's output, progress, workers and record of its run."""
 
 from __future__ import annotations
 

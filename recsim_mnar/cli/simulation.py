@@ -80,7 +80,10 @@ def replay(
     if split_users and train is not None:
         raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
     resume: bool = options["resume"]
-    targets = split_destinations(out, resume) if split_users else [destination_of(out, resume)]
+    if split_users:
+        targets = split_destinations(out, resume)
+    else:
+        targets = [destination_of(out, resume)]
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
@@ -245,7 +248,10 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
             written = entry.simulator()(world, request)
         record.write(out / RUN)
     summary = _write_report(world, options) if options["report"] else None
-    kept = f" ({written.n_kept} of {written.n_parts} parts already existed)" if written.n_kept else ""
+    if written.n_kept:
+        kept = f" ({written.n_kept} of {written.n_parts} parts already existed)"
+    else:
+        kept = ""
     users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"
     json_output.say(f"{users}, {written.n_rows:,} events in {out / 'log'}{kept}")
     content = {"log": str(out / "log"), "users": written.n_users, "rows": written.n_rows}
@@ -272,7 +278,8 @@ def _further(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
 
     out = options["out"]
     same = ["--world", options["world"]]
-    same += ["--preset", options["preset"]] if options["preset"] else []
+    if options["preset"]:
+        same += ["--preset", options["preset"]]
     for setting in options["settings"]:
         same += ["--set", setting]
     further_commands: list[tuple[list[str], str]] = [(["verify", str(out)], "Is every file as it was written?")]

@@ -289,7 +289,10 @@ def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None
     kinds = {"user": "id", "arm": "id", "experiment": "id", "time": "time", "share": "number", "reward": "number"}
     rows = file.read({name: kinds.get(role, "text") for role, name in columns.items()})
     frame = pd.DataFrame({"user": rows.ids(columns["user"]).by_row(), "arm": rows.ids(columns["arm"]).by_row()})
-    frame["time"] = rows.times(columns["time"]) if "time" in columns else np.arange(len(rows), dtype=float)
+    if "time" in columns:
+        frame["time"] = rows.times(columns["time"])
+    else:
+        frame["time"] = np.arange(len(rows), dtype=float)
     for role in ("share", "reward"):
         if role in columns:
             frame[role] = rows.numbers(columns[role])
@@ -316,11 +319,9 @@ def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None
         lines.append(reward_line)
     arms = sorted(decisions["arm"].unique(), key=lambda name: (len(name), name))
     shares, propensity = _probabilities(source, decisions, arms, tool)
-    taken_columns: dict[str, pd.Series] = {
-        "time": decisions["time"],
-        "user": decisions["user"],
-        "action": decisions["arm"],
-    }
+    taken_columns: dict[str, pd.Series] = {"user": decisions["user"], "action": decisions["arm"]}
+    if "time" in columns:
+        taken_columns = {"time": decisions["time"]} | taken_columns
     if propensity is not None:
         taken_columns["propensity"] = propensity
     if "reward" in decisions:
@@ -330,8 +331,6 @@ def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None
             taken_columns[role] = decisions[role]
     if propensity is None and "version" not in decisions:
         taken_columns["day"] = (decisions["time"] // 86400).map("{:.0f}".format)
-    if "time" not in columns:
-        del taken_columns["time"]
     columns_read: ToolColumns = {name: list(values) for name, values in taken_columns.items()}
     return ToolRows(columns_read, shares, lines, _damages(decisions, switched, shares))
 
@@ -459,7 +458,10 @@ def _probabilities(
         return None, share
     number = {name: i for i, name in enumerate(arms)}
     place = found["arm"].map(number).to_numpy()
-    cell = found["version"] if "version" in found else found["arm"].map(lambda _: "")
+    if "version" in found:
+        cell = found["version"]
+    else:
+        cell = found["arm"].map(lambda _: "")
     table = found.assign(share=share).pivot_table("share", cell, "arm", "median").reindex(columns=list(arms))
     rows = table.loc[cell].to_numpy(float, na_value=0.0)
     return LoggedShares.of(rows, place, arms, **groups), share

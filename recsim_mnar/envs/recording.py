@@ -210,7 +210,10 @@ def lane_info(infos: Info, lane: int) -> Info:
     info = {}
     for key, values in infos.items():
         if not key.startswith("_") and infos[f"_{key}"][lane]:
-            info[key] = lane_info(values, lane) if isinstance(values, dict) else values[lane]
+            if isinstance(values, dict):
+                info[key] = lane_info(values, lane)
+            else:
+                info[key] = values[lane]
     return info
 
 

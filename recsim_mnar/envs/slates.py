@@ -22,7 +22,7 @@ Ints = NDArray[np.int64]
 
 
 class ShowsSeveral:
-    """What environments share whose action holds several items.
+    """Base of environments whose action holds several items.
 
     Attributes:
         event: what ``info`` calls the items shown that earned something.

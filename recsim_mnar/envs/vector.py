@@ -373,7 +373,10 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             values = infos[key]
             mask = infos[f"_{key}"]
             moved = mask & self._ended
-            final[key] = np.where(moved, values, np.zeros(1, values.dtype)) if values.dtype != object else values.copy()
+            if values.dtype != object:
+                final[key] = np.where(moved, values, np.zeros(1, values.dtype))
+            else:
+                final[key] = values.copy()
             final[f"_{key}"] = moved
             if values.dtype == object:
                 final[key][~moved] = None

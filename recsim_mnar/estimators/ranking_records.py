@@ -134,7 +134,10 @@ def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
     if named:
         aims = {kind: (named + end, get(named + end)) for kind, end in SUFFIXES.items() if named + end in names}
         if not aims:
-            made = ": give what replay_ranking(log, policy) returns" if of_the_house else ""
+            if of_the_house:
+                made = ": give what replay_ranking(log, policy) returns"
+            else:
+                made = ""
             raise UserError(f"the log has no column {named!r} of a target's probabilities{made}")
     elif not set(target) <= set(LOGGED):
         raise UserError(f"target must be a column's name or arrays by kind ({', '.join(LOGGED)}), got {list(target)}")
@@ -142,7 +145,10 @@ def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
         aims = {kind: ("target" + SUFFIXES[kind], np.asarray(values)) for kind, values in target.items()}
     if isinstance(cluster, str):
         cluster = get(cluster) if cluster in names else None
-    users = np.repeat(np.arange(rows.size // k), k) if cluster is None else np.asarray(cluster)[rows]
+    if cluster is None:
+        users = np.repeat(np.arange(rows.size // k), k)
+    else:
+        users = np.asarray(cluster)[rows]
     clusters = Clusters.of(users, rows.size)
     assert clusters is not None
     if np.any(np.ptp(clusters.codes.reshape(-1, k), axis=1)):

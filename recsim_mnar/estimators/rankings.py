@@ -151,7 +151,10 @@ def estimate_ranking_value(
     infos = _chosen(estimators, log, given, alike=bool(np.ptp(factor) == 0.0))
     if math.isfinite(most) and estimators is not None:
         _refuse_unclipped(infos)
-    sums = position_weights if isinstance(position_weights, str) else np.asarray(position_weights, np.float64).tolist()
+    if isinstance(position_weights, str):
+        sums = position_weights
+    else:
+        sums = np.asarray(position_weights, np.float64).tolist()
     case = _Case(
         log=log,
         given=given,
@@ -167,7 +170,10 @@ def estimate_ranking_value(
         assumption=assumption,
         called=called or (target if isinstance(target, str) else "NAME"),
     )
-    infos = [info for info in infos if info.machine in ("ips", "snips")] if from_today else infos
+    if from_today:
+        infos = [info for info in infos if info.machine in ("ips", "snips")]
+    else:
+        infos = infos
     for info in sorted(infos, key=lambda each: len(each.less)):  # advice asks those that assume less
         case.met[info.name] = case.judged(info)
     return {info.name: case.met[info.name] for info in infos}
@@ -623,7 +629,10 @@ class _Case:
             parts = ours - self.row_scores(other)
             # Two estimators that agree on every row differ by roundings, all of which may have one sign.
             same = float(np.max(np.abs(parts))) <= SAME * float(np.max(np.abs(ours)))
-            apart[other.name] = (0.0, 0.0, 0.0) if same else mean_limits(parts, log.clusters, level_each)
+            if same:
+                apart[other.name] = (0.0, 0.0, 0.0)
+            else:
+                apart[other.name] = mean_limits(parts, log.clusters, level_each)
         return apart
 
     def sees_target(self, info: RankingEstimatorInfo) -> bool:

@@ -365,7 +365,10 @@ def estimate_ratings(
     if len(ratings) == 0:
         raise UserError("there are no observed ratings to estimate from")
     level_of(level)
-    ratio = 1.0 if largest_ratio is None else number_in(largest_ratio, "largest_ratio", 1.0)
+    if largest_ratio is None:
+        ratio = 1.0
+    else:
+        ratio = number_in(largest_ratio, "largest_ratio", 1.0)
 
     def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
         return 1.0 / clip_propensities(check_propensities(observed, propensities(observed, users)), clip)

@@ -1,4 +1,4 @@
-"""What a log says of its users: what they were shown before, effects that last, copies, clicks (docs/verdict.md)."""
+"""Findings on a log's users: repeated items, effects that last, copies, clicks (docs/verdict.md)."""
 
 from __future__ import annotations
 

@@ -246,7 +246,10 @@ class PolicySums:
         self.supported += int(np.count_nonzero(rows.target))
         self.sure += int(np.count_nonzero(sure))
         self.sure_rewarded += int(np.count_nonzero(reward[sure]))
-        self.denied += 0 if facts is None else facts.denied(rows.target, rows.propensity)
+        if facts is None:
+            self.denied += 0
+        else:
+            self.denied += facts.denied(rows.target, rows.propensity)
         self._count_users(rows)
         self._extremes(rows)
 
@@ -488,7 +491,10 @@ class LeftOut:
             grown = top("more", self.largest_more)
             return down * missing + grown * up, up * missing + grown * down
         rewards = self.by_user.total("reward")
-        one_reward = self.by_user.total("squared reward") / rewards if usual and rewards > 0.0 else reach
+        if usual and rewards > 0.0:
+            one_reward = self.by_user.total("squared reward") / rewards
+        else:
+            one_reward = reach
         below, above = 0.0, lost("excess earned", reach, one_reward)
         if modelled:
             below = lost("excess model", self.model_max, self.model_max) + added("more earned", reach)

@@ -244,18 +244,20 @@ def from_arrays(
     Raises:
         UserError: arrays of different lengths, actions out of range, propensities outside (0, 1].
     """
-    integers, real, n_items = np.dtype(np.int64), np.dtype(np.float64), whole_number(n_items, "n_items", 1)
+    integers, real = np.dtype(np.int64), np.dtype(np.float64)
+    n_items = whole_number(n_items, "n_items", 1)
     action_ = as_type(action, integers, "action").reshape(-1)
     n = len(action_)
     context_ = as_type(context, np.dtype(np.float32), "context")
     if context_.shape[:1] != (n,):
         raise UserError(f"context must have one row per action, {n}, got shape {context_.shape}")
     context_ = context_.reshape(n, -1) if context_.size else context_.reshape(n, 0)
-    user_ = np.arange(n) if user is None else as_type(user, integers, "user").reshape(-1)
-    reward_, propensity_ = (
-        as_type(reward, real, "reward").reshape(-1),
-        as_type(propensity, real, "propensity").reshape(-1),
-    )
+    if user is None:
+        user_ = np.arange(n)
+    else:
+        user_ = as_type(user, integers, "user").reshape(-1)
+    reward_ = as_type(reward, real, "reward").reshape(-1)
+    propensity_ = as_type(propensity, real, "propensity").reshape(-1)
     lengths = {len(user_), len(reward_), len(propensity_)}
     if lengths != {n}:
         raise UserError(f"context, action, reward, propensity and user must be of one length, got {n} and {lengths}")

@@ -418,7 +418,8 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[di
     for name, says in SAYS.items():
         values = [draw[name] for draw in draws]
         why = _why_not(maker, name)
-        says += OF_SLATES.get(name, "") if maker.places is not None else ""
+        if maker.places is not None:
+            says += OF_SLATES.get(name, "")
         if not why:
             identified[name] = interval(here[name], values, says)
         elif maker.views is not None or name not in (*OF_VIEWS, *OF_CLICKS):

@@ -452,7 +452,10 @@ def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], 
     report("statistics")
     for row in counting(TABLE, "checks"):
         checks = row.check(columns[row], groups)
-        result += checks if row in rows else [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
+        if row in rows:
+            result += checks
+        else:
+            result += [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
     report("classifier")
     of = [world_part for row in rows if (world_part := columns[row]) is not None]
     result += classifier_check(of, groups)

@@ -88,7 +88,10 @@ def minimise(
 
     x = np.array(start, dtype=np.float64)
     n = x.size
-    inverse_metric = np.ones(n) if preconditioner is None else 1.0 / preconditioner
+    if preconditioner is None:
+        inverse_metric = np.ones(n)
+    else:
+        inverse_metric = 1.0 / preconditioner
     spare = np.empty(n)
     g, x_new, g_new, p = (np.empty(n) for _ in range(4))
     steps, changes = np.empty((memory, n)), np.empty((memory, n))
@@ -117,7 +120,10 @@ def minimise(
                 break
             kept, scale = [], 1.0
             continue
-        row = kept.pop(0) if len(kept) == memory else next(j for j in range(memory) if j not in kept)
+        if len(kept) == memory:
+            row = kept.pop(0)
+        else:
+            row = next(j for j in range(memory) if j not in kept)
         product, square = k.remember(x, x_new, g, g_new, steps[row], changes[row], inverse_metric, spare)
         if product > 1e-10 * square and min(product, square) > sys.float_info.min:  # else they underflow
             inverse[row], scale = 1.0 / product, product / square

@@ -136,7 +136,8 @@ class LogBlocks:
                 last = user[-1]
             n_rows = n_rows + len(table)
             n_users = n_users + len(starts)
-            shared += int(np.isin(starts, others).sum()) if others is not None else 0
+            if others is not None:
+                shared += int(np.isin(starts, others).sum())
             highest = max(highest, *(_highest(table, name) for name in ("item", "action")))
             size = max(size, _highest(table, "position") + 1)
             all_bandit = all_bandit and "event" in table.column_names

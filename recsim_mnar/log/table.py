@@ -333,7 +333,10 @@ class Log:
                     raise UserError(
                         f"{source}: column {name!r} ({values.type}) is not {column.dtype}: {reason}"
                     ) from None
-                columns[name] = typed.fill_null(column.null).to_numpy() if typed.null_count else typed.to_numpy()
+                if typed.null_count:
+                    columns[name] = typed.fill_null(column.null).to_numpy()
+                else:
+                    columns[name] = typed.to_numpy()
             elif pa.types.is_dictionary(values.type):
                 columns[name] = np.array([*objects_of(values), None], object)[:-1]
             else:

@@ -160,11 +160,10 @@ class Pilot:
             return log
         columns_given = {} if columns is None else columns
         policies = [text_of(name, "a policy's column") for name in policies]
-        reading = (
-            columns_given
-            if isinstance(columns_given, Reading)
-            else Reading(columns=dict(table_by_name(columns_given, "columns")))
-        )
+        if isinstance(columns_given, Reading):
+            reading = columns_given
+        else:
+            reading = Reading(columns=dict(table_by_name(columns_given, "columns")))
         question = _Asked(tuple(policies), propensity, reading)
         if isinstance(log, (str, os.PathLike)):
             return _from_file(path_of(log), question)

@@ -332,14 +332,20 @@ def plan_ab(
         raise UserError(f"power {power:g} is reached without any effect at level {level:g}; ask for more, 0.8 is usual")
     if lift is None and users is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
-    stated_users = None if users is None else whole_number(users, "users", least=2)
+    if users is None:
+        stated_users = None
+    else:
+        stated_users = whole_number(users, "users", least=2)
     pilot, baseline = _pilot(log, target, baseline, columns)
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     if users_per_day is not None:
         users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
-    least = None if stated_users is None else least_lift(totals, stated_users, power, level)
+    if stated_users is None:
+        least = None
+    else:
+        least = least_lift(totals, stated_users, power, level)
     if lift is None:
         assert least is not None
         size, relative = least, True

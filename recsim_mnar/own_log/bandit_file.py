@@ -389,5 +389,5 @@ def context_values(rows: Rows, name: str) -> Floats | Ids:
 
 
 def names_behind(mark: str, counts: Counter[str]) -> list[str]:
-    """What stands behind a mark in the names of counts."""
+    """Return the endings of the names of counts that begin with a mark."""
     return [name.removeprefix(mark) for name in counts if name.startswith(mark)]

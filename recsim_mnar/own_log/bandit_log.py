@@ -385,7 +385,8 @@ class BanditLog:
         lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
         lines += [f"taken: {self.columns.line()}", *([self.chosen] if self.chosen else []), *self.columns.lines()[1:]]
         cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
-        lines += [f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"] if cut else []
+        if cut:
+            lines += [f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"]
         lines += [
             f"{column}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
             + (" but for capitals" if self.reading.fold_case else "")
@@ -413,7 +414,8 @@ class BanditLog:
             lines.append(f"column {name} holds {', '.join(words[:3])}: all rows count as recommendations")
         elif name is not None:
             viewed = counts["organic_rows"]
-            lines += [f"{in_rows(viewed)} {'are views' if viewed > 1 else 'is a view'} ({name})"] if viewed else []
+            if viewed:
+                lines += [f"{in_rows(viewed)} {'are views' if viewed > 1 else 'is a view'} ({name})"]
             lines += others_in_words(counts["other_rows"], words)
         return lines
 
@@ -447,7 +449,10 @@ class _Pass:
             else:
                 quiet = rows.quiet()
             item_ids = quiet.ids(columns["action"])
-            ids |= {} if quiet is not rows and quiet.faults.found else {"action": item_ids}
+            if quiet is not rows and quiet.faults.found:
+                ids |= {}
+            else:
+                ids |= {"action": item_ids}
         if reading.key is not None:
             ids["key"] = rows.ids(reading.key)
         if reading.by is not None:

@@ -200,7 +200,8 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         perhaps = None
     else:
         perhaps = perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
-    problems += [perhaps] if perhaps else []
+    if perhaps:
+        problems += [perhaps]
     recognised: set[str] = set()
     if slates is not None:
         file = slates.found.file

@@ -348,7 +348,8 @@ class Unnamed:
             free = [name for name in likely_columns("user", self.others) if name not in result.values()]
             values = {name: self.rows.ids(name) for name in free}
             likely = [name for name, column in values.items() if _LEAST_USERS <= column.number <= len(self.rows) / 2]
-            result |= {"user": max(likely, key=lambda name: values[name].number)} if likely else {}
+            if likely:
+                result |= {"user": max(likely, key=lambda name: values[name].number)}
         return result
 
     def segments(self) -> tuple[list[str], list[Problem]]:
@@ -501,7 +502,7 @@ class SlateFacts:
 
 @dataclass(frozen=True)
 class KnownSlates:
-    """What is known of a file of slates.
+    """Facts on a file of slates.
 
     Attributes:
         found: the file.
@@ -519,14 +520,17 @@ class KnownSlates:
 
 
 def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, list[Problem]]:
-    """What a file of slates is, and what is wrong with them; None of single items."""
+    """Return the facts on a file of slates and the problems they have; None for a file of single items."""
     found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
     if found is None:
         return None, []
     columns = but_for_slates(asked.columns)
     of_slates = {role: asked.columns.get(role) for role in ("slate", "position")}
     options = [word for role, name in of_slates.items() if name is not None for word in (f"--{role}-column", name)]
-    options += [] if asked.propensities_of is None else ["--propensities-of", asked.propensities_of]
+    if asked.propensities_of is None:
+        options += []
+    else:
+        options += ["--propensities-of", asked.propensities_of]
     facts = SlateFacts(
         found.form,
         columns={} if found.per_slate else {role: found.columns[role] for role in of_slates},

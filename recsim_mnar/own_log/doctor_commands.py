@@ -64,7 +64,10 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
     slates = found.contents.slates
     if slates and (words[0] == "estimate" or words[:2] == ["plan", "ab"]):
         options = slates.options
-        named += options if words[0] == "estimate" or _OF not in options else options[: options.index(_OF)]
+        if words[0] == "estimate" or _OF not in options:
+            named += options
+        else:
+            named += options[: options.index(_OF)]
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
     # The commands on interactions read no numbers with decimals.
     takes_decimal = words[0] in ("estimate", "replay") or words[:2] == ["plan", "ab"]
@@ -110,7 +113,8 @@ def guessed_in_words(found: Examination, line: str) -> str:
     else:
         target = ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
-    guessed += [_as_policies(found, perhaps).replace(" is ", " ")] if perhaps else []
+    if perhaps:
+        guessed += [_as_policies(found, perhaps).replace(" is ", " ")]
     if guessed:
         return f"guessed: {', '.join(guessed).replace(' ', ' is ', 1)}"
     return ""
@@ -258,7 +262,8 @@ def _with_targets(found: Examination, second: TargetFacts) -> Fit:
     words = ["estimate", found.source, "--target-file", second.file]
     words += [] if second.on is None else ["--on", second.on]
     flags = _flags(found)
-    flags += ["--drop-missing"] if found.has("without_target") and "--drop-missing" not in flags else []
+    if found.has("without_target") and "--drop-missing" not in flags:
+        flags += ["--drop-missing"]
     if "propensity" in found.columns:
         baseline = ["--baseline", "today"]
     else:
@@ -336,7 +341,8 @@ def _replay(found: Examination) -> Fit:
     if _blocked(found, found.columns.names.values()) or (found.ours and found.has("missing")):
         return Fit("replay", False, "", _FIX)
     words = ["replay", found.source, "--policy", "user-popularity", "--out", "replayed.parquet"]
-    words += ["--drop-missing"] if found.has("missing") else []
+    if found.has("missing"):
+        words += ["--drop-missing"]
     says = "a column with a policy's probability of each logged action, for estimate --target"
     return Fit("replay", True, _line(found, words, _LOGGED[:-1]), says)
 

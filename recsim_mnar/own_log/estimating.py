@@ -208,10 +208,16 @@ class _Estimating:
             raise UserError("--on needs --target-file: the second file, whose rows are found by that column")
         if question.target_file is None:
             check_question(question.targets, question.estimators, question.baseline)
-        self.file = path if isinstance(path, TableFile) else TableFile.open(path, reading.decimal)
+        if isinstance(path, TableFile):
+            self.file = path
+        else:
+            self.file = TableFile.open(path, reading.decimal)
         self.gather, self.drop_missing = gather, reading.drop_missing
         if question.baseline is not None:
-            propensity_column = (reading.columns.get("propensity") or "propensity") if reading.exact else "propensity"
+            if reading.exact:
+                propensity_column = reading.columns.get("propensity") or "propensity"
+            else:
+                propensity_column = "propensity"
             question = replace(question, baseline=todays(question.baseline, self.file.names, propensity_column))
         self.question = question
         self.names, inside = self._policies(reading)
@@ -430,7 +436,10 @@ class _Estimating:
         estimates = rows.question(self.targets, question.estimators, question.level)
         records = records_of(estimates, rows.value, rows.apart)
         try:
-            records += [] if segments is None else rows.by_segment(segments, shown_codes, estimates, records)
+            if segments is None:
+                records += []
+            else:
+                records += rows.by_segment(segments, shown_codes, estimates, records)
         except RefusedColumnError as error:
             self.refused.append(error)
         in_order = findings_in_order(log)
@@ -606,9 +615,10 @@ def _without_propensities(
     if log.logger is not None:
         context = np.unique(context * (log.logger.number + 1) + log.logger.codes, return_inverse=True)[1].reshape(-1)
         label_lines.append(f"{log.columns['logger']} ({log.logger.number} loggers)")
-    within = (
-        f" within {', '.join(label_lines)}" if label_lines else "; --context-columns names what the logging policy saw"
-    )
+    if label_lines:
+        within = f" within {', '.join(label_lines)}"
+    else:
+        within = "; --context-columns names what the logging policy saw"
     lines.append(
         "no propensity column is recognised, so propensities are estimated: each action's share of the rows" + within
     )

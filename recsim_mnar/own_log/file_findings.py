@@ -1,4 +1,4 @@
-"""What the rows of a file say against its estimates: loggers, propensities by item, rows left out or repeated."""
+"""Findings of a file's rows against its estimates: loggers, propensities by item, rows left out or repeated."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ MANY_DROPPED = 0.05
 
 
 def findings_in_order(log: BanditFile) -> list[Finding]:
-    """What rows say in their order; nothing where some were left out between them."""
+    """Return the findings that depend on the order of rows; none where rows were left out between them."""
     if log.weight is not None or log.propensity is None:
         return []
     if log.action is None:

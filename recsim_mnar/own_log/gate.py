@@ -329,7 +329,10 @@ def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
 def _of_single_items(path: Path, question: Question, reading: Reading) -> Reading:
     """The reading without what is about slates; UserError where something is said of these."""
     stated_options = {"assumption": question.assumption, "propensities-of": reading.propensities_of}
-    stated_options["position-weights"] = None if question.position_weights == "mean" else question.position_weights
+    if question.position_weights == "mean":
+        stated_options["position-weights"] = None
+    else:
+        stated_options["position-weights"] = question.position_weights
     for name, value in stated_options.items():
         if value is not None:
             raise UserError(

@@ -250,7 +250,10 @@ def _holdings(training: Training) -> frozenset[str] | None:
     held = set()
     for block in training.blocks():
         held |= {"outcomes", "clicks"} if block.is_bandit.any() else set()
-        held |= set() if np.isnan(block["reward"][~block.is_bandit]).all() else {"ratings"}
+        if np.isnan(block["reward"][~block.is_bandit]).all():
+            held |= set()
+        else:
+            held |= {"ratings"}
     return frozenset(held)
 
 

@@ -1,4 +1,4 @@
-"""Which column of a log is what: by names, and that of what was shown where several columns hold the same items."""
+"""Recognise a log's columns by name, and the shown item's where several columns hold the same items."""
 
 from __future__ import annotations
 
@@ -271,7 +271,10 @@ def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[s
     if good.any():
         base = good
     else:
-        base = np.ones(len(rows), np.bool_) if action_column is None else ids[action_column].codes >= 0
+        if action_column is None:
+            base = np.ones(len(rows), np.bool_)
+        else:
+            base = ids[action_column].codes >= 0
     agreeing: dict[str, bool] = {}
     for name in sorted(names, key=lambda name: name != action_column):
         ids_of_column = ids[name]
@@ -336,7 +339,7 @@ def columns_of_items(file: TableFile, action: str, policies: Sequence[str], read
 def recognised_columns(
     file: TableFile, policies: Sequence[str], reading: Reading, needs: Sequence[str]
 ) -> tuple[Columns, ShownItem]:
-    """Which column is what; what is needed and missing, or unclear, is an error."""
+    """Recognise the columns; a needed one that is missing or unclear is an error."""
     source = str(file.path)
     named = dict(reading.columns)
     roles = ("propensity", "user", "action", "logger", "time", "event", "weight")

@@ -164,7 +164,8 @@ class _Table:
         names = found.file.names
         kinds = found.probabilities
         columns = but_for_slates(reading.columns)
-        columns |= {"action": found.columns["action"]} if "action" in found.columns else {}
+        if "action" in found.columns:
+            columns |= {"action": found.columns["action"]}
         own_endings = endings_of([name for name in policies if name != columns.get("propensity")], names)
         of_slates = {*found.columns.values()}
 
@@ -411,7 +412,10 @@ class _Ranked:
         stated = {key: value for key, value in question.stated.items() if value is not None} | self.given
         least = stated.pop("propensity_min", self.bound)
         # A bound is of items at their positions: of whole slates it says that none is impossible.
-        stated["full_support"] = True if self.bound is not None or today else stated.get("full_support")
+        if self.bound is not None or today:
+            stated["full_support"] = True
+        else:
+            stated["full_support"] = stated.get("full_support")
         if today:
             target = dict(self.logged)
         else:

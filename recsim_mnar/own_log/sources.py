@@ -255,7 +255,10 @@ def _values(
         values[role] = np.full(len(rows), np.nan)
         if role in columns:
             name = columns[role]
-            result = part.numbers(name) if role == "reward" else part.probabilities(name, zero=False, advice="")
+            if role == "reward":
+                result = part.numbers(name)
+            else:
+                result = part.probabilities(name, zero=False, advice="")
             values[role][bandit] = result
     _lacking(rows, part, bandit)
     if bandit.any() and not {"propensity", "reward"} <= set(columns.names):

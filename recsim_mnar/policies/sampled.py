@@ -141,7 +141,10 @@ class SampledPolicy(PolicyWrapper):
             if event == "forget":
                 self._events.pop(user, None)
             else:
-                self._events[user] = 0 if event.startswith("reset") else self._events.get(user, 0) + 1
+                if event.startswith("reset"):
+                    self._events[user] = 0
+                else:
+                    self._events[user] = self._events.get(user, 0) + 1
         if event == "learn" and self.learns == "all users":
             self._counts.clear()
 

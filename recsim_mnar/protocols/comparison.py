@@ -409,17 +409,21 @@ class Setup:
     def command(self, catalogues: int) -> str:
         """The line that runs the same on so many catalogues, as a person types it."""
         words = ["recsim-mnar", "compare"]
-        words += ["--world", self.world] if self.world != Setup.world else []
-        words += ["--preset", self.preset] if self.preset is not None else []
+        if self.world != Setup.world:
+            words += ["--world", self.world]
+        if self.preset is not None:
+            words += ["--preset", self.preset]
         for flag, names in (
             ("--agents", self.agents),
             ("--references", self.references),
             ("--protocols", self.protocols),
         ):
-            words += [flag, ",".join(names)] if names else []
+            if names:
+                words += [flag, ",".join(names)]
         for flag, pairs in (("--set", self.params), ("--option", self.options)):
             words += [word for name, value in pairs.items() for word in (flag, f"{name}={value}")]
-        words += ["--tie", f"{self.tie:g}"] if self.tie else []
+        if self.tie:
+            words += ["--tie", f"{self.tie:g}"]
         return shlex.join([*words, "--catalogues", str(catalogues)])
 
     def resolved(self, catalogue_seed: int | None = None) -> Resolved:

@@ -161,7 +161,8 @@ def compare_interactions(
     comparison = judged_comparison(OnInteractions(), chosen, trial)
     comparison.log = None  # the user's own views, which are in the file
     _conclude(comparison, trial, data, facts)
-    comparison.notes += [why_not] if why_not else []
+    if why_not:
+        comparison.notes += [why_not]
     return comparison
 
 

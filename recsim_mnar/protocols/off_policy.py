@@ -255,7 +255,8 @@ def _of_rankings(
         )
         estimates: dict[str, Estimate] = {}
         for group in (clipped, [entry for entry in estimators if entry not in clipped]):
-            estimates |= value(estimators=group, clip=clip if group is clipped else None) if group else {}
+            if group:
+                estimates |= value(estimators=group, clip=clip if group is clipped else None)
         estimates = {entry: estimates[entry] for entry in estimators}
         if first is not None:
             if first in clipped:

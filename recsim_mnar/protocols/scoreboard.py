@@ -200,7 +200,8 @@ class Scoreboard:
         blocks = [title, [*table, *marks], [*choices, *notes]]
         result: list[str] = []
         for block in filter(None, blocks):
-            result += [""] if result else []
+            if result:
+                result += [""]
             result += block
         return result
 

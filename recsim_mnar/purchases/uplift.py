@@ -133,7 +133,10 @@ def estimate_of(
     level, users, square = level_of(level), len(influence), influence**2
     second, fourth = float(square.sum()), float((square**2).sum())
     degrees = degrees_of_freedom(users, int(rewarded.sum()), second, fourth)
-    variance = second * small_sample_factor(users, level, degrees) if users > 1 else math.inf
+    if users > 1:
+        variance = second * small_sample_factor(users, level, degrees)
+    else:
+        variance = math.inf
     third = float((square * influence).sum()) / second if second > 0.0 else 0.0
     less, more = Spread(variance, third, *steps).reaches(level) if users > 1 else (math.inf, math.inf)
     result = [*few_users(users), *findings]
@@ -273,7 +276,10 @@ def evaluate_lists(
             raise UserError(f"unknown list metric {metric!r}; {nearest(metric, LIST_METRICS)}")
     if empty not in EMPTY:
         raise UserError(f"unknown way to count lists without an estimate, {empty!r}; {nearest(empty, EMPTY)}")
-    chosen = np.arange(exposures.n_periods) if periods is None else np.asarray(periods, np.int64)
+    if periods is None:
+        chosen = np.arange(exposures.n_periods)
+    else:
+        chosen = np.asarray(periods, np.int64)
     table = checked_lists(lists, exposures, len(chosen))
     if set(metrics) & set(WEIGHTED):
         exposures.need_propensities()

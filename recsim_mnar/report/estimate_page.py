@@ -300,7 +300,8 @@ def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
             else:
                 which = ""
             phrases.append(f"{way} on {listed(names, MOST_NAMES)} ({which}{before} \u2192 {after})")
-    phrases += [f"not clear on {listed(open_, MOST_NAMES)}"] if phrases and open_ else []
+    if phrases and open_:
+        phrases += [f"not clear on {listed(open_, MOST_NAMES)}"]
     return f"By {groups['by']}: {'; '.join(phrases) or 'no segment is shown to differ'}."
 
 

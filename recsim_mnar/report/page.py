@@ -45,7 +45,8 @@ def board_chart(comparison: Comparison, board: Scoreboard, colours: Colours) -> 
     names = [column.heading for column in columns]
     title = f"{listed(names)} of {len(board.agents):,} agents"
     ticks = truth is not None and any(column.key in comparison.truth_estimates for column in columns)
-    title += f", and the {truth.heading}" if truth is not None and ticks else ""
+    if truth is not None and ticks:
+        title += f", and the {truth.heading}"
     return Chart(title, panels(drawn), board_caption(comparison, board, ticks=ticks))
 
 
@@ -56,10 +57,12 @@ def board_caption(comparison: Comparison, board: Scoreboard, *, ticks: bool) -> 
     else:
         level = 0.95
     parts = [f"Dots are estimates, lines their {100 * level:g} % intervals."]
-    parts += ["The upright tick is the truth."] if ticks else []
+    if ticks:
+        parts += ["The upright tick is the truth."]
     names = {PICKED: "*", UNUSABLE: "Hollow and ?"}
     parts += [f"{names[sign]}: {meaning}." for sign, meaning in board.marks if sign in names]
-    parts += [f"Agents beyond {MOST_ROWS} are in the tables."] if len(board.agents) > MOST_ROWS else []
+    if len(board.agents) > MOST_ROWS:
+        parts += [f"Agents beyond {MOST_ROWS} are in the tables."]
     return " ".join(parts)
 
 

@@ -336,7 +336,10 @@ def of_estimates(
         plans: A/B tests that find the change, and that find its lower end; none where it is not known.
         least: the smallest probability of any item, where somebody stated it.
     """
-    other = TODAY if sentence.baseline in (None, "propensity") else sentence.baseline
+    if sentence.baseline in (None, "propensity"):
+        other = TODAY
+    else:
+        other = sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
     if sentence.baseline_kind == "random":
         other, words = RANDOM, _OF_RANDOM.get(sentence.answer, words)
@@ -361,7 +364,8 @@ def of_estimates(
         gap = "gain" if sentence.answer == "better" else "difference"
         return Finding(decision, lift, f"Next: {action}.", kind, by_segment, _asks(who, other, gap, tolerance, least))
     sure = _SURE[sentence.sure].format(doubt=doubt or "see below")
-    sure += ", undecided" if (sentence.sure, sentence.answer) == ("trust", "cannot_tell") else ""
+    if (sentence.sure, sentence.answer) == ("trust", "cannot_tell"):
+        sure += ", undecided"
     return Finding(decision, lift, f"{sure}. Next: {action}.", kind, by_segment)
 
 

@@ -302,7 +302,7 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 
 
 class Decided(NamedTuple):
-    """What was decided for n users: an item each, (n,), or a ranking of k, (n, k).
+    """Decisions for n users: an item each, (n,), or a ranking of k, (n, k).
 
     Attributes:
         items: what is shown.

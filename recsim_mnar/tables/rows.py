@@ -134,7 +134,7 @@ class Rows:
     def note(
         self, code: str, column: str, bad: NDArray[np.bool_], what: str, *, values: Any = None, advice: str = ""
     ) -> None:
-        """As :meth:`recsim_mnar.tables.values.Faults.add`, with the rows' numbers in the file."""
+        """Call :meth:`recsim_mnar.tables.values.Faults.add` with the rows' numbers in the file."""
         if bad.any():
             numbers = self.row_numbers
             counted = bad

@@ -87,8 +87,10 @@ class TextForm:
             remarks = [f"separated by {sign}"]
         else:
             remarks = []
-        remarks += ["the first line may hold values"] if any(map(_VALUE.match, self.names)) else []
-        remarks += ["decimal commas"] if self.decimal.mark == "," else []
+        if any(map(_VALUE.match, self.names)):
+            remarks += ["the first line may hold values"]
+        if self.decimal.mark == ",":
+            remarks += ["decimal commas"]
         return remarks + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
 
 
@@ -279,7 +281,8 @@ class TextPart:
             return
         fields = len(self.form.names)
         lines = ", ".join(f"{number - self.form.skip}: {count}" for number, count, _ in ragged[:3])
-        lines += ", ..." if len(ragged) > 3 else ""
+        if len(ragged) > 3:
+            lines += ", ..."
         hint = "one value for each column"
         if any('"' in text for _, _, text in ragged[:3]):
             hint += "; a quote may be open there"

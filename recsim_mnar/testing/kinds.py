@@ -1,4 +1,4 @@
-"""What ``package.module:name`` is, and the rules of its kind; those of a learner, whose policy has rules of its own."""
+"""Find the kind of ``package.module:name`` and its rules; a learner's, and those of the policy it returns."""
 
 from __future__ import annotations
 

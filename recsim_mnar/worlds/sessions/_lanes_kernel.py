@@ -196,7 +196,7 @@ def advance_rankings(
     starts,
     scratch,
 ):
-    """As :func:`advance`, the answer being to a ranking: rows of (n, k) ``rankings``, -1: empty."""
+    """Advance lanes as :func:`advance` does, by answers to rankings: rows of (n, k) ``rankings``, -1 where empty."""
     dynamics = Dynamics(*dynamics)
     tables = Tables(*tables)
     lanes = Lanes(*lanes)
