@@ -327,11 +327,12 @@ class BanditLog:
         """Take note that users are not in ascending order; whether their rows must be sorted."""
         if not self.reading.exact and self.users.by_order_met():
             return False
-        if not self.users.by_value():
-            for _ in self.blocks(BLOCK_ROWS):
-                pass
-            self.users.rank()
+        self.users.by_value()
         return True
+
+    def user_ranks(self) -> NDArray[np.int64] | None:
+        """Place of each user's number in the order of users' ids, after a pass; None where numbers are the ids."""
+        return self.users.ranks()
 
     @property
     def lines(self) -> list[str]:

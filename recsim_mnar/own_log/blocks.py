@@ -5,17 +5,19 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import MachineError, UserError
 from recsim_mnar.estimators.facts import PRECISION, Facts, check_rows, limit_column, missing_column, refuse_outside
 from recsim_mnar.estimators.refuters import ItemSums
 from recsim_mnar.estimators.repeats import RepeatSums
@@ -97,6 +99,9 @@ class BlockSource(Protocol):
 
     def out_of_order(self) -> bool:
         """Take note that users are not in ascending order; whether their rows must be sorted."""
+
+    def user_ranks(self) -> NDArray[np.int64] | None:
+        """Place of each user's number in the order of users' ids, after a pass; None where numbers are the ids."""
 
 
 @dataclass(frozen=True)
@@ -316,7 +321,7 @@ def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
         lowest = math.inf
         blocks = functools.partial(log.blocks, BLOCK_ROWS)
         try:
-            for block in cut_blocks(blocks()) if in_order else sorted_blocks(blocks, SORTED_ROWS):
+            for block in cut_blocks(blocks()) if in_order else sorted_blocks(blocks(), SORTED_ROWS, log.user_ranks):
                 lowest = min(lowest, float(block.columns[question.reward].min()))
                 if question.facts.counted_from(lowest) >= shift:  # else these sums are of no use
                     gathered.add(block)
@@ -389,47 +394,86 @@ def _last_edge(block: Block, first: int) -> int:
     return max(int(np.searchsorted(block.user, block.user[-1], side="left")), first)
 
 
-def sorted_blocks(blocks: Callable[[], Iterable[Block]], rows: int) -> Iterator[Block]:
-    """Rows whose users come in any order, user by user, each user's in theirs: a range of ids at a time.
+class RowStore(ExitStack):
+    """Rows on disk, one unnamed temporary file per column, so that they are read from the log once."""
 
-    The log is read once to see how ids are spread, and once more for every range; all but one of them have about
-    ``rows`` rows or, where one user has more, as many as that user.
+    def __init__(self) -> None:
+        super().__init__()
+        self._files: dict[str, IO[bytes]] = {}
+        self._dtypes: dict[str, np.dtype[Any]] = {}
+        self._columns: list[str] = []
+
+    def append(self, block: Block) -> None:
+        """Add the rows of a block.
+
+        Raises:
+            MachineError: there is no room for them.
+        """
+        self._columns = list(block.columns)
+        fields = {name: getattr(block, name) for name in ("user", "numbers", "action", "digest")}
+        arrays = {f"column {name}": values for name, values in block.columns.items()} | fields
+        try:
+            for name, values in arrays.items():
+                if values is None:
+                    continue
+                if name not in self._files:
+                    self._files[name] = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (the stack closes it)
+                    self._dtypes[name] = values.dtype
+                self._files[name].write(np.ascontiguousarray(values).data)
+        except OSError as error:
+            raise MachineError(
+                f"rows whose users come in no order are sorted in {tempfile.gettempdir()}: {error.strerror}. "
+                "Make room there, set TMPDIR to another folder, or sort the log by user"
+            ) from None
+
+    def array(self, name: str) -> NDArray[Any] | None:
+        """Map a column (n,) into memory; None where no block has it."""
+        file = self._files.get(name)
+        if file is None:
+            return None
+        file.flush()
+        return np.memmap(file, self._dtypes[name], "r")
+
+    def rows(self, places: NDArray[np.int64]) -> Block:
+        """Read the rows (n,) at these places as a block."""
+
+        def values(name: str) -> Any:
+            column = self.array(name)
+            return None if column is None else np.asarray(column[places])
+
+        columns = {name: values(f"column {name}") for name in self._columns}
+        return Block(columns, *(values(name) for name in ("user", "numbers", "action", "digest")))
+
+
+def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArray[np.int64] | None]) -> Iterator[Block]:
+    """Yield rows user by user where users come in any order, each user's rows in theirs.
+
+    The rows are written to a temporary file. Each block has a range of users, with about ``rows`` rows or, where one
+    user has more, those of that user.
+
+    Args:
+        blocks: the rows.
+        rows: how many to sort at a time.
+        ranks: called after the last block, the place of each user's number in the order of users; None for the
+            numbers' own order.
     """
-    n, sample = _sampled(blocks())
-    n_ranges = max(1, int(np.ceil(n * _MARGIN / rows)))
-    edges = np.unique(np.quantile(sample, np.arange(1, n_ranges) / n_ranges, method="lower")).tolist()
-    lows = [None, *map(int, edges)]
-    for low, high in zip(lows, [*lows[1:], None], strict=True):
-        result = []
-        for block in blocks():
-            user = block.user
-            assert user is not None
-            inside = np.ones(len(block), np.bool_)
-            if low is not None:
-                inside &= user >= low
-            if high is not None:
-                inside &= user < high
-            if inside.any():
-                result.append(block if inside.all() else block[inside])
-        if result:
-            together = Block.concat(result)
-            assert together.user is not None
-            yield together[np.argsort(together.user, kind="stable")]
-
-
-def _sampled(blocks: Iterable[Block]) -> tuple[int, NDArray[np.int64]]:
-    """The number of rows, and a sample of user ids spread evenly over them."""
-    n = 0
-    every = 1
-    sample = np.zeros(0, np.int64)
-    for block in blocks:
-        assert block.user is not None
-        sample = np.concatenate([sample, block.user[-n % every :: every]])
-        n += len(block)
-        while len(sample) > _SAMPLES:
-            sample = sample[::2]
-            every = every * 2
-    return n, sample
+    with RowStore() as store:
+        for block in blocks:
+            store.append(block)
+        numbers = store.array("user")
+        if numbers is None:
+            return
+        rank = ranks()
+        users = numbers if rank is None else rank[numbers]
+        n_ranges = max(1, math.ceil(len(users) * _MARGIN / rows))
+        sample = users[:: max(1, len(users) // _SAMPLES)]
+        edges = np.unique(np.quantile(sample, np.arange(1, n_ranges) / n_ranges, method="lower"))
+        ranges = np.searchsorted(edges, users, side="right")
+        for i in range(len(edges) + 1):
+            places = np.flatnonzero(ranges == i)
+            if len(places):
+                places = places[np.argsort(users[places], kind="stable")]
+                yield replace(store.rows(places), user=np.asarray(users[places]))
 
 
 RunInOrder = Callable[[Iterable[Callable[[], "PartFound | None"]], Executor], Iterable["PartFound | None"]]

@@ -524,7 +524,6 @@ class Numbering:
         self._given: dict[str, int] = {}
         self._bare: set[str] = set()  # ids without the zeros that they begin with
         self._met = self._asked = self._tried = False
-        self._rank: NDArray[np.int64] | None = None
 
     def codes(self, rows: Rows, name: str, *, alone: bool = False) -> NDArray[np.int64]:
         """(n,) the number of each row's id; what is missing is noted as a fault.
@@ -552,8 +551,7 @@ class Numbering:
         self._bare |= bare
         earlier = {text for text in bare if text in self._given} | (self._bare and self._bare.intersection(texts))
         rows.refuse_two_ways(name, ids.codes, ids.ids.astype(str).astype(object), earlier - (bare & set(texts)))
-        numbers = np.array(codes_given, np.int64)
-        return (numbers if self._rank is None else self._rank[numbers])[met]
+        return np.array(codes_given, np.int64)[met]
 
     def by_order_met(self) -> bool:
         """From here on number whole numbers as they are met; whether that is new."""
@@ -562,18 +560,23 @@ class Numbering:
         self._tried = True
         return new
 
-    def by_value(self) -> bool:
-        """From here on let whole numbers stand for themselves again; whether they are that."""
+    def by_value(self) -> None:
+        """From here on let whole numbers stand for themselves again."""
         self._met = not self.plain
-        return self.plain
 
-    def rank(self) -> None:
-        """From here on number ids in their order: of numbers, where all are, else of the alphabet."""
+    def ranks(self) -> NDArray[np.int64] | None:
+        """Place of each number in the order of ids: of numbers, where all are, else of the alphabet.
+
+        None where whole numbers stand for themselves.
+        """
+        if not self._met:
+            return None
         texts = list(self._given)
         integral = all(_WHOLE.match(text) for text in texts)
         order = np.argsort(np.array([int(text) for text in texts]) if integral else np.array(texts), kind="stable")
-        self._rank = np.empty(len(texts), np.int64)
-        self._rank[order] = np.arange(len(texts))
+        rank = np.empty(len(texts), np.int64)
+        rank[order] = np.arange(len(texts))
+        return rank
 
     def names(self, codes: NDArray[Any]) -> NDArray[Any]:
         """The ids of numbers that :meth:`codes` gave."""
@@ -594,6 +597,12 @@ def _whole_numbers(rows: Rows, name: str) -> NDArray[np.int64] | None:
     import pyarrow as pa
 
     kind = rows.table.column(name).type
+    if is_text(kind):
+        ids = rows.ids(name)
+        numbers = ids.ids if len(ids.ids) else np.zeros(0, np.int64)
+        if numbers.dtype.kind != "i":
+            return None
+        return np.append(numbers, 0)[ids.codes]
     if not pa.types.is_integer(kind) or pa.types.is_uint64(kind):
         return None
     values = rows.column(name)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import itertools
 import json
+import tempfile
 from dataclasses import replace
 
 import numpy as np
@@ -13,7 +16,7 @@ import pytest
 from pyarrow import csv
 
 from recsim_mnar.answers.records import estimate_columns
-from recsim_mnar.errors import UserError
+from recsim_mnar.errors import MachineError, UserError
 from recsim_mnar.estimators import Facts
 from recsim_mnar.own_log import blocks
 from recsim_mnar.own_log.bandit_file import Reading
@@ -131,7 +134,7 @@ def test_blocks_are_cut_between_users_and_sorted_ones_hold_all_rows():
         met = [np.unique(each.user) for each in cut]
         assert len(np.concatenate(met)) == 9
         mixed = [whole[np.random.default_rng(size).permutation(500)]]
-        found = list(sorted_blocks(lambda mixed=mixed: mixed, 100))
+        found = list(sorted_blocks(mixed, 100, lambda: None))
         assert len(found) > 3
         users = np.concatenate([each.user for each in found])
         np.testing.assert_array_equal(users, np.sort(user))
@@ -208,3 +211,39 @@ def test_a_file_of_ones_own_gives_in_blocks_what_it_gives_at_once(tmp_path, monk
     assert found.lines == whole.lines
     assert rounded(found.records) == rounded(whole.records)
     assert codes(found.records[0]) >= {"rows_dropped", "rows_repeated"}
+
+
+@pytest.mark.parametrize("ids", ["text", "numbers"])
+def test_users_in_any_order_are_read_from_the_log_once_more(tmp_path, monkeypatch, ids):
+    """A second pass stores the rows; their order is that of the ids, so shuffled rows give the same estimate."""
+    rows = table(6_000, ordered=False)
+    if ids == "text":
+        rows = rows.set_column(
+            rows.column_names.index("user"), "user", pa.array([f"u{user}" for user in rows.column("user").to_pylist()])
+        )
+    monkeypatch.setattr(blocks, "BLOCK_ROWS", 97)
+    monkeypatch.setattr(blocks, "SORTED_ROWS", 500)
+    passes = []
+    read = BanditLog.blocks
+    monkeypatch.setattr(BanditLog, "blocks", lambda log, rows: passes.append(rows) or read(log, rows))
+    estimates = []
+    by_user = np.argsort(rows.column("user").to_numpy(zero_copy_only=False), kind="stable")
+    for seed in (0, 1):
+        users = rows.column("user").take(np.random.default_rng(seed).permutation(len(rows)))
+        order = np.empty(len(rows), np.int64)  # a user's rows stay in theirs
+        order[np.argsort(users.to_numpy(zero_copy_only=False), kind="stable")] = by_user
+        path = written(tmp_path / f"log{seed}", rows.take(order), 1)
+        estimates.append(rounded(estimate_file(path, ["t"], **QUESTION)))
+    assert estimates[0] == estimates[1]
+    assert len(passes) == 2 * 2  # in order, then stored
+
+
+def test_a_full_disk_is_named_with_what_to_do(monkeypatch):
+    class FullDisk(io.BytesIO):
+        def write(self, data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", FullDisk)
+    block = Block({"x": np.arange(5.0)}, np.arange(5), np.arange(5))
+    with pytest.raises(MachineError, match=r"No space left on device.*TMPDIR"):
+        list(sorted_blocks([block], 10, lambda: None))
