@@ -468,9 +468,10 @@ def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArra
         n_ranges = max(1, math.ceil(len(users) * _MARGIN / rows))
         sample = users[:: max(1, len(users) // _SAMPLES)]
         edges = np.unique(np.quantile(sample, np.arange(1, n_ranges) / n_ranges, method="lower"))
-        ranges = np.searchsorted(edges, users, side="right")
-        for i in range(len(edges) + 1):
-            places = np.flatnonzero(ranges == i)
+        lows = [users.min(), *edges]
+        highs = [*edges, users.max() + 1]
+        for low, high in zip(lows, highs, strict=True):
+            places = np.flatnonzero((users >= low) & (users < high))
             if len(places):
                 places = places[np.argsort(users[places], kind="stable")]
                 yield replace(store.rows(places), user=np.asarray(users[places]))
