@@ -39,12 +39,12 @@ def slider_rows(sliders: dict[str, list[Any]], n_items: int) -> list[dict[str, A
         ),
         "users": (
             "Size of the log",
-            "users whose views, recommendations and clicks it holds",
+            "users with their views, recommendations and clicks",
             [f"{value:,} users" for value in sliders["users"]],
         ),
         "n_flips": (
-            "Clicks unlike views",
-            "share of the items that swap what gets them clicked, but not what gets them viewed",
+            "Clicks that differ from views",
+            "share of the items whose clicks are swapped in pairs, while their views are not",
             [f"{_whole(2 * value / n_items)} of the items" for value in sliders["n_flips"]],
         ),
     }
@@ -61,7 +61,7 @@ def sentence(point: dict[str, Any], n: int) -> str:
     lost = {name: _percent(own[name]["cost"][0]) for name in own}
     parts = [f"{name} in {_right(own[name])} ({lost[name]} lost)" for name in others]
     text = (
-        f"{first[0].upper()}{first[1:]} picks the best recommender, or one as good, in {_right(own[first])} of {n} "
+        f"{first[0].upper()}{first[1:]} picks the best recommender, or a tie, in {_right(own[first])} of {n} "
         f"worlds and loses {lost[first]} of the clicks on average; {', '.join(parts[:-1])} and {parts[-1]}."
     )
     return text.replace(" %", UNBROKEN)
@@ -126,7 +126,7 @@ def write(path: Path) -> None:
     page = environment.get_template("playground.html").render(
         finding=Finding(
             "Which number picks the best recommender?",
-            "Old log or A/B test: move a slider, and see how often each is right and what its errors cost.",
+            "Old log or A/B test? Move a slider to see how often each is right and what its errors cost.",
             "",
         ),
         charts=[],

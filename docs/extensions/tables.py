@@ -71,7 +71,7 @@ class _Presets(_Table):
                 if getattr(params, field.name) != field.default
             ]
             rows.append([f"`{name}`", _marked(text), ", ".join(changed) or "the defaults"])
-        return self.shown(["preset", "what it is", "set"], rows)
+        return self.shown(["preset", "description", "parameters"], rows)
 
 
 class _Named(_Table):
@@ -96,7 +96,7 @@ class _Findings(_Table):
             rows.append([f"**{texts()['titles'][group]}**", "", "", ""])
             for code, of_it in texts()[group].items():
                 rows.append([f"`{code}`", of_it["means"], of_it.get("rule", ""), of_it["page"]])
-        return self.shown(["code", "what it measures, or means", "rule", "do"], rows)
+        return self.shown(["code", "meaning", "rule", "remedy"], rows)
 
 
 class _Gallery(SphinxDirective):
@@ -150,7 +150,7 @@ def _agents() -> tuple[list[str], list[list[str]]]:
     for name, text in registry.agents():
         where = worlds_for(needs_of(registry.agent_class(name)))
         rows.append([f"`{name}`", _marked(text), "all" if where is None else ", ".join(where)])
-    return ["agent", "what it does", "worlds"], rows
+    return ["agent", "description", "worlds"], rows
 
 
 def _estimators() -> tuple[list[str], list[list[str]]]:
@@ -174,14 +174,14 @@ def _protocols() -> tuple[list[str], list[list[str]]]:
     from recsim_mnar.protocols.base import known_protocols, summary_of
     from recsim_mnar.protocols.comparison import experiment_of
 
-    rows = [[f"`{name}`", _marked(summary_of(name)), "all that give what it needs"] for name in known_protocols()]
+    rows = [[f"`{name}`", _marked(summary_of(name)), "all with the needed inputs"] for name in known_protocols()]
     for world, entry in WORLDS.items():
         own = experiment_of(entry.world_class()).own_protocols
         rows += [[f"`{name}`", _marked(summary_of(name, own)), world] for name in own]
-    return ["protocol", "what it does", "worlds"], rows
+    return ["protocol", "description", "worlds"], rows
 
 
 def _worlds() -> tuple[list[str], list[list[str]]]:
     from recsim_mnar.worlds.registry import listed
 
-    return ["world", "what happens in it"], [[f"`{name}`", _marked(text)] for name, text in listed()]
+    return ["world", "description"], [[f"`{name}`", _marked(text)] for name, text in listed()]
