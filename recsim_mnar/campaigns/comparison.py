@@ -6,12 +6,9 @@ import time
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recsim_mnar.campaigns.model import PlatformWorld, of_lists
 from recsim_mnar.campaigns.platform import additions_log, lists_of, opened, platform_log, run_campaigns
-from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.profiles import Floats, Profiles
 from recsim_mnar.campaigns.weighing import SCHEMES, AfterCampaigns, Hits
 from recsim_mnar.campaigns.world import Platform
 from recsim_mnar.errors import UserError
@@ -23,8 +20,6 @@ from recsim_mnar.protocols.base import Experiment, Trial
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
 from recsim_mnar.worlds.params import Params
-
-Floats = NDArray[np.float64]
 
 _PARAMS = ("n_users", "n_days", "list_length", "n_campaigns", "reference_day")
 

@@ -35,7 +35,11 @@ from recsim_mnar.worlds.base import World
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
-Observation = NDArray[np.float32]
+Floats32 = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
+
+Observation = Floats32
 Step = tuple[Observation, float, bool, bool, Info]
 
 
@@ -77,7 +81,7 @@ def of_platforms(world: World, lanes: int | None, asked: Mapping[str, Any]) -> A
     return CampaignsVectorEnv(world, lanes, **asked)
 
 
-class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
+class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
     """An episode is the life of a platform, a step one of its campaigns.
 
     The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items they do not
@@ -143,13 +147,13 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         self._seed = seed
         self._next = next_episode
 
-    def step(self, action: NDArray[np.float32]) -> Step:
+    def step(self, action: Floats32) -> Step:
         """A campaign whose lists are drawn by these weights; then the platform lives on until the next one."""
         self._check_waiting()
         lists, propensities = self.platform.draw_lists(as_numbers(action, "weights"))
         return self._campaign(lists, propensities)
 
-    def step_lists(self, lists: NDArray[np.integer], propensities: NDArray[np.float64] | None = None) -> Step:
+    def step_lists(self, lists: NDArray[np.integer], propensities: Floats | None = None) -> Step:
         """A campaign that shows every present user the list given.
 
         Args:
@@ -166,7 +170,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
             probabilities = as_numbers(propensities, "propensities")
         return self._campaign(items.astype(np.int32), probabilities)
 
-    def _campaign(self, lists: NDArray[np.int32], propensities: NDArray[np.float64] | None) -> Step:
+    def _campaign(self, lists: NDArray[np.int32], propensities: Floats | None) -> Step:
         platform = self.platform
         campaign = platform.recommend(lists, propensities)
         platform.advance(platform.day + self.world.params.campaign_every)

@@ -19,6 +19,10 @@ from recsim_mnar.rng import Stream, check_seed, normals_at, uniforms
 from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.params import Params, must
 
+Actions = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 class PlatformWorld(World):
     """Users of one platform do not live apart: what is recommended to some changes what others see.
@@ -47,7 +51,7 @@ class PlatformWorld(World):
         """The same world with so many users."""
 
     @property
-    def deployed_weights(self) -> NDArray[np.float64]:
+    def deployed_weights(self) -> Floats:
         """(n_items,) weights by which the platform's own campaigns recommend; 0: never. Uniform unless defined."""
         return np.ones(self.n_items)
 
@@ -72,7 +76,7 @@ def check_weights(weights: NDArray[Any]) -> None:
         raise UserError("weights must be finite and not negative")
 
 
-def of_lists(table: NDArray[np.float64], lists: NDArray[np.int32]) -> NDArray[np.float64]:
+def of_lists(table: Floats, lists: Actions) -> Floats:
     """Take from a table (n, n_items) what stands at the items of lists (n, k); 0 at an empty place, -1."""
     found = np.take_along_axis(table, np.maximum(lists, 0).astype(np.int64), axis=1)
     return np.where(lists >= 0, found, 0.0)
@@ -243,9 +247,6 @@ class User(enum.IntEnum):
     ARRIVAL = 3
 
 
-Floats = NDArray[np.float64]
-
-
 class CampaignsModel(PlatformWorld):
     """Items, choices and acceptance on a platform where users collect items alone and through campaigns.
 
@@ -272,7 +273,7 @@ class CampaignsModel(PlatformWorld):
         self.most_decisions = self.params.n_campaigns
 
     @functools.cached_property
-    def _ranks(self) -> NDArray[np.int64]:
+    def _ranks(self) -> Ints:
         """(I,) popularity rank of each item: items are numbered at random."""
         draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.RANK)
         return np.argsort(np.argsort(draws, kind="stable"))
@@ -283,7 +284,7 @@ class CampaignsModel(PlatformWorld):
         return -self.params.popularity_exponent * elementary.log(self._ranks + self.params.popularity_shift)
 
     @functools.cached_property
-    def item_cluster(self) -> NDArray[np.int32]:
+    def item_cluster(self) -> Actions:
         """(I,) group of each item."""
         draws = uniforms(self.params.catalogue_seed, Stream.CATALOGUE, np.arange(self.n_items), GROUP)
         return np.minimum((draws * self.params.n_clusters).astype(np.int32), self.params.n_clusters - 1)
@@ -312,7 +313,7 @@ class CampaignsModel(PlatformWorld):
         return float(elementary.log(np.array([1.0 + self.params.taste]))[0])
 
     @functools.cached_property
-    def promoted_items(self) -> NDArray[np.int64]:
+    def promoted_items(self) -> Ints:
         """Items on promotion."""
         draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.PROMOTION)
         return np.sort(np.argsort(draws, kind="stable")[: self.params.n_promoted])

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.campaigns.model import PLATFORM, PlatformWorld, check_weights
-from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.profiles import Floats, Ints, Profiles
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
@@ -35,8 +35,10 @@ from recsim_mnar.worlds.base import as_world
 if TYPE_CHECKING:
     from recsim_mnar.campaigns.world import Campaign, Platform
 
-Floats = NDArray[np.float64]
-ListsOf = tuple[NDArray[np.int32], Floats]
+Actions = NDArray[np.int32]
+
+
+ListsOf = tuple[Actions, Floats]
 
 _SCORES_AT_A_TIME = 1 << 22
 
@@ -63,7 +65,7 @@ def additions_log(platform: Platform) -> Log:
     return Profiles.of(platform_log(platform), platform.day, platform.world.n_items).to_log()
 
 
-def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
+def score_users(policy: Policy, log: Log, users: Ints) -> Floats:
     """Scores of every item for each of these users of the log that the policy was fitted on; (n, n_items)."""
     policy = as_policy(policy)
     rows = log.select(np.isin(log["user"], users))
@@ -75,17 +77,15 @@ def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
     return scores
 
 
-def lists_of(
-    platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0
-) -> tuple[NDArray[np.int32], Floats]:
+def lists_of(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> tuple[Actions, Floats]:
     """The k best items not held, for every present user, of a recommender fitted on what users hold today."""
     lists, probabilities, _ = _by_scores(platform, learner, seed, lambda scores, of: platform.best_lists(scores, of, k))
     return lists, probabilities
 
 
 def _by_scores(
-    platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, NDArray[np.int64]], Any]
-) -> tuple[NDArray[np.int32], Floats, NDArray[np.int64]]:
+    platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, Ints], Any]
+) -> tuple[Actions, Floats, Ints]:
     """``lists(scores, users)`` of all present users, in parts, with the scores of a recommender fitted today."""
     log = additions_log(platform)
     users = platform.present()
@@ -131,7 +131,7 @@ def run_campaign(
     if recommender is None:
         return platform.recommend(*platform.draw_lists(weights))
 
-    def lists(scores: Floats, users: NDArray[np.int64]) -> Any:
+    def lists(scores: Floats, users: Ints) -> Any:
         if sharpness is None:
             return platform.best_lists(np.where(weights > 0, scores, -np.inf), users)
         scores = np.where(np.isneginf(scores), 0.0, scores)
@@ -253,7 +253,7 @@ def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
             np.savez(file, **truth)  # type: ignore[arg-type]  # arrays by name
 
 
-def _chunks(users: NDArray[np.int64], n_items: int) -> list[NDArray[np.int64]]:
+def _chunks(users: Ints, n_items: int) -> list[Ints]:
     """Users in parts whose score tables stay small; the parts change no result."""
     size = max(1, _SCORES_AT_A_TIME // n_items)
     return [users[i : i + size] for i in range(0, len(users), size)]

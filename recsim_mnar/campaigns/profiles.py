@@ -13,8 +13,8 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.profiles import Floats, Ints, Profiles
 from recsim_mnar.campaigns.world import Platform
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
@@ -29,8 +29,6 @@ from recsim_mnar.policies.door import as_learner, fitted
 from recsim_mnar.protocols.base import Protocol, Trial, protocol
 from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
-
-Floats = NDArray[np.float64]
 
 SCHEMES = {"unweighted": f"{__name__}:Unweighted", "weights": f"{__name__}:Weights"}
 """Names of the ways to weigh pairs, each of which is a protocol of the campaigns world too."""
@@ -306,7 +304,7 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
     return np.where(listed[profiles.items], probability_of_ranks(above, n_tied, k), 0.0)
 
 
-def probability_of_ranks(above: NDArray[np.int64], n_tied: NDArray[np.int64], k: int) -> Floats:
+def probability_of_ranks(above: Ints, n_tied: Ints, k: int) -> Floats:
     """P(rank <= k) where the rank is uniform on above + 1 .. above + n_tied + 1."""
     return np.clip((k - above) / (n_tied + 1.0), 0.0, 1.0)
 
@@ -334,7 +332,7 @@ class ItemWeights:
     """
 
     weights: Floats
-    active: NDArray[np.int64]
+    active: Ints
     divergence: float
     divergence_before: float
     details: dict[str, int | float]
@@ -387,14 +385,14 @@ class Divergence:
         return float(-(p0 * np.log1p((p1 - p0) / p0)).sum()), slope
 
 
-def _held_items(starts: NDArray[np.int64], items: NDArray[np.integer], n_items: int) -> Any:
+def _held_items(starts: Ints, items: NDArray[np.integer], n_items: int) -> Any:
     """Return who holds what, as a sparse matrix (users, items) of ones."""
     from scipy.sparse import csr_array
 
     return csr_array((np.ones(len(items)), items, starts), shape=(len(starts) - 1, n_items))
 
 
-def most_moved(before: Floats, after: Floats, p: int) -> NDArray[np.int64]:
+def most_moved(before: Floats, after: Floats, p: int) -> Ints:
     """The p items of largest ``|P_t0(i) - P_t1(i)|``, largest first, equal ones by index."""
     return np.argsort(-np.abs(after - before), kind="stable")[:p]
 

@@ -21,8 +21,10 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.rng import Stream, check_seed, uniforms
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
 Lists = NDArray[np.int32]
 
 

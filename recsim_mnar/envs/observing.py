@@ -15,6 +15,10 @@ from recsim_mnar.kernels.checks import number_in
 from recsim_mnar.log.contexts import COUNT_LIMIT, ContextRule, Observation, joined, joined_space, observation_of
 from recsim_mnar.worlds.base import DecisionWorld, LaneWorld
 
+Floats32 = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
 Array = NDArray[Any]
 
 RATING_LIMIT = 5.0
@@ -33,13 +37,13 @@ class Observer(abc.ABC):
     space: gym.Space[Any]
     counts_shown: bool = False
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Begin new users in these lanes, with their features if the world has any."""
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Organic events in their order, (m,) each; their ratings where the world has them, None for views."""
 
-    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
         """Add answers to recommendations, at most one per lane: ratings that they revealed."""
         self.see(lanes, items, rewards)
 
@@ -124,11 +128,11 @@ class Counts(_OfArray):
             self.space = ContextRule().space(world.n_items)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         if values is not None:
             self.array[lanes, items] = values
@@ -157,7 +161,7 @@ class Features(_OfArray):
         self.space = gym.spaces.Box(-_LARGEST, _LARGEST, (world.n_user_features,), np.float32)
         self.keep(np.zeros((n_lanes, world.n_user_features), np.float32))
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = features
 
@@ -178,11 +182,11 @@ class DecayedRatings(_OfArray):
         self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         if values is None:
             shares = np.ones(len(items), np.float32)
@@ -222,15 +226,15 @@ class OfRule(_OfArray):
         self._item = np.zeros(1, np.int32)
         self._nothing = np.zeros(1, np.float32)
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         self._rule.observe(self.array, lanes, items)
 
-    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
         """Implement :meth:`Observer.answered`; where showings count those that earned nothing too."""
         if self.counts_shown:
             self._rule.show(self.array, lanes, items, rewards)
@@ -272,16 +276,16 @@ class WithFeatures(Observer):
         self.counts_shown = events.counts_shown
         self.space = joined_space(events.space, world.n_user_features)
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         for part in (self._events, self._known):
             part.begin(lanes, features)
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         self._events.see(lanes, items, values)
 
-    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
         """Implement :meth:`Observer.answered`."""
         self._events.answered(lanes, items, rewards)
 
@@ -311,7 +315,7 @@ class ByName(Observer):
         if world.n_user_features:
             self._parts["user"] = Features(world, n_lanes)
         spaces: dict[str, gym.Space[Any]] = {name: part.space for name, part in self._parts.items()}
-        self._items: NDArray[np.float32] | None = None
+        self._items: Floats32 | None = None
         features = getattr(world, "item_features", None)
         if features is not None:
             self._items = np.ascontiguousarray(features, np.float32)
@@ -319,12 +323,12 @@ class ByName(Observer):
         self._n_lanes = n_lanes
         self.space = gym.spaces.Dict(spaces)
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         for part in self._parts.values():
             part.begin(lanes, features)
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         for part in self._parts.values():
             part.see(lanes, items, values)

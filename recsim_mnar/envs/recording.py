@@ -23,6 +23,10 @@ from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.policies.rankings import RankingPolicy, as_ranking_policy
 from recsim_mnar.simulation.items import ROUND, decider, described, made_by, online_provenance, provenance
 
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
 _Row = tuple[int, int, float, int, int, int, float, float, float, int, int, int]
 
 
@@ -327,7 +331,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         self._last[lane] = info
 
 
-def _checked(propensity: Any, shape: tuple[int, ...], name: str) -> NDArray[np.float64]:
+def _checked(propensity: Any, shape: tuple[int, ...], name: str) -> Floats:
     """Propensities of an action, or of a slate's items."""
     try:
         propensities = np.asarray(propensity, np.float64)
@@ -424,7 +428,7 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         latest = after
 
 
-_Stepped = tuple[list[Info], NDArray[np.float64], NDArray[np.bool_]]
+_Stepped = tuple[list[Info], Floats, Flags]
 
 
 class _Lanes:
@@ -542,8 +546,8 @@ class Recorder:
         self,
         before: list[Info],
         after: list[Info],
-        rewards: NDArray[np.float64],
-        ended: NDArray[np.bool_],
+        rewards: Floats,
+        ended: Flags,
     ) -> None:
         """Record the outcomes of the actions and end the round."""
         users = self._users.tolist()
@@ -559,7 +563,7 @@ class Recorder:
         if self.builder.round is not None:
             self.builder.round += 1
 
-    def _teach(self, rewards: NDArray[np.float64], after: list[Info]) -> None:
+    def _teach(self, rewards: Floats, after: list[Info]) -> None:
         """Let the policy learn from the rewards of the items shown, in a ranking one for each place."""
         places = int(np.prod(self.shape))
         if self.shape:

@@ -17,8 +17,11 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.base import DecisionWorld, Transition, checked_slates
 
-Array = NDArray[Any]
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+Array = NDArray[Any]
 
 
 class ShowsSeveral:
@@ -49,7 +52,7 @@ class ShowsSeveral:
         """
         raise NotImplementedError
 
-    def earned(self, transition: Transition) -> NDArray[np.float64]:
+    def earned(self, transition: Transition) -> Floats:
         """(n,) reward of each lane."""
         raise NotImplementedError
 
@@ -116,7 +119,7 @@ class SeveralVectorEnv(ShowsSeveral, WorldVectorEnv):
         check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         return self.shown(actions, self.num_envs)
 
-    def _earned(self, transition: Transition) -> NDArray[np.float64]:
+    def _earned(self, transition: Transition) -> Floats:
         return self.earned(transition)
 
     def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
@@ -157,11 +160,11 @@ class _Rankings(ShowsSeveral):
             shown[again, place] = -1
         return shown
 
-    def _clicks(self, transition: Transition) -> NDArray[np.float64]:
+    def _clicks(self, transition: Transition) -> Floats:
         """(n, k) clicks at each place."""
         return transition.columns["reward"][transition.starts[:-1, None] + np.arange(self.size)]
 
-    def earned(self, transition: Transition) -> NDArray[np.float64]:
+    def earned(self, transition: Transition) -> Floats:
         """Implement :meth:`ShowsSeveral.earned`: the number of clicks."""
         return self._clicks(transition).sum(axis=1)
 
@@ -189,7 +192,7 @@ class RankingEnv(_Rankings, SeveralEnv):
 
     _more_events = ("clicked",)
 
-    def ranking_means(self, action: Any) -> NDArray[np.float64]:
+    def ranking_means(self, action: Any) -> Floats:
         """Truth: (k,) click probability of each place of a ranking now. For what judges, never for what acts."""
         if not self._waiting:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")

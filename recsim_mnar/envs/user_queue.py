@@ -13,6 +13,9 @@ from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import LaneWorld, Transition
 from recsim_mnar.worlds.lanes import next_users
 
+Ints = NDArray[np.int64]
+
+
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
 
@@ -23,7 +26,7 @@ _PADS = {"views": -1, "bought": -1, "clicked": -1, "view_times": 0.0, "ratings":
 Info = dict[str, Any]
 """What ``reset`` and ``step`` say besides the observation: Gymnasium's interface wants a dictionary."""
 
-Met = tuple[NDArray[np.int64], NDArray[np.int64], Transition]
+Met = tuple[Ints, Ints, Transition]
 """Lanes, their users, and what happened in them."""
 
 
@@ -55,7 +58,7 @@ class UserQueue:
         self.next_user = np.zeros(0, np.int64)
         self._certain = np.ones(n_lanes)
 
-    def assign(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
+    def assign(self, which: Ints, seeds: list[int], first_user: int) -> None:
         """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
         self.seeds[which] = np.array(seeds, np.uint64)
         if len(which) == len(self.queue):  # nobody draws from those that there are
@@ -76,13 +79,13 @@ class UserQueue:
             self.seed = check_seed(draw() if seed is None else seed)
         self.assign(np.zeros(1, np.int64), [self.seed], user or 0)
 
-    def move(self, which: NDArray[np.int64], user: int) -> None:
+    def move(self, which: Ints, user: int) -> None:
         """Lanes ``which`` go on from another user; those that share a queue go on sharing it among themselves."""
         shared, place = np.unique(self.queue[which], return_inverse=True)
         self.queue[which] = len(self.next_user) + place
         self.next_user = np.append(self.next_user, np.full(len(shared), user))
 
-    def admit(self, which: NDArray[np.int64]) -> Iterator[Met]:
+    def admit(self, which: Ints) -> Iterator[Met]:
         """A next user for each of these lanes (ascending); those who leave without a decision are passed over.
 
         Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
@@ -93,7 +96,7 @@ class UserQueue:
             yield which, users, transition
             which = which[~transition.alive]
 
-    def meet(self, lane: NDArray[np.int64]) -> Info:
+    def meet(self, lane: Ints) -> Info:
         """A next user for one lane (1,); what is info of them, and ``skipped`` where others left before."""
         skipped: list[Info] = []
         queue = self.queue.item()
@@ -110,7 +113,7 @@ class UserQueue:
             return {**info, "skipped": tuple(skipped)}
         return info
 
-    def features(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
+    def features(self, which: Ints) -> NDArray[np.float32]:
         """(n, n_user_features) of the users in these lanes."""
         out = np.empty((len(which), self.world.n_user_features), np.float32)
         for seed in np.unique(self.seeds[which]):
@@ -118,7 +121,7 @@ class UserQueue:
             out[rows] = self.world.features_of(int(seed), self.lanes.user[which[rows]])
         return out
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Transition:
+    def take(self, which: Ints, actions: NDArray[np.int32]) -> Transition:
         """These lanes are shown these items, or rankings (n, k)."""
         if actions.ndim == 1:
             certain = self._certain[: len(which)]
@@ -143,7 +146,7 @@ def rewards_of(transition: Transition) -> NDArray[np.float64]:
     return transition.columns["reward"][transition.starts[:-1]]
 
 
-def organic_rows(transition: Transition) -> NDArray[np.int64]:
+def organic_rows(transition: Transition) -> Ints:
     """Rows of a transition that are organic events."""
     return np.flatnonzero(transition.columns["event"] == schema.ORGANIC)
 

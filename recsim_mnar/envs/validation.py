@@ -21,6 +21,8 @@ from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds import as_world, make_world
 from recsim_mnar.worlds.base import World
 
+Flags = NDArray[np.bool_]
+
 
 class WorldSpec(EnvSpec):
     """Gymnasium's spec of an environment over a world.
@@ -206,7 +208,7 @@ def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
         raise UserError(f"unknown autoreset_mode {mode!r}; known: {mode_names}") from None
 
 
-def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> NDArray[np.bool_]:
+def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> Flags:
     """Lanes to reset: (num_envs,) flags, all lanes if None.
 
     Args:
@@ -288,7 +290,7 @@ def listed_seeds(seed: Any, which: Collection[int], num_envs: int, *, seeded: bo
     return seeds_by_lane
 
 
-def check_ready(mode: AutoresetMode, ended: NDArray[np.bool_] | None) -> None:
+def check_ready(mode: AutoresetMode, ended: Flags | None) -> None:
     """Raise ResetNeeded where a step comes before a reset: of all lanes (``ended`` is None) or of one that ended."""
     if ended is None:
         raise gym.error.ResetNeeded("call reset() before step()")

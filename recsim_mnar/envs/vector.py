@@ -31,8 +31,13 @@ from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.worlds.base import LaneWorld, Transition, World, decision_world
 from recsim_mnar.worlds.lanes import Moves
 
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
 Array = NDArray[Any]
-Answers = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
+Answers = tuple[Floats, Flags, Flags]
 
 
 class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
@@ -159,7 +164,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _seat(self, which: NDArray[np.int64], seed: Any, user: int | None) -> None:
+    def _seat(self, which: Ints, seed: Any, user: int | None) -> None:
         seeds_by_lane = listed_seeds(seed, which.tolist(), self.num_envs, seeded=self._seeded)
         if seeds_by_lane is not None:
             self._queue.assign(np.array(list(seeds_by_lane), np.int64), list(seeds_by_lane.values()), user or 0)
@@ -268,14 +273,14 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         if self.max_episode_steps is not None:
             truncated[:] = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
 
-    def _earned(self, transition: Transition) -> NDArray[np.float64]:
+    def _earned(self, transition: Transition) -> Floats:
         return rewards_of(transition)
 
-    def _note_answers(self, due: NDArray[np.int64], chosen: Array, rewards: Array, transition: Transition) -> None:
+    def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
         """Let observations count what was shown and what it earned."""
         self._observer.answered(due, chosen, rewards)
 
-    def _admit(self, which: NDArray[np.int64], infos: Info, met_by: Iterator[Met]) -> None:
+    def _admit(self, which: Ints, infos: Info, met_by: Iterator[Met]) -> None:
         """Reset lanes: next users, counts, and what is info of them."""
         self._elapsed[which] = 0
         if not self.world.n_user_features:
@@ -299,7 +304,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             elif self.info == "counts":
                 self._counts(infos, "n_skipped")[lane] = len(info)
 
-    def _see(self, which: NDArray[np.int64], transition: Transition, infos: Info) -> None:
+    def _see(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Update the observations of lanes after their actions, and record organic events."""
         if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
             rewards = rewards_of(transition)
@@ -308,7 +313,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             self._observer.answered(which[answered], items, rewards[answered])
         self._browse(which, transition, infos)
 
-    def _browse(self, which: NDArray[np.int64], transition: Transition, infos: Info, *, empty: bool = False) -> None:
+    def _browse(self, which: Ints, transition: Transition, infos: Info, *, empty: bool = False) -> None:
         """Observe organic events, and add them to info if there are any."""
         c = transition.columns
         rows = organic_rows(transition)
@@ -322,8 +327,8 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def _note(
         self,
         infos: Info,
-        which: NDArray[np.int64],
-        edges: NDArray[np.int64],
+        which: Ints,
+        edges: Ints,
         events: dict[str, Array],
         *,
         empty: bool = False,
@@ -351,7 +356,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
                 info[lane] = values[first:last]
             infos[f"_{key}"][lanes] = True
 
-    def _note_state(self, infos: Info, mask: NDArray[np.bool_]) -> None:
+    def _note_state(self, infos: Info, mask: Flags) -> None:
         """Record in info the awaited decision and user of the lanes in the mask."""
         if self.info == "none":
             return

@@ -31,7 +31,7 @@ from recsim_mnar.protocols.ab_test import ABTest, judged
 from recsim_mnar.protocols.base import Experiment, Protocol, Trial
 from recsim_mnar.protocols.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
-from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 from recsim_mnar.purchases.policies import DeployedPolicy, exposures_of
 from recsim_mnar.purchases.uplift import (
     LIST_METRICS,
@@ -46,9 +46,6 @@ from recsim_mnar.simulation.executor import carrying, checked_users, run_in_orde
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.run_folder import DEPLOYED
 from recsim_mnar.worlds.params import Params
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TITLES = {
     "precision": "Precision",
@@ -237,7 +234,7 @@ def ab_test(
     return records
 
 
-def _parts(groups: Sequence[Floats], arms: tuple[NDArray[np.bool_], NDArray[np.bool_]]) -> Floats:
+def _parts(groups: Sequence[Floats], arms: tuple[Flags, Flags]) -> Floats:
     """(U,) each user's part of the sum of both arms' means: their mean is that sum."""
     out = np.empty(len(arms[0]))
     for group, arm in zip(groups, arms, strict=True):
@@ -371,7 +368,7 @@ class Lists:
     last: int
     truth: Any
     rankings: dict[str, RankedItems]
-    lists: dict[str, NDArray[np.int64]]
+    lists: dict[str, Ints]
 
 
 class PurchasesExperiment(Experiment):

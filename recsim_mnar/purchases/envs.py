@@ -80,7 +80,7 @@ class _Purchases(ShowsSeveral):
         """Implement :attr:`ShowsSeveral.size`."""
         return int(self.world.params.slate_size)
 
-    def shown(self, items: Any, lanes: int | None) -> NDArray[np.int64]:
+    def shown(self, items: Any, lanes: int | None) -> Ints:
         """Implement :meth:`ShowsSeveral.shown`."""
         if lanes is None:
             slates = as_array(items, "a slate")[None]
@@ -189,7 +189,7 @@ class _SlateRecorder:
     def log(self) -> Log:
         return self.builder.log(self._n_users)
 
-    def decide(self, infos: list[Info]) -> NDArray[np.int64]:
+    def decide(self, infos: list[Info]) -> Ints:
         users = np.array([i["user"] for i in infos])
         periods = np.array([i["time"] for i in infos]).astype(np.int64)
         self.slates = slates = np.empty((len(users), *self.shape), np.int64)

@@ -32,6 +32,11 @@ from recsim_mnar.tables.text import typed_table
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
+Actions = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class CSRLists:
@@ -42,14 +47,14 @@ class CSRLists:
         items: int32, ascending within a row.
     """
 
-    indptr: NDArray[np.int64]
-    items: NDArray[np.int32]
+    indptr: Ints
+    items: Actions
 
-    def of(self, row: int) -> NDArray[np.int32]:
+    def of(self, row: int) -> Actions:
         """The items of one row."""
         return self.items[self.indptr[row] : self.indptr[row + 1]]
 
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Ints:
         """(n_rows,) number of items in each row."""
         return np.diff(self.indptr)
 
@@ -64,20 +69,18 @@ class Classes:
         rp, rnp, nrp: R-P, R-NP and NR-P; every item in none of the three is NR-NP.
     """
 
-    periods: NDArray[np.int64]
+    periods: Ints
     n_users: int
     n_items: int
     rp: CSRLists
     rnp: CSRLists
     nrp: CSRLists
 
-    def active(self) -> NDArray[np.int64]:
+    def active(self) -> Ints:
         """Rows of users who bought something in the period."""
         return np.flatnonzero(self.rp.counts() + self.nrp.counts() > 0)
 
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 PropensityOf = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Floats]
 """(users, items, periods) -> P(recommended) of those cells, all of one length."""
 
@@ -108,9 +111,9 @@ class Exposures:
         provenance: what made them; JSON types only.
     """
 
-    user: NDArray[np.int64]
-    item: NDArray[np.int32]
-    time: NDArray[np.int32]
+    user: Ints
+    item: Actions
+    time: Actions
     recommended: Flags
     purchased: Flags
     n_users: int
@@ -160,7 +163,7 @@ class Exposures:
         if self.propensities is not None and not callable(self.propensities):
             object.__setattr__(self, "propensities", self._checked_table(self.propensities))
 
-    def _key(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> NDArray[np.int64]:
+    def _key(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> Ints:
         return (np.asarray(times, np.int64) * self.n_users + users) * self.n_items + items
 
     def _checked_table(self, table: Any) -> NDArray[np.floating]:
@@ -266,7 +269,7 @@ class Exposures:
 
         return Classes(chosen, self.n_users, self.n_items, sets(r & p), sets(r & ~p), sets(~r & p))
 
-    def active_users(self, time: int) -> NDArray[np.int64]:
+    def active_users(self, time: int) -> Ints:
         """Users who bought something in a period, ascending.
 
         Raises:
@@ -281,7 +284,7 @@ class Exposures:
     def flags(self, users: Any, items: Any, times: Any) -> tuple[Flags, Flags]:
         """Return whether cells were recommended and whether they were purchased; the arguments broadcast together."""
         users, items, times = np.broadcast_arrays(users, items, times)
-        mine: NDArray[np.int64] = self._keys  # type: ignore[attr-defined]  # set by __post_init__
+        mine: Ints = self._keys  # type: ignore[attr-defined]  # set by __post_init__
         keys = self._key(users, items, times)
         if len(mine) == 0:
             return np.zeros(keys.shape, bool), np.zeros(keys.shape, bool)

@@ -19,7 +19,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policies.softening import Softened
-from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 from recsim_mnar.purchases.world import ExposureWorld, PurchasesLanes, scaled, weights_by_rank
 from recsim_mnar.rng import Stream, policy_uniforms
 from recsim_mnar.runs.files import replacing
@@ -28,8 +28,7 @@ from recsim_mnar.simulation.executor import together
 from recsim_mnar.simulation.items import Columns, ShardRecommender
 from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written, meeting, trained
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+Actions = NDArray[np.int32]
 
 
 class SlatePolicy(ShardRecommender):
@@ -70,7 +69,7 @@ class SlatePolicy(ShardRecommender):
         weights = weights_by_rank(self.n_items, params.rank_decay, params.exponent)
         self._sums = np.concatenate([[0.0], np.cumsum(weights)])
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """(n, I) P(shown) of every item in each user's present state."""
         scores = self._scores(users)
         weights = np.empty(scores.shape)
@@ -81,7 +80,7 @@ class SlatePolicy(ShardRecommender):
         p = self.params
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
-    def _scores(self, users: NDArray[np.int64]) -> Floats:
+    def _scores(self, users: Ints) -> Floats:
         """(n, I) scores by which items are ranked."""
         scores = np.asarray(self.policy.scores(users), np.float64)
         if scores.shape != (len(users), self.n_items):
@@ -90,7 +89,7 @@ class SlatePolicy(ShardRecommender):
             raise UserError(f"policy {self.name!r}: a score is not a number: was its training stopped too late?")
         return scores
 
-    def slates(self, seed: int, users: NDArray[np.int64], period: int) -> tuple[NDArray[np.int32], Floats]:
+    def slates(self, seed: int, users: Ints, period: int) -> tuple[Actions, Floats]:
         """Slates of exactly N items, (n, N), and the probability of each item, (n, N): for an environment's loop.
 
         Raises:
@@ -107,7 +106,7 @@ class SlatePolicy(ShardRecommender):
         """Return whether what users do can change what they are shown."""
         return self.policy.defines("observe") or self._learns
 
-    def reset(self, users: NDArray[np.int64]) -> None:
+    def reset(self, users: Ints) -> None:
         """These users begin."""
         self.policy.reset(users)
 
@@ -147,13 +146,13 @@ class DeployedPolicy(SlatePolicy):
         self.params = world.params
         self.n_items = world.n_items
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`SlatePolicy.probabilities`."""
         return self.world.deployed_propensities(seed, users)
 
     changes = False
 
-    def reset(self, users: NDArray[np.int64]) -> None:
+    def reset(self, users: Ints) -> None:
         """Nothing is kept of users."""
 
     def observe_events(self, columns: Columns) -> None:
@@ -168,7 +167,7 @@ class DeployedPolicy(SlatePolicy):
         return {"name": self.name}
 
 
-def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: Any) -> Flags:
+def draw(seed: int, users: Ints, period: int, probability: Floats, params: Any) -> Flags:
     """(n, I) which items are shown, each with its probability: independently, or slates of exactly N."""
     from recsim_mnar.purchases import _slates_kernel
 
@@ -186,7 +185,7 @@ def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, 
     return flags.view(np.bool_)
 
 
-def fixed_slates(seed: int, users: NDArray[np.int64], period: int, probability: Floats, size: int) -> NDArray[np.int32]:
+def fixed_slates(seed: int, users: Ints, period: int, probability: Floats, size: int) -> Actions:
     """(n, N) distinct items, each drawn with its probability; rows of ``probability`` sum to N."""
     from recsim_mnar.purchases import _slates_kernel
 
@@ -307,7 +306,7 @@ def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: in
             np.savez(file, control=truth[0], treated=truth[1])
 
 
-def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[NDArray[np.int64]]:
+def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[Ints]:
     size = max(1, _CELLS // n_items)
     for first in range(first_user, first_user + n_users, size):
         yield np.arange(first, min(first + size, first_user + n_users))

@@ -7,27 +7,22 @@ from concurrent.futures import Executor
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import ReadyLearner, able, as_policy, fitted, unwrapped
-from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy, exposures_of
 from recsim_mnar.purchases.world import ExposureWorld
 from recsim_mnar.simulation.items import Columns, simulate
 from recsim_mnar.simulation.oracle import ORACLE
 from recsim_mnar.tasks.running import Earned, Items, learner_of
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
 
 class TopSlates(SlatePolicy):
     """The ``slate_size`` items that a policy ranks highest; items that tie for the last places are drawn evenly."""
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`SlatePolicy.probabilities`: 1 above the last place, 0 below it."""
         return top_shares(self._scores(users), self.params.slate_size)
 
@@ -45,7 +40,7 @@ class UpliftOracle(DeployedPolicy):
 
     name = ORACLE
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`recsim_mnar.purchases.policies.SlatePolicy.probabilities`."""
         return top_shares(self.world.outcomes_of(seed, users).uplift, self.params.slate_size)
 
@@ -68,13 +63,13 @@ class LaterSlates(SlatePolicy):
         self.params = world.params
         self.n_items = own.n_items
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`SlatePolicy.probabilities`."""
         return (self.deployed if self._period < self.past else self.own).probabilities(seed, users)
 
     changes = True
 
-    def reset(self, users: NDArray[np.int64]) -> None:
+    def reset(self, users: Ints) -> None:
         """Implement :meth:`SlatePolicy.reset`."""
         self._period = 0
         self.own.reset(users)

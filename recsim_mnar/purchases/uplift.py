@@ -11,17 +11,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals import Spread, degrees_of_freedom, small_sample_factor
 from recsim_mnar.estimators.ratings import check_length, top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, refuse_first
-from recsim_mnar.purchases.exposures import Exposures
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 
 
 def inverse_propensities(exposures: Exposures, users: Any, items: Any, times: Any, z: Flags, clip: float) -> Floats:
@@ -164,7 +160,7 @@ def estimate_of(
     return Estimate(value, value - less, value + more, level, _METHOD, n, ess, details, Verdict.of(result), name)
 
 
-def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[np.int64]:
+def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> Ints:
     """Lists as (1 or P, U, N).
 
     Raises:
@@ -426,7 +422,7 @@ def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floa
     return gain
 
 
-def _present(exposures: Exposures, present: Any, period: int) -> NDArray[np.int64]:
+def _present(exposures: Exposures, present: Any, period: int) -> Ints:
     if isinstance(present, str):
         if present == "all":
             return np.arange(exposures.n_users)

@@ -29,9 +29,11 @@ from recsim_mnar.worlds.base import LaneWorld, add_products, checked_slates
 from recsim_mnar.worlds.lanes import CountedLanes, Transition
 from recsim_mnar.worlds.params import Params, must, one_of
 
+Seeds = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+
 
 LAWS = ("power", "log")
 COUPLINGS = ("independent", "shared")
@@ -116,16 +118,14 @@ class Outcomes:
         return self.treated - self.control
 
 
-def flags_of(slates: NDArray[np.int64], n_items: int) -> Flags:
+def flags_of(slates: Ints, n_items: int) -> Flags:
     """(n, I) which items slates show; an item named twice in a slate is shown once, and the second place is lost."""
     flags = np.zeros((len(slates), n_items), bool)
     np.put_along_axis(flags, slates, True, axis=1)
     return flags
 
 
-def addresses(
-    seeds: Any, users: Ints, periods: Ints, coupling: str
-) -> tuple[NDArray[np.uint64], np.uint64, Ints, Ints, bool]:
+def addresses(seeds: Any, users: Ints, periods: Ints, coupling: str) -> tuple[Seeds, np.uint64, Ints, Ints, bool]:
     """The first arguments of the kernels that draw purchases; the last is whether both outcomes share a uniform."""
     seeds = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), users.shape))
     users = np.ascontiguousarray(users)
@@ -151,7 +151,7 @@ class PurchasesLanes(CountedLanes):
     def __init__(
         self,
         params: Any,
-        outcomes_of: Callable[[int, NDArray[np.int64]], Outcomes],
+        outcomes_of: Callable[[int, Ints], Outcomes],
         n_lanes: int,
         *,
         truth_column: str | None,
@@ -172,7 +172,7 @@ class PurchasesLanes(CountedLanes):
         """Truth, E[tau] of all items, (n, I), for what judges."""
         return self._treated - self._control
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`: nothing has happened yet."""
         for seed, rows in self.seat(which, seeds, users):
             truth = self._outcomes_of(seed, users[rows])
@@ -180,7 +180,7 @@ class PurchasesLanes(CountedLanes):
         starts, columns = self.rows(which, np.zeros(len(which), np.int64))
         return Transition(starts, columns, np.ones(len(which), np.bool_))
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Transition:
+    def take(self, which: Ints, actions: NDArray[Any], propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one per item or per user."""
         slates = checked_slates(np.asarray(actions).reshape(len(which), -1), len(which), self._params.n_items)
         probability = np.zeros((len(which), self._params.n_items))
@@ -188,7 +188,7 @@ class PurchasesLanes(CountedLanes):
         np.put_along_axis(probability, slates, stated, axis=1)
         return self.show(which, flags_of(slates, self._params.n_items), probability)
 
-    def show(self, which: NDArray[np.int64], shown: Flags, probability: Floats) -> Transition:
+    def show(self, which: Ints, shown: Flags, probability: Floats) -> Transition:
         """A period in which lanes ``which`` are shown these items: (n, I) flags and probabilities."""
         from recsim_mnar.purchases import _slates_kernel
 
@@ -259,14 +259,14 @@ class ExposureWorld(LaneWorld):
         They must depend on the seed and on each user alone, not on who else is asked for.
         """
 
-    def deployed_propensities(self, seed: int, users: Any) -> NDArray[np.float64]:
+    def deployed_propensities(self, seed: int, users: Any) -> Floats:
         """P(shown) of every item to users of a seed in any period, by the world's own recommender; (n, n_items).
 
         Uniform unless defined. Where the parameter ``slates`` is ``fixed``, rows sum to ``slate_size``.
         """
         return np.full((len(np.atleast_1d(users)), self.n_items), self.params.slate_size / self.n_items)
 
-    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[Flags, Flags]:
         """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
         from recsim_mnar.purchases import _slates_kernel
 
@@ -278,13 +278,13 @@ class ExposureWorld(LaneWorld):
             _slates_kernel.outcomes(*drawn_at, truth.control, truth.treated, y[0], y[1])
         return y[0].astype(bool), y[1].astype(bool)
 
-    def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
+    def slate_uplift(self, seed: int, users: Any, slates: Any) -> Floats:
         """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
         slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
         flags = flags_of(slates, self.n_items)
         return np.where(flags, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
 
-    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def reward_means(self, state: Floats) -> Floats:
         """Truth: (n, n_items) P(Y^T), what a recommended item earns; it is the lanes' state."""
         return np.asarray(state, np.float64)
 
@@ -302,7 +302,7 @@ class ExposureWorld(LaneWorld):
             truth_column = None
         return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
 
-    def _checked_outcomes(self, seed: int, users: NDArray[np.int64]) -> Outcomes:
+    def _checked_outcomes(self, seed: int, users: Ints) -> Outcomes:
         outcomes = self.outcomes_of(seed, users)
         shape = (len(users), self.n_items)
         for name in ("control", "treated"):
@@ -315,7 +315,7 @@ class ExposureWorld(LaneWorld):
         return outcomes
 
 
-def _shape_or_value(values: NDArray[np.float64], shape: tuple[int, int]) -> str:
+def _shape_or_value(values: Floats, shape: tuple[int, int]) -> str:
     if values.shape != shape:
         return f"of shape {values.shape}"
     return f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
@@ -406,7 +406,7 @@ PRESETS: dict[str, tuple[PurchasesParams, str]] = {
 }
 
 
-def rank_weights(n_items: int, params: PurchasesParams) -> NDArray[np.float64]:
+def rank_weights(n_items: int, params: PurchasesParams) -> Floats:
     """(I,) weight of the items of rank 1, 2, ... under the parameters' deployment and law."""
     if params.deployment == "uniform":
         return np.ones(n_items)

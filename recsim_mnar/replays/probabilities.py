@@ -31,9 +31,12 @@ from recsim_mnar.policies.storage import Stored
 from recsim_mnar.progress import counted
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
 
-Rows = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+Rows = Ints
 Replayed = Policy | RankingPolicy
 Policies = Mapping[str, Replayed]
 T = TypeVar("T")
@@ -415,7 +418,7 @@ class Prices:
             self.columns[name + ending][places] = values
 
 
-def _mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> Floats:
+def _mass_outside(policy: Policy, logging: Policy, users: Ints) -> Floats:
     """Probability (n_users,) of what the logging policy cannot take, in the users' present state."""
     middle = np.full(len(users), 0.5)
     answer = checked_decisions(policy, policy.act(users, middle), n=len(users), n_items=policy.n_items)
@@ -431,7 +434,7 @@ def _mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> 
     return out
 
 
-def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
+def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: Ints) -> Floats:
     """Probability (n_users,) of the items that are not marked for each user, (n_users, n_items)."""
     fixed = policy.fixed_distribution()
     if fixed is None:
@@ -567,7 +570,7 @@ def _check_whole(log: Log) -> None:
         )
 
 
-def _check_same(log: Log, policy: Policy, replayed: NDArray[np.float64]) -> None:
+def _check_same(log: Log, policy: Policy, replayed: Floats) -> None:
     decision_rows = log.is_bandit
     other = np.abs(replayed - log["propensity"])[decision_rows] > TOLERANCE
     if other.any():

@@ -25,6 +25,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.plugins import own_folder
 
+Columns = dict[str, NDArray[Any]]
+
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
 
@@ -55,7 +57,7 @@ def user_shards(first_user: int, n_users: int, size: int | None = None) -> Itera
         yield first, min(size, last - first)
 
 
-def together(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+def together(parts: list[Columns]) -> Columns:
     """The rows of parts one after another."""
     if len(parts) == 1:
         return parts[0]

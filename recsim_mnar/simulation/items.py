@@ -39,6 +39,11 @@ from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.worlds.base import DecisionWorld, Transition, World, as_world, decision_world
 from recsim_mnar.worlds.lanes import Lanes
 
+Columns = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
 LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
 result depends on it."""
@@ -46,7 +51,6 @@ result depends on it."""
 _STATE_BYTES = 1 << 26
 """Bound on what a policy may keep of the users of one shard, at eight bytes per item."""
 
-Columns = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
 
@@ -311,7 +315,7 @@ class Decided(NamedTuple):
     """
 
     items: NDArray[np.int32]
-    propensities: NDArray[np.float64]
+    propensities: Floats
     columns: Columns
 
 
@@ -325,7 +329,7 @@ class Decider(abc.ABC):
     policy: Policy | RankingPolicy
 
     @abc.abstractmethod
-    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
+    def decide(self, seed: int, users: Ints, decisions: Ints) -> Decided:
         """Decide for users (n,) at their decisions of these numbers (n,), from 0."""
 
 
@@ -342,7 +346,7 @@ class ItemDecider(Decider):
         self.policy = policy
         self._acting = Acting(policy, n_items, original)
 
-    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
+    def decide(self, seed: int, users: Ints, decisions: Ints) -> Decided:
         """Implement :meth:`Decider.decide`; of a policy that batches decisions a user may stand repeatedly."""
         return Decided(*self._acting(users, policy_uniforms(seed, users, decisions)), {})
 
@@ -353,7 +357,7 @@ class RankingDecider(Decider):
     def __init__(self, policy: RankingPolicy) -> None:
         self.policy: RankingPolicy = policy
 
-    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
+    def decide(self, seed: int, users: Ints, decisions: Ints) -> Decided:
         """Implement :meth:`Decider.decide`."""
         size = self.policy.slate_size
         rankings = drawn_rankings(self.policy, users, ranking_uniforms(seed, users, decisions, size))
@@ -382,7 +386,7 @@ def drive(
     n_users: int,
     *,
     in_runs: bool = False,
-) -> Iterator[tuple[list[Transition], NDArray[np.float64]]]:
+) -> Iterator[tuple[list[Transition], Floats]]:
     """Let users live under a policy, as many side by side as there are lanes, round by round.
 
     In a round users arrive in the free lanes and show their views, then comes ``act`` for everyone who waits, then
@@ -449,9 +453,7 @@ def drive(
             return
 
 
-def _decided(
-    acting: Decider, lanes: Lanes, seed: int, waiting: NDArray[np.int64], runs: NDArray[np.int64] | None
-) -> Transition:
+def _decided(acting: Decider, lanes: Lanes, seed: int, waiting: Ints, runs: Ints | None) -> Transition:
     """Take the policy's next decisions in lanes that wait.
 
     Args:
@@ -512,11 +514,11 @@ class Curve:
         rewards: (R,) earned by then.
     """
 
-    decisions: NDArray[np.int64]
-    rewards: NDArray[np.float64]
+    decisions: Ints
+    rewards: Floats
 
     @property
-    def mean_rewards(self) -> NDArray[np.float64]:
+    def mean_rewards(self) -> Floats:
         """(R,) mean reward of all decisions up to the end of each round; NaN before the first decision."""
         with np.errstate(invalid="ignore"):
             return self.rewards / self.decisions

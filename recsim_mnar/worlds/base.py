@@ -15,7 +15,18 @@ from recsim_mnar.errors import UserError, described
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Observation
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.worlds.lanes import CheckedLanes, Lanes, Occasions, Transition, cumulative_of
+from recsim_mnar.worlds.lanes import (
+    Actions,
+    CheckedLanes,
+    Columns,
+    Floats,
+    Floats32,
+    Ints,
+    Lanes,
+    Occasions,
+    Transition,
+    cumulative_of,
+)
 from recsim_mnar.worlds.params import Params
 
 __all__ = ["DecisionWorld", "LaneWorld", "Lanes", "Transition", "World"]
@@ -83,7 +94,7 @@ class World(abc.ABC):
         """Name and parameters, for a log's provenance; JSON types only."""
         return {"name": self.name, "params": self.params.to_dict()}
 
-    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+    def truth_arrays(self, seed: int, n_users: int) -> Columns:
         """Truth: what ``catalogue.npz`` holds next to a log of users 0 .. n_users - 1 of a seed."""
         return {}
 
@@ -136,7 +147,7 @@ class LaneWorld(World):
             truth_column = None
         return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
 
-    def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
+    def features_of(self, seed: int, users: Ints) -> Floats32:
         """(n, n_user_features) what a recommender may know of users of a seed before they did anything."""
         return np.zeros((len(users), self.n_user_features), np.float32)
 
@@ -157,7 +168,7 @@ class DecisionWorld(LaneWorld):
         """Return whether the world says its expected rewards (:meth:`reward_means`)."""
         return type(self).reward_means is not DecisionWorld.reward_means
 
-    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def reward_means(self, state: Floats) -> Floats:
         """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them.
 
         Raises:
@@ -168,19 +179,19 @@ class DecisionWorld(LaneWorld):
             "lanes"
         )
 
-    def planned_values(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def planned_values(self, state: Floats) -> Floats:
         """(n, n_items) what each item is worth in these states, with what it changes later; an index, not a truth.
 
         The expected rewards unless defined: right where what is shown changes nothing later.
         """
         return self.reward_means(state)
 
-    def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+    def reward_means_of(self, state: Floats, actions: Actions) -> Floats:
         """Truth: (n,) expected reward of item ``actions[j]`` for a user in ``state[j]``; (n, .) and (n,)."""
-        means: NDArray[np.float64] = self.reward_means(state)[np.arange(len(actions)), actions]
+        means: Floats = self.reward_means(state)[np.arange(len(actions)), actions]
         return means
 
-    def ranking_means(self, state: NDArray[np.float64], rankings: NDArray[np.int32]) -> NDArray[np.float64]:
+    def ranking_means(self, state: Floats, rankings: Actions) -> Floats:
         """Truth: (n, k) expected reward of each place of ``rankings`` (n, k) for users in ``state`` (n, .).
 
         Raises:
@@ -202,10 +213,10 @@ class DecisionWorld(LaneWorld):
         seed: int,
         first_user: int,
         n_users: int,
-        distribution: NDArray[np.float64] | None,
+        distribution: Floats | None,
         *,
         keep_truth: bool = False,
-    ) -> dict[str, NDArray[Any]]:
+    ) -> Columns:
         """Whole lives of consecutive users under a policy that ignores them; here through lanes.
 
         Args:
@@ -219,7 +230,7 @@ class DecisionWorld(LaneWorld):
             the log's columns, ordered by (user, step).
         """
         last = first_user + n_users
-        parts: list[dict[str, NDArray[Any]]] = []
+        parts: list[Columns] = []
         for first in range(first_user, last, _USERS_A_CALL):
             users = np.arange(first, min(first + _USERS_A_CALL, last))
             lanes = self.lanes(len(users), keep_truth=keep_truth)
@@ -235,7 +246,7 @@ def sha256_of(*arrays: NDArray[Any]) -> str:
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
-def add_products(out: NDArray[np.float64], left: NDArray[np.float64], right: NDArray[np.float64]) -> None:
+def add_products(out: Floats, left: Floats, right: Floats) -> None:
     """Add the products of rows of ``left`` (n, K) and ``right`` (m, K) to ``out`` (n, m), in the order of the K terms.
 
     BLAS rounds by machine, and a last bit can move a draw.
@@ -247,13 +258,13 @@ def add_products(out: NDArray[np.float64], left: NDArray[np.float64], right: NDA
 class _Fixed:
     """Decisions of a policy that ignores users: the same item for the same uniform draw."""
 
-    def __init__(self, distribution: NDArray[np.float64] | None, n_items: int) -> None:
+    def __init__(self, distribution: Floats | None, n_items: int) -> None:
         self.distribution = distribution
         self.n_items = n_items
         if distribution is not None:
             self.cumulative = cumulative_of(distribution)
 
-    def __call__(self, drawn: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
+    def __call__(self, drawn: Floats) -> tuple[Actions, Floats]:
         if self.distribution is None:
             actions = np.minimum((drawn * self.n_items).astype(np.int32), self.n_items - 1)
             return actions, np.full(len(drawn), 1.0 / self.n_items)
@@ -261,7 +272,7 @@ class _Fixed:
         return actions, self.distribution[actions]
 
 
-def _lives(lanes: Lanes, seed: int, users: NDArray[np.int64], decide: _Fixed) -> Iterator[dict[str, NDArray[Any]]]:
+def _lives(lanes: Lanes, seed: int, users: Ints, decide: _Fixed) -> Iterator[Columns]:
     """Run users from first to last, transition by transition; one user a lane."""
     waiting = np.arange(len(users))
     transition = lanes.begin(waiting, np.full(len(users), seed, np.uint64), users)
@@ -307,7 +318,7 @@ def as_world(world: Any) -> World:
     return world
 
 
-def checked_slates(slates: Any, n: int, n_items: int) -> NDArray[np.int64]:
+def checked_slates(slates: Any, n: int, n_items: int) -> Ints:
     """Slates as (n, N) integers.
 
     Raises:

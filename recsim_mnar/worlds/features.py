@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
@@ -16,7 +15,7 @@ from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.rng import Stream, check_seed
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.worlds.base import DecisionWorld, add_products, sha256_of
-from recsim_mnar.worlds.lanes import PlainLanes
+from recsim_mnar.worlds.lanes import Actions, Columns, Flags, Floats, Floats32, Ints, PlainLanes
 from recsim_mnar.worlds.params import Params, must, one_of
 
 REWARDS = ("logistic", "linear", "means")
@@ -72,10 +71,6 @@ PRESETS: dict[str, tuple[FeatureParams, str]] = {
 }
 
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
 class FeatureLanes(PlainLanes):
     """Implement :class:`PlainLanes`; opened by :meth:`FeatureWorld.open_lanes`.
 
@@ -108,11 +103,11 @@ class FeatureLanes(PlainLanes):
         """Implement :attr:`Lanes.state`: here the user's row in the features, (n, 1)."""
         return self._rows_of(self.user).astype(np.float64)[:, None]
 
-    def expected(self, which: Ints, actions: NDArray[np.int32]) -> Floats:
+    def expected(self, which: Ints, actions: Actions) -> Floats:
         """Implement :meth:`PlainLanes.expected`."""
         return self._means[self._rows_of(self.user[which]), actions]
 
-    def answer(self, which: Ints, actions: NDArray[np.int32]) -> tuple[Floats, NDArray[np.bool_]]:
+    def answer(self, which: Ints, actions: Actions) -> tuple[Floats, Flags]:
         """Implement :meth:`PlainLanes.answer`: rewards are drawn in stream RESPONSE, departures in ORGANIC."""
         p = self._params
         means = self.expected(which, actions)
@@ -229,7 +224,7 @@ class FeatureWorld(DecisionWorld):
             described["arrays"] = {"sha256": sha256_of(*(values.astype("<f8") for values in arrays))}
         return described
 
-    def rows_of(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows_of(self, users: Ints) -> Ints:
         """(n,) row of the features that each user is: their id modulo the number of rows."""
         return users % len(self.user_features)
 
@@ -245,11 +240,11 @@ class FeatureWorld(DecisionWorld):
         """Implement :meth:`DecisionWorld.reward_means`: the state is the user's row."""
         return self.means[np.asarray(state)[:, 0].astype(np.int64)]
 
-    def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
+    def features_of(self, seed: int, users: Ints) -> Floats32:
         """Implement :meth:`DecisionWorld.features_of`."""
         return self.user_features[self.rows_of(users)].astype(np.float32)
 
-    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+    def truth_arrays(self, seed: int, n_users: int) -> Columns:
         """Implement :meth:`World.truth_arrays`: a file that makes the same world again, as ``means``."""
         return {"user_features": self.user_features, "item_features": self.item_features, "means": self.means}
 

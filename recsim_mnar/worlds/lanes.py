@@ -14,6 +14,12 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 
+Floats32 = NDArray[np.float32]
+
+Actions = NDArray[np.int32]
+Seeds = NDArray[np.uint64]
+Columns = dict[str, NDArray[Any]]
+Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -29,11 +35,11 @@ class Transition:
         alive: (n,) whether the user now waits for a decision; otherwise they have left.
     """
 
-    starts: NDArray[np.int64]
-    columns: dict[str, NDArray[Any]]
-    alive: NDArray[np.bool_]
+    starts: Ints
+    columns: Columns
+    alive: Flags
 
-    def of(self, some: NDArray[np.bool_]) -> Transition:
+    def of(self, some: Flags) -> Transition:
         """The same of some of the lanes; ``some`` is (n,)."""
         n_events = np.diff(self.starts)
         rows = np.repeat(some, n_events)
@@ -59,21 +65,21 @@ class Moves(NamedTuple):
         n_skipped: (n,) to which users who left without a decision are added.
     """
 
-    actions: NDArray[np.int64]
-    ended: NDArray[np.bool_]
-    seeds: NDArray[np.uint64]
-    queue: NDArray[np.int64]
-    next_user: NDArray[np.int64]
-    elapsed: NDArray[np.int64]
-    counts: NDArray[np.float32]
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    n_views: NDArray[np.int64]
-    n_skipped: NDArray[np.int64]
+    actions: Ints
+    ended: Flags
+    seeds: Seeds
+    queue: Ints
+    next_user: Ints
+    elapsed: Ints
+    counts: Floats32
+    rewards: Floats
+    terminated: Flags
+    truncated: Flags
+    n_views: Ints
+    n_skipped: Ints
 
 
-def next_users(next_user: NDArray[np.int64], queues: NDArray[np.int64]) -> NDArray[np.int64]:
+def next_users(next_user: Ints, queues: Ints) -> Ints:
     """(n,) the next user of each of these queues, which then move on; a queue may stand repeatedly."""
     users = []
     for queue in queues.tolist():
@@ -93,13 +99,13 @@ class Lanes(abc.ABC):
     """
 
     trusted: ClassVar[bool] = False
-    user: NDArray[np.int64]
-    step: NDArray[np.int64]
-    time: NDArray[np.float64]
-    n_decisions: NDArray[np.int64]
+    user: Ints
+    step: Ints
+    time: Floats
+    n_decisions: Ints
 
     @property
-    def state(self) -> NDArray[np.float64]:
+    def state(self) -> Floats:
         """Truth: (n, .) hidden state of the user in each lane, for what judges, never for what acts.
 
         What :meth:`DecisionWorld.reward_means` takes.
@@ -110,13 +116,11 @@ class Lanes(abc.ABC):
         raise UserError(f"{type(self).__name__} has no state: define it to have the truth of rewards")
 
     @abc.abstractmethod
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Users arrive in lanes ``which`` and live until their first decision or their end."""
 
     @abc.abstractmethod
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
 
     def begin_alone(self, seed: int, user: int) -> dict[str, list[Any]] | None:
@@ -133,7 +137,7 @@ class Lanes(abc.ABC):
         """
         return None
 
-    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def runs(self, which: Ints) -> Ints:
         """(n,) how many decisions from here on each lane's user comes to in the present state, at least 1.
 
         All but the last of them are uneventful: they earn 0 and show nothing new, whatever is recommended.
@@ -142,10 +146,10 @@ class Lanes(abc.ABC):
 
     def take_runs(
         self,
-        which: NDArray[np.int64],
-        runs: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
+        which: Ints,
+        runs: Ints,
+        actions: Actions,
+        propensities: Floats,
     ) -> Transition:
         """:meth:`take` with ``runs[j]`` recommendations, one after the other, for lane ``which[j]``.
 
@@ -174,11 +178,11 @@ class Lanes(abc.ABC):
         """
         raise NotImplementedError
 
-    def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    def seen_at_once(self) -> tuple[Ints, Columns]:
         """Views of the last :meth:`step_at_once`, until lanes move: where each lane's rows start, and the columns."""
         raise NotImplementedError
 
-    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def skip_uneventful(self, which: Ints) -> Ints:
         """Lanes ``which`` (all waiting) live through decisions that come next and change nothing; returns how many.
 
         Each of them earns 0, whatever is recommended, shows nothing new, and is followed by the next decision one step
@@ -197,8 +201,8 @@ class Prospects(NamedTuple):
     """
 
     begins: float
-    goes_on: NDArray[np.float64]
-    number: NDArray[np.float64]
+    goes_on: Floats
+    number: Floats
 
 
 class Occasions(abc.ABC):
@@ -218,33 +222,29 @@ class Occasions(abc.ABC):
     """
 
     share: float
-    user: NDArray[np.int64]
-    n_decisions: NDArray[np.int64]
-    uniform: NDArray[np.float64]
-    state: NDArray[np.float64]
-    variance: NDArray[np.float64]
+    user: Ints
+    n_decisions: Ints
+    uniform: Floats
+    state: Floats
+    variance: Floats
 
     @abc.abstractmethod
-    def begin(
-        self, which: NDArray[np.int64], seed: int, users: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    def begin(self, which: Ints, seed: int, users: Ints) -> tuple[Ints, Actions, Flags]:
         """Users arrive in lanes ``which`` and live until their first occasion.
 
         Returns (n + 1,) where each lane's views begin among the (m,) items viewed, and (n,) whether an occasion came.
         """
 
     @abc.abstractmethod
-    def answer(
-        self, which: NDArray[np.int64], clicked: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    def answer(self, which: Ints, clicked: Flags) -> tuple[Ints, Actions, Flags]:
         """Lanes ``which`` answer, and live until their next occasion; returns as :meth:`begin`."""
 
     @abc.abstractmethod
-    def reward_means(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+    def reward_means(self, which: Ints, actions: Actions) -> Floats:
         """(n,) expected reward of item ``actions[j]`` for the user of lane ``which[j]``; lanes may stand repeatedly."""
 
     @abc.abstractmethod
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> Ints:
         """(n_items,) all items, those of like rewards near each other."""
 
     @abc.abstractmethod
@@ -260,7 +260,7 @@ def cumulative_of(distribution: Floats) -> Floats:
     return cumulative
 
 
-def null_columns(n: int, optional: Iterable[str] = (), *, truth_column: str | None = None) -> dict[str, NDArray[Any]]:
+def null_columns(n: int, optional: Iterable[str] = (), *, truth_column: str | None = None) -> Columns:
     """The log's columns for n rows: null where a column has a null, else 0.
 
     Args:
@@ -297,13 +297,13 @@ class CountedLanes(Lanes):
         self.seed = np.zeros(n_lanes, np.uint64)
         self.truth_column = truth_column
 
-    def seat(self, which: Ints, seeds: NDArray[np.uint64], users: Ints) -> Iterator[tuple[int, Ints]]:
+    def seat(self, which: Ints, seeds: Seeds, users: Ints) -> Iterator[tuple[int, Ints]]:
         """New users take lanes ``which``; yields each seed with the places of its users among them."""
         self.user[which], self.seed[which] = users, seeds
         self.step[which], self.time[which], self.n_decisions[which] = 0, 0.0, 0
         return of_seeds(seeds)
 
-    def rows(self, which: Ints, count: Ints | None = None) -> tuple[Ints, dict[str, NDArray[Any]]]:
+    def rows(self, which: Ints, count: Ints | None = None) -> tuple[Ints, Columns]:
         """Start the next ``count[j]`` rows of each lane, one by default: (n + 1,) where they begin, and their columns.
 
         User, step and time, one unit a row, are filled in, all else is null; the lanes' steps move on.
@@ -325,7 +325,7 @@ class CountedLanes(Lanes):
         return starts, columns
 
 
-def of_seeds(seeds: NDArray[np.uint64]) -> Iterator[tuple[int, Ints]]:
+def of_seeds(seeds: Seeds) -> Iterator[tuple[int, Ints]]:
     """Each seed with its places."""
     for seed in np.unique(seeds):
         yield int(seed), np.flatnonzero(seeds == seed)
@@ -349,7 +349,7 @@ class PlainLanes(CountedLanes):
     # ----------------------------------------------------------------------------------------------- what a world says
 
     @abc.abstractmethod
-    def answer(self, which: Ints, actions: NDArray[np.int32]) -> tuple[Floats, NDArray[np.bool_]]:
+    def answer(self, which: Ints, actions: Actions) -> tuple[Floats, Flags]:
         """Rewards of these actions in lanes ``which``, and whether their users come to another decision, (n,) each."""
 
     def arrive(self, which: Ints) -> None:
@@ -359,7 +359,7 @@ class PlainLanes(CountedLanes):
         """Items viewed unasked before the next decision: (n,) how many, and their ids, lane by lane."""
         return np.zeros(len(which), np.int64), np.zeros(0, np.int64)
 
-    def expected(self, which: Ints, actions: NDArray[np.int32]) -> Floats:
+    def expected(self, which: Ints, actions: Actions) -> Floats:
         """Truth: (n,) expected rewards of these actions now; asked before :meth:`answer` where truth is kept."""
         raise NotImplementedError(f"{type(self).__name__}: define expected(which, actions) to keep the truth")
 
@@ -382,13 +382,13 @@ class PlainLanes(CountedLanes):
 
     # ------------------------------------------------------------------------------------------------------ as lanes do
 
-    def begin(self, which: Ints, seeds: NDArray[np.uint64], users: Ints) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`."""
         self.seat(which, seeds, users)
         self.arrive(which)
         return self._transition(which, np.ones(len(which), np.bool_), None)
 
-    def take(self, which: Ints, actions: NDArray[np.int32], propensities: Floats) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
         columns: dict[str, Any] = {"action": actions, "propensity": propensities}
         if self.truth_column is not None:
@@ -397,7 +397,7 @@ class PlainLanes(CountedLanes):
         self.n_decisions[which] += 1
         return self._transition(which, np.asarray(alive), columns)
 
-    def _transition(self, which: Ints, alive: NDArray[np.bool_], shown: dict[str, Any] | None) -> Transition:
+    def _transition(self, which: Ints, alive: Flags, shown: dict[str, Any] | None) -> Transition:
         """Rows of the actions taken, if any, and of what those who stay browse; moves the clocks."""
         n_asked = int(shown is not None)
         viewed = np.zeros(len(which), np.int64)
@@ -463,41 +463,39 @@ class CheckedLanes(Lanes):
     user, step, time, n_decisions = (_of_inner(name) for name in _PLACES)
 
     @property
-    def state(self) -> NDArray[np.float64]:
+    def state(self) -> Floats:
         """Implement :attr:`Lanes.state`."""
         state = np.asarray(self.inner.state, np.float64)
         if state.ndim != 2 or len(state) != len(self.user):
             self._wrong(f"state of the lanes must have shape ({len(self.user)}, .), got {state.shape}")
         return state
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`."""
         transition = self.inner.begin(which, seeds, users)
         self._check("begin", transition, which, users, np.zeros(len(which), np.int64), np.zeros(len(which), np.int64))
         self._check_places("begin", which, users, np.zeros(len(which), np.int64), transition)
         return transition
 
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
         return self._taken("take", which, np.ones(len(which), np.int64), actions, propensities)
 
-    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def runs(self, which: Ints) -> Ints:
         """Implement :meth:`Lanes.runs`."""
         return self._counts("runs", which, 1)
 
     def take_runs(
         self,
-        which: NDArray[np.int64],
-        runs: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
+        which: Ints,
+        runs: Ints,
+        actions: Actions,
+        propensities: Floats,
     ) -> Transition:
         """Implement :meth:`Lanes.take_runs`."""
         return self._taken("take_runs", which, runs, actions, propensities)
 
-    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def skip_uneventful(self, which: Ints) -> Ints:
         """Implement :meth:`Lanes.skip_uneventful`."""
         return self._counts("skip_uneventful", which, 0)
 
@@ -506,7 +504,7 @@ class CheckedLanes(Lanes):
     def _wrong(self, what: str) -> None:
         raise UserError(f"world {self.world!r}: {what}")
 
-    def _counts(self, method: str, which: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+    def _counts(self, method: str, which: Ints, least: int) -> Ints:
         counts = np.asarray(getattr(self.inner, method)(which))
         if counts.shape != which.shape or counts.dtype.kind != "i" or (len(counts) and counts.min() < least):
             self._wrong(f"{method} must return ({len(which)},) whole numbers of at least {least}")
@@ -515,10 +513,10 @@ class CheckedLanes(Lanes):
     def _taken(
         self,
         method: str,
-        which: NDArray[np.int64],
-        asked: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
+        which: Ints,
+        asked: Ints,
+        actions: Actions,
+        propensities: Floats,
     ) -> Transition:
         users = self.user[which].copy()
         steps = self.step[which].copy()
@@ -540,10 +538,10 @@ class CheckedLanes(Lanes):
         self,
         method: str,
         transition: Any,
-        which: NDArray[np.int64],
-        users: NDArray[np.int64],
-        steps: NDArray[np.int64],
-        asked: NDArray[np.int64],
+        which: Ints,
+        users: Ints,
+        steps: Ints,
+        asked: Ints,
     ) -> None:
         """Hold a transition against the rules.
 
@@ -597,9 +595,9 @@ class CheckedLanes(Lanes):
         self,
         method: str,
         c: dict[str, Any],
-        shown: NDArray[np.bool_],
-        users: NDArray[np.int64],
-        steps: NDArray[np.int64],
+        shown: Flags,
+        users: Ints,
+        steps: Ints,
     ) -> None:
         """Rows one by one: ``shown`` says which of them must be bandit rows."""
         alone = ~shown
@@ -624,9 +622,7 @@ class CheckedLanes(Lanes):
                 row = int(np.flatnonzero(broken)[0])
                 self._wrong(f"{method}: {name} {rule}, got {c[name][row]} for user {users[row]}")
 
-    def _check_places(
-        self, method: str, which: NDArray[np.int64], users: NDArray[np.int64], decided: NDArray[np.int64], t: Transition
-    ) -> None:
+    def _check_places(self, method: str, which: Ints, users: Ints, decided: Ints, t: Transition) -> None:
         """Check the lanes' own statements after a transition."""
         if not np.array_equal(self.user[which], users):
             self._wrong(f"{method}: lanes' user must hold the users that were handed to begin")

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
@@ -22,7 +21,7 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.rng import Stream, check_seed, derive_seed
 from recsim_mnar.worlds.base import DecisionWorld, add_products, sha256_of
-from recsim_mnar.worlds.lanes import CountedLanes, Transition
+from recsim_mnar.worlds.lanes import Actions, Columns, CountedLanes, Flags, Ints, Seeds, Transition
 from recsim_mnar.worlds.params import Params, must, one_of
 from recsim_mnar.worlds.ratings.observation import (
     MARGINALS,
@@ -130,8 +129,8 @@ class RatingsLanes(CountedLanes):
     def __init__(
         self,
         params: RatingsParams,
-        ratings_of: Callable[[int, NDArray[np.int64]], Floats],
-        propensities_of: Callable[[NDArray[np.int64], Floats], Floats],
+        ratings_of: Callable[[int, Ints], Floats],
+        propensities_of: Callable[[Ints, Floats], Floats],
         n_lanes: int,
         *,
         truth_column: str | None,
@@ -148,7 +147,7 @@ class RatingsLanes(CountedLanes):
         """Implement :attr:`Lanes.state`: here what each item would earn, (n, I)."""
         return self._earns.astype(np.float64)
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`: users reveal their ratings."""
         n = len(which)
         n_items = self._params.n_items
@@ -166,7 +165,7 @@ class RatingsLanes(CountedLanes):
         self.time[which] = self.step[which]
         return Transition(starts, columns, np.ones(n, np.bool_))
 
-    def _reveal(self, seed: int, users: NDArray[np.int64]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def _reveal(self, seed: int, users: Ints) -> tuple[Floats, Floats, Flags]:
         """Ratings of users of a seed, P(O = 1) and O, (n, I) each."""
         n_items = self._params.n_items
         ratings = self._ratings_of(seed, users)
@@ -175,7 +174,7 @@ class RatingsLanes(CountedLanes):
         drawn = rng.uniforms(seed, Stream.ORGANIC, np.repeat(users, n_items), items)
         return ratings, p, drawn.reshape(p.shape) < p
 
-    def _earned(self, ratings: Floats, revealed: NDArray[np.bool_]) -> Floats:
+    def _earned(self, ratings: Floats, revealed: Flags) -> Floats:
         """(n, I) what each item earns when it is recommended first."""
         if self._params.repeat_pays:
             return ratings
@@ -221,7 +220,7 @@ class RatingsLanes(CountedLanes):
         self.time[0] += 1.0
         return reward, n_decisions < self._params.n_decisions
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
         starts, columns = self.rows(which)
         columns["event"][:] = schema.BANDIT
@@ -314,7 +313,7 @@ class RatingsWorld(DecisionWorld):
         scores = self._scores(seed, users[:per_batch])
         return np.quantile(scores, np.minimum(np.cumsum(self.params.shares)[:-1], 1.0))
 
-    def _scores(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def _scores(self, seed: int, users: Ints) -> Floats:
         """Compute the scores to be cut into stars, (n, I), for consecutive users."""
         p = self.params
         items = self._item_factors
@@ -325,7 +324,7 @@ class RatingsWorld(DecisionWorld):
         scores += p.sigma_noise * rng.normals(seed, Stream.RESPONSE, first, (len(users), p.n_items))
         return scores
 
-    def ratings_of(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def ratings_of(self, seed: int, users: Ints) -> Floats:
         """Truth: all ratings of these users, (n, I)."""
         if self.matrix is not None:
             return self.matrix[users % len(self.matrix)]
@@ -342,7 +341,7 @@ class RatingsWorld(DecisionWorld):
             return popularity_propensities(self._item_factors[:, -1], p.density)
         return np.full(p.n_items, p.density)
 
-    def propensities_of(self, users: NDArray[np.int64], ratings: Floats) -> Floats:
+    def propensities_of(self, users: Ints, ratings: Floats) -> Floats:
         """P(O = 1) of every item for users with these ratings, (n, I)."""
         p = self.params
         if self.propensities is not None:
@@ -355,7 +354,7 @@ class RatingsWorld(DecisionWorld):
         """Implement :meth:`DecisionWorld.reward_means`: the state is what each item would earn."""
         return np.asarray(state, np.float64)
 
-    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+    def truth_arrays(self, seed: int, n_users: int) -> Columns:
         """Implement :meth:`DecisionWorld.truth_arrays`.
 
         ``ratings`` (U, I) int8 and ``observation_propensities`` (U, I) of the file's users or of users 0 .. U - 1; of

@@ -17,6 +17,9 @@ from recsim_mnar.rng import Stream, normals, normals_of, uniforms
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.worlds.sessions.params import SessionsParams
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
@@ -30,13 +33,13 @@ class Catalogue:
         flips: (F, 2) pairs of items whose click factors and offsets were swapped, in the order of swapping.
     """
 
-    item_factors: NDArray[np.float64]
-    item_offsets: NDArray[np.float64]
-    click_factors: NDArray[np.float64]
-    click_offsets: NDArray[np.float64]
-    flips: NDArray[np.int64]
+    item_factors: Floats
+    item_offsets: Floats
+    click_factors: Floats
+    click_offsets: Floats
+    flips: Ints
 
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
+    def arrays(self) -> dict[str, Floats]:
         """The four arrays by the names under which ``catalogue.npz`` holds them."""
         return {
             "item_factors": self.item_factors,
@@ -98,7 +101,7 @@ def checked_catalogue(factors: Any, offsets: Any, click_factors: Any, click_offs
     return Catalogue(factors, offsets, click_factors, click_offsets, np.zeros((0, 2), np.int64))
 
 
-def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
+def flip_pairs(factors: Floats, n_flips: int) -> Ints:
     """The pairs that a walk down all inner products swaps: (n_flips, 2), in order, the smaller index first.
 
     The walk takes each pair i != j of which neither is used yet. Instead of sorting all pairs, every item keeps its
@@ -139,8 +142,6 @@ def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
         pairs.append((low, high))
     return np.array(pairs, np.int64)
 
-
-Floats = NDArray[np.float64]
 
 PERIODS = 64
 """Of a calendar: shifts of popularity are constant in each."""
@@ -229,7 +230,7 @@ class State(NamedTuple):
     time: Floats
 
 
-def state_of(changes: Any, omega: Floats, step: NDArray[np.int64], time: Floats) -> Floats:
+def state_of(changes: Any, omega: Floats, step: Ints, time: Floats) -> Floats:
     """The parts of :class:`State` side by side: (n, K + P + 3), without fatigue (n, K + 3)."""
     since = (step[:, None] - changes.noted).astype(np.float64)
     worn = changes.weariness * exp(-changes.shrinking * (step - changes.wearied).astype(np.float64))

@@ -11,7 +11,20 @@ from numpy.typing import NDArray
 
 from recsim_mnar.kernels.elementary import exp, log
 from recsim_mnar.log import schema
-from recsim_mnar.worlds.lanes import Lanes, Moves, Occasions, Prospects, Transition, cumulative_of
+from recsim_mnar.worlds.lanes import (
+    Actions,
+    Columns,
+    Flags,
+    Floats,
+    Ints,
+    Lanes,
+    Moves,
+    Occasions,
+    Prospects,
+    Seeds,
+    Transition,
+    cumulative_of,
+)
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, changes_of, held, state_of
 from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, LOGISTIC, ONE, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
@@ -51,7 +64,7 @@ def grown(rows: Any, capacity: int, used: int) -> Any:
     return type(rows)(*larger)
 
 
-def columns_of(rows: Any, used: int, keep_truth: bool) -> dict[str, NDArray[Any]]:
+def columns_of(rows: Any, used: int, keep_truth: bool) -> Columns:
     """The first ``used`` rows, as views."""
     if keep_truth:
         names = (*schema.NAMES, "click_probability")
@@ -86,7 +99,7 @@ class SessionsLanes(Lanes):
         catalogue: Catalogue,
         sampler: ViewSampler,
         tables: ViewTables,
-        shift: NDArray[np.float64],
+        shift: Floats,
         n_lanes: int,
         *,
         keep_truth: bool,
@@ -148,7 +161,7 @@ class SessionsLanes(Lanes):
         return (*self._arrays, *unseen, *held(self._changes))
 
     @property
-    def state(self) -> NDArray[np.float64]:
+    def state(self) -> Floats:
         """Implement :attr:`Lanes.state`: the interests omega, (n, K).
 
         What changes make of them (:func:`state_of`).
@@ -158,20 +171,20 @@ class SessionsLanes(Lanes):
             return omega
         return state_of(self._changes, omega, self.step, self.time)
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`."""
         self.seat(which, seeds, users)
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
-    def seat(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> None:
+    def seat(self, which: Ints, seeds: Seeds, users: Ints) -> None:
         """Users take their lanes; their lives begin when the lanes are next advanced."""
         self._arrays.seed[which] = seeds
         self.user[which] = users
         self._arrays.phase[which] = self._kernel.ARRIVING
 
-    def awaits(self, which: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def awaits(self, which: Ints) -> Flags:
         """(n,) whether each lane's user waits for a recommendation."""
-        waits: NDArray[np.bool_] = self._arrays.phase[which] == self._kernel.AWAITING
+        waits: Flags = self._arrays.phase[which] == self._kernel.AWAITING
         return waits
 
     def kernel_arguments(self) -> tuple[Any, ...]:
@@ -181,13 +194,11 @@ class SessionsLanes(Lanes):
         """
         return (*self._plain, self.scratch)
 
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
         return self._advance(which, np.arange(len(which) + 1), actions, propensities)
 
-    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def runs(self, which: Ints) -> Ints:
         """Implement :meth:`Lanes.runs`: the draws of answers are addressed, so they can be foreseen."""
         out = np.ones(len(which), np.int64)
         if self._foresees:
@@ -196,10 +207,10 @@ class SessionsLanes(Lanes):
 
     def take_runs(
         self,
-        which: NDArray[np.int64],
-        runs: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
+        which: Ints,
+        runs: Ints,
+        actions: Actions,
+        propensities: Floats,
     ) -> Transition:
         """Implement :meth:`Lanes.take_runs`."""
         edges = np.zeros(len(which) + 1, np.int64)
@@ -225,11 +236,11 @@ class SessionsLanes(Lanes):
                 return left
             self._rows = grown(self._rows, 2 * len(self._rows.user), self._used)
 
-    def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    def seen_at_once(self) -> tuple[Ints, Columns]:
         """Implement :meth:`Lanes.seen_at_once`."""
         return self._starts, columns_of(self._rows, self._used, self._keep_truth)
 
-    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def skip_uneventful(self, which: Ints) -> Ints:
         """Implement :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
         out = np.zeros(len(which), np.int64)
         # Foresight saves time and needs a kernel of its own: a few steps are done before it could be compiled.
@@ -244,10 +255,10 @@ class SessionsLanes(Lanes):
         seed: int,
         first_user: int,
         n_users: int,
-        distribution: NDArray[np.float64] | None,
+        distribution: Floats | None,
         *,
         events_a_user: float,
-    ) -> dict[str, NDArray[Any]]:
+    ) -> Columns:
         """Whole lives of consecutive users in the first lane; see :meth:`DecisionWorld.trajectories`.
 
         Args:
@@ -281,17 +292,17 @@ class SessionsLanes(Lanes):
 
     def _advance(
         self,
-        which: NDArray[np.int64],
-        edges: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
+        which: Ints,
+        edges: Ints,
+        actions: Actions,
+        propensities: Floats,
     ) -> Transition:
         if self._move is not self._kernel.advance and self._move.left <= 0:
             self._move = self._kernel.advance
         return self._moved(self._move, (), which, (edges, actions, propensities))
 
     def _moved(
-        self, move: Any, settings: tuple[Any, ...], which: NDArray[np.int64], decisions: tuple[NDArray[Any], ...]
+        self, move: Any, settings: tuple[Any, ...], which: Ints, decisions: tuple[NDArray[Any], ...]
     ) -> Transition:
         """Move lanes to their next decisions by a kernel, which is called again with more rows where these are full.
 
@@ -344,7 +355,7 @@ def reading_of(params: SessionsParams) -> Any:
     )
 
 
-def clicks_expected(params: SessionsParams, attraction: NDArray[np.float64]) -> NDArray[np.float64]:
+def clicks_expected(params: SessionsParams, attraction: Floats) -> Floats:
     """(n, k) click probability of every place, for items whose click probabilities (n, k) are those of a look."""
     from recsim_mnar.worlds.sessions import _rankings_kernel
 
@@ -367,10 +378,10 @@ class RankingLanes(SessionsLanes):
 
     def _advance(
         self,
-        which: NDArray[np.int64],
-        edges: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
+        which: Ints,
+        edges: Ints,
+        actions: Actions,
+        propensities: Floats,
     ) -> Transition:
         """Move lanes (n,) by rankings (n, k); who arrives needs none."""
         answers = self.awaits(which)
@@ -549,16 +560,12 @@ class SessionsOccasions(Occasions):
         self.uniform = waiting.uniform
         self.variance = waiting.variance
 
-    def begin(
-        self, which: NDArray[np.int64], seed: int, users: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    def begin(self, which: Ints, seed: int, users: Ints) -> tuple[Ints, Actions, Flags]:
         """Implement :meth:`Occasions.begin`."""
         self._lanes.seat(which, np.full(len(which), seed, np.uint64), users)
         return self.answer(which, np.zeros(len(which), np.bool_))
 
-    def answer(
-        self, which: NDArray[np.int64], clicked: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    def answer(self, which: Ints, clicked: Flags) -> tuple[Ints, Actions, Flags]:
         """Implement :meth:`Occasions.answer`."""
         starts = np.empty(len(which) + 1, np.int64)
         done = used = 0
@@ -575,7 +582,7 @@ class SessionsOccasions(Occasions):
         starts[-1] = used
         return starts, self._items[:used].copy(), self._lanes.awaits(which)
 
-    def reward_means(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+    def reward_means(self, which: Ints, actions: Actions) -> Floats:
         """Implement :meth:`Occasions.reward_means`."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
@@ -585,7 +592,7 @@ class SessionsOccasions(Occasions):
         _sessions_kernel.click_probabilities_of(factors, offsets, self.state, which, actions, out)
         return out
 
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> Ints:
         """Implement :meth:`Occasions.order`: by offset."""
         return np.argsort(self._catalogue.click_offsets, kind="stable")
 
