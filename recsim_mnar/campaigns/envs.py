@@ -129,15 +129,16 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         checked_options(options, ())
         seed = reset_seed(seed)
         super().reset(seed=seed)
-        if seed is not None or self._seed < 0:
-            self.seat(int(self.np_random.integers(2**63)) if seed is None else seed, [0])
+        if seed is None and self._seed < 0:
+            seed = int(self.np_random.integers(2**63))
+        if seed is not None:
+            self.seat(seed, [0])
         episode = self._next[0]
         self._next[0] += 1
-        if episode == 0:
-            current = self._seed
-        else:
-            current = derive_seed(self._seed, f"platform/{episode}")
-        self._platform = self.world.open_platform(current)
+        platform_seed = self._seed
+        if episode > 0:
+            platform_seed = derive_seed(self._seed, f"platform/{episode}")
+        self._platform = self.world.open_platform(platform_seed)
         self._platform.advance(self.world.params.first_campaign)
         self._waiting = True
         return self._observe(), self._info()
@@ -164,11 +165,9 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         items = as_numbers(lists, "lists")
         if items.size and not np.issubdtype(items.dtype, np.integer):
             raise UserError(f"lists must hold integers, got {items.dtype}")
-        if propensities is None:
-            probabilities = None
-        else:
-            probabilities = as_numbers(propensities, "propensities")
-        return self._campaign(items.astype(np.int32), probabilities)
+        if propensities is not None:
+            propensities = as_numbers(propensities, "propensities")
+        return self._campaign(items.astype(np.int32), propensities)
 
     def _campaign(self, lists: NDArray[np.int32], propensities: Floats | None) -> Step:
         platform = self.platform
@@ -198,8 +197,13 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
 
     def _info(self, recommended: int = 0, accepted: int = 0) -> Info:
         platform = self.platform
-        now = {"day": platform.day, "campaign": len(platform.campaigns), "users": len(platform.present())}
-        self._last = {**now, "recommended": recommended, "accepted": accepted}
+        self._last = {
+            "day": platform.day,
+            "campaign": len(platform.campaigns),
+            "users": len(platform.present()),
+            "recommended": recommended,
+            "accepted": accepted,
+        }
         return dict(self._last)
 
 
@@ -251,17 +255,15 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         which = np.flatnonzero(mask).tolist()
         seeds_by_lane = listed_seeds(seed, which, self.num_envs, seeded=self._seeded)
         if seeds_by_lane is not None:
-            for lane, of_lane in seeds_by_lane.items():
-                self._lanes[lane].seat(of_lane, [0])
+            for lane, lane_seed in seeds_by_lane.items():
+                self._lanes[lane].seat(lane_seed, [0])
         elif reset_seed(seed) is not None or not self._seeded:
-            single = reset_seed(seed)
-            shared = [0]
-            if single is None:
-                drawn = int(self._lanes[0].np_random.integers(2**63))
-            else:
-                drawn = single
+            common = reset_seed(seed)
+            if common is None:
+                common = int(self._lanes[0].np_random.integers(2**63))
+            next_episode = [0]
             for lane in which:
-                self._lanes[lane].seat(drawn, shared)
+                self._lanes[lane].seat(common, next_episode)
         self._seeded = True
         self.closed = False
         return super().reset(options={"reset_mask": mask})

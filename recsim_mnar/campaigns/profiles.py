@@ -53,41 +53,37 @@ class Profiles:
         if not np.isfinite(time):
             raise UserError(f"a reference time must be a finite number, got {time}")
         bandit = log.is_bandit
-        if "added" in log.columns:
-            when = log["added"]
-        else:
-            when = log["time"]
-        holds = (~bandit | (log["reward"] > 0)) & (when <= time)  # NaN, not added, is never <= time
-        rows = np.flatnonzero(holds)
+        when = log["added" if "added" in log.columns else "time"]
+        is_addition = ~bandit | (log["reward"] > 0)
+        rows = np.flatnonzero(is_addition & (when <= time))  # NaN, not added, is never <= time
         if len(rows) == 0:
-            first = when[(~bandit | (log["reward"] > 0)) & np.isfinite(when)]
-            if len(first):
-                hint = f"the first addition is at {first.min():g}"
-            else:
-                hint = "the log has no addition at all"
+            hint = "the log has no addition at all"
+            additions = when[is_addition & np.isfinite(when)]
+            if len(additions):
+                hint = f"the first addition is at {additions.min():g}"
             raise UserError(f"reference time {time:g} is without users: {hint}")
         item = np.where(bandit[rows], log["action"][rows], log["item"][rows]).astype(np.int32)
         if item.min() < 0 or item.max() >= n_items:
             raise UserError(f"items must be in 0..{n_items - 1}, the log has {int(item.max())}")
+        cause = np.where(bandit[rows], 0, -1)
         if "campaign" in log.columns:
             cause = log["campaign"][rows]
-        else:
-            cause = np.where(bandit[rows], 0, -1)
         user = log["user"][rows]
-        at = when[rows]
-        order = np.lexsort((np.arange(len(rows)), at, user))
-        user = user[order]
-        item = item[order]
-        at = at[order]
-        cause = cause[order]
-        _, first_row = np.unique(user * n_items + item, return_index=True)
-        kept = np.sort(first_row)
+        day = when[rows]
+        order = np.lexsort((day, user))
+        _, first = np.unique(user[order] * n_items + item[order], return_index=True)
+        kept = order[np.sort(first)]
         user = user[kept]
-        cause = cause[kept].astype(np.int16)
-        at = at[kept].astype(np.float64)
         new = user_starts(user)
-        starts = np.append(new, len(user)).astype(np.int64)
-        return cls(float(time), n_items, user[new], starts, item[kept], cause, at)
+        return cls(
+            float(time),
+            n_items,
+            user[new],
+            np.append(new, len(user)).astype(np.int64),
+            item[kept],
+            cause[kept].astype(np.int16),
+            day[kept].astype(np.float64),
+        )
 
     @property
     def n_users(self) -> int:

@@ -20,6 +20,7 @@ from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.rng import Stream, check_seed, uniforms
+from recsim_mnar.simulation.executor import together
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -106,10 +107,11 @@ class Platform:
 
         if not day >= self.day:
             raise UserError(f"day {day:g} is past: the platform is at day {self.day:g}")
-        p = self.world.params
         world = self.world
-        days = (p.promotion_start, p.promotion_end) if p.n_promoted else (np.inf, np.inf)
-        promotion = (float(days[0]), float(days[1]))
+        p = world.params
+        promotion = (np.inf, np.inf)
+        if p.n_promoted:
+            promotion = (float(p.promotion_start), float(p.promotion_end))
         law = (p.fading, p.starting_items)
         streams = np.uint64(self.seed), np.uint64(Stream.ORGANIC), np.uint64(Stream.VIEW)
         people = (
@@ -216,29 +218,32 @@ class Platform:
             raise UserError(f"lists must have one row for each of {len(users)} users, got shape {shown_items.shape}")
         self._check_lists(users, shown_items)
         if propensities is None:
-            probabilities = np.where(shown_items >= 0, 1.0, np.nan)
-        else:
-            probabilities = np.asarray(propensities, np.float64)
+            propensities = np.where(shown_items >= 0, 1.0, np.nan)
+        propensities = np.asarray(propensities, np.float64)
         if self._n + shown_items.size > len(self._additions["users"]):
             self._room(2 * len(self._additions["users"]) + shown_items.size)
-        world, p, number = self.world, self.world.params, len(self.campaigns)
+        world = self.world
+        p = world.params
+        number = len(self.campaigns)
+        log_stay = -1.0  # log of the probability that an accepted item is not added within a day; unused at delay 1
+        if p.delay < 1.0:
+            log_stay = float(elementary.log(np.array([1.0 - p.delay]))[0])
         accepted = np.empty(shown_items.shape, np.int8)
         added = np.empty(shown_items.shape)
         with np.errstate(over="ignore"):
             self._n = _campaigns_kernel.respond(
                 np.uint64(self.seed), np.uint64(Stream.RESPONSE), number, self.day, self._n, users, shown_items,
                 (world.logit_acceptance(number), world.same_bonus, p.acceptance_strength),
-                (_log_stay(p.delay), p.delay < 1.0), (self._last, self.cluster), (world.item_cluster, world.appeal),
+                (log_stay, p.delay < 1.0), (self._last, self.cluster), (world.item_cluster, world.appeal),
                 tuple(self._additions.values()), (accepted, added),
             )  # fmt: skip
-        self.campaigns.append(Campaign(number, self.day, users, shown_items, probabilities, accepted, added))
+        self.campaigns.append(Campaign(number, self.day, users, shown_items, propensities, accepted, added))
         return self.campaigns[-1]
 
     def _recipients(self, users: Ints | None) -> Ints:
         if users is None:
-            chosen = self.present()
-        else:
-            chosen = np.ascontiguousarray(users, np.int64)
+            users = self.present()
+        chosen = np.ascontiguousarray(users, np.int64)
         if len(chosen) == 0:
             raise UserError(f"a campaign on day {self.day:g} has no eligible user: no user has arrived yet")
         if chosen.min() < 0 or chosen.max() >= len(self.arrival) or (self.arrival[chosen] > self.day).any():
@@ -248,9 +253,8 @@ class Platform:
         return chosen
 
     def _empty_lists(self, n: int, k: int | None) -> tuple[Lists, Floats]:
-        if k is None:
-            length = self.world.params.list_length
-        else:
+        length = self.world.params.list_length
+        if k is not None:
             length = int(k)
         if length < 1:
             raise UserError(f"a list must hold at least one item, got {length}")
@@ -288,15 +292,15 @@ class Platform:
         for campaign in self.campaigns:
             row, place = np.nonzero(campaign.lists >= 0)
             added = campaign.added[row, place]
-            came = added <= self.day
+            is_added = added <= self.day
             parts.append(
                 _rows(
                     campaign.users[row], campaign.day, schema.BANDIT, action=campaign.lists[row, place],
-                    propensity=campaign.propensities[row, place], reward=came, campaign=campaign.number, place=place,
-                    added=np.where(came, added, np.nan),
+                    propensity=campaign.propensities[row, place], reward=is_added, campaign=campaign.number,
+                    place=place, added=np.where(is_added, added, np.nan),
                 )
             )  # fmt: skip
-        rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        rows = together(parts)
         order = np.lexsort((rows["place"], rows["event"], rows["time"], rows["user"]))
         rows = {name: values[order] for name, values in rows.items()}
         rows["step"] = steps_within(rows["user"]).astype(np.int32)
@@ -304,8 +308,8 @@ class Platform:
 
     def holders(self) -> Ints:
         """(n_items,) users who hold each item today."""
-        came = self._additions["times"][: self._n] <= self.day
-        return np.bincount(self._additions["items"][: self._n][came], minlength=self.world.n_items)
+        is_added = self._additions["times"][: self._n] <= self.day
+        return np.bincount(self._additions["items"][: self._n][is_added], minlength=self.world.n_items)
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -341,24 +345,14 @@ _TYPES = {
 }  # fmt: skip
 
 
-def _rows(user: Ints, time: Any, event: int, **given: Any) -> dict[str, NDArray[Any]]:
-    """Columns of the log but for the step; what is not given is -1, or NaN where it is no whole number."""
-    values = {"user": user, "time": time, "event": event, **given}
+def _rows(user: Ints, time: Any, event: int, **stated: Any) -> dict[str, NDArray[Any]]:
+    """Return the columns of rows of the log but the step; a column that is not stated is -1, or NaN for floats."""
+    values = {"user": user, "time": time, "event": event, **stated}
     columns = {}
     for name, kind in _TYPES.items():
-        if kind is np.float64:
-            null = np.nan
-        else:
-            null = -1
+        null = np.nan if kind is np.float64 else -1
         columns[name] = np.full(len(user), values.get(name, null), kind)
     return columns
-
-
-def _log_stay(delay: float) -> float:
-    """Log of the probability that an accepted item is still not added after a day; unused where delay is 1."""
-    if delay < 1.0:
-        return float(elementary.log(np.array([1.0 - delay]))[0])
-    return -1.0
 
 
 def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:

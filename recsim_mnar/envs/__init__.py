@@ -60,13 +60,9 @@ def __getattr__(name: str) -> Any:
     """Import records, slates, and environments of other folders on demand, so that a first step stays quick."""
     if name in _DEFINED_IN:
         return getattr(importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
-    if name in __all__:
-        attribute = of_a_world(name)
-    else:
-        attribute = None
-    if attribute is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return attribute
+    return of_a_world(name)
 
 
 def world_env(world: World | str, preset: str | None = None, **params: Any) -> gym.Env[Any, Any]:

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from recsim_mnar.log import schema
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import LaneWorld, Transition
-from recsim_mnar.worlds.lanes import next_users
 
 Ints = NDArray[np.int64]
 
@@ -91,7 +90,10 @@ class UserQueue:
         Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
         """
         while len(which):
-            users = next_users(self.next_user, self.queue[which])
+            users = np.empty(len(which), np.int64)
+            for j, queue in enumerate(self.queue[which].tolist()):
+                users[j] = self.next_user[queue]
+                self.next_user[queue] += 1
             transition = self.lanes.begin(which, self.seeds[which], users)
             yield which, users, transition
             which = which[~transition.alive]

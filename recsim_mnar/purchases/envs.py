@@ -57,15 +57,6 @@ def of_exposures(world: ExposureWorld, lanes: int | None, asked: Mapping[str, An
     return PurchasesVectorEnv(world, lanes, **asked)
 
 
-def _exposure_world(world: World) -> ExposureWorld:
-    world = as_world(world)
-    if not isinstance(world, ExposureWorld):
-        raise UserError(
-            f"this environment recommends slates, the {world.name} world does not: use recsim_mnar/World-v0"
-        )
-    return world
-
-
 class _Purchases(ShowsSeveral):
     """Slates of a world of exposures."""
 
@@ -73,7 +64,12 @@ class _Purchases(ShowsSeveral):
     world: ExposureWorld
 
     def _lived_in(self, world: World) -> ExposureWorld:
-        return _exposure_world(world)
+        world = as_world(world)
+        if not isinstance(world, ExposureWorld):
+            raise UserError(
+                f"this environment recommends slates, the {world.name} world does not: use recsim_mnar/World-v0"
+            )
+        return world
 
     @property
     def size(self) -> int:
@@ -83,13 +79,11 @@ class _Purchases(ShowsSeveral):
     def shown(self, items: Any, lanes: int | None) -> Ints:
         """Implement :meth:`ShowsSeveral.shown`."""
         if lanes is None:
-            slates = as_array(items, "a slate")[None]
-        else:
-            slates = items
-        checked = checked_slates(slates, lanes or 1, self.world.n_items)
-        if checked.shape[1] != self.size:
-            raise UserError(f"a slate must have {self.size} items, got {checked.shape[1]}")
-        return checked
+            items = as_array(items, "a slate")[None]
+        slates = checked_slates(items, lanes or 1, self.world.n_items)
+        if slates.shape[1] != self.size:
+            raise UserError(f"a slate must have {self.size} items, got {slates.shape[1]}")
+        return slates
 
     def earned(self, transition: Transition) -> NDArray[np.float64]:
         """Implement :meth:`ShowsSeveral.earned`: the items bought in each lane, recommended or not."""

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.table import parsed_metadata
@@ -138,16 +139,18 @@ class Exposures:
             values = arrays[name]
             if limit < 1:
                 raise UserError(f"exposures: there must be at least one {name}, got {limit}")
-            outside = (values < 0) | (values >= limit)
-            if outside.any():
-                row = int(np.flatnonzero(outside)[0])
-                raise UserError(f"exposures row {row}: {name} {values[row]} is out of range 0..{limit - 1}")
-        neither = ~(arrays["recommended"] | arrays["purchased"])
-        if neither.any():
-            row = int(np.flatnonzero(neither)[0])
-            raise UserError(
-                f"exposures row {row} is neither recommended nor purchased: leave such rows out, they are implied"
+            refuse_first(
+                (values < 0) | (values >= limit),
+                lambda row, name=name, limit=limit: (
+                    f"exposures row {row}: {name} {arrays[name][row]} is out of range 0..{limit - 1}"
+                ),
             )
+        refuse_first(
+            ~(arrays["recommended"] | arrays["purchased"]),
+            lambda row: (
+                f"exposures row {row} is neither recommended nor purchased: leave such rows out, they are implied"
+            ),
+        )
         key = self._key(arrays["user"], arrays["item"], arrays["time"])
         if np.any(key[1:] < key[:-1]):
             order = np.argsort(key, kind="stable")
@@ -167,6 +170,7 @@ class Exposures:
         return (np.asarray(times, np.int64) * self.n_users + users) * self.n_items + items
 
     def _checked_table(self, table: Any) -> NDArray[np.floating]:
+        """Return a table of propensities of the grid's shape, single or double precision."""
         table = np.asarray(table)
         if table.dtype != np.float32:  # single precision halves the table, but keeps 1 - e to 6e-8 only
             table = table.astype(np.float64)
@@ -175,9 +179,10 @@ class Exposures:
             raise UserError(
                 f"exposures: propensities of shape {table.shape} do not broadcast to users x items x periods {full}"
             )
-        if not np.all((table >= 0) & (table <= 1)):  # NaN fails too
-            bad = table[~((table >= 0) & (table <= 1))][0]
-            raise UserError(f"exposures: a propensity is {bad:g}, outside [0, 1]")
+        refuse_first(
+            ~((table >= 0) & (table <= 1)),  # NaN too
+            lambda *cell: f"exposures: a propensity is {table[cell]:g}, outside [0, 1]",
+        )
         return read_only(table)
 
     def __len__(self) -> int:
@@ -247,27 +252,22 @@ class Exposures:
         Raises:
             UserError: no such period.
         """
-        if periods is None:
-            chosen = np.arange(self.n_periods)
-        else:
+        chosen = np.arange(self.n_periods)
+        if periods is not None:
             chosen = np.asarray(periods, np.int64)
         parts = [self.rows_of(int(t)) for t in chosen]
-        if parts:
-            index = np.concatenate([np.arange(p.start, p.stop) for p in parts])
-        else:
-            index = np.zeros(0, np.int64)
-        period = np.repeat(np.arange(len(parts)), [p.stop - p.start for p in parts])
+        index = np.r_[(np.zeros(0, np.int64), *parts)]
+        period = np.repeat(np.arange(len(parts)), [part.stop - part.start for part in parts])
         row = period * self.n_users + self.user[index]
         r = self.recommended[index]
         p = self.purchased[index]
         item = self.item[index]
-        n_rows = len(parts) * self.n_users
 
-        def sets(mask: Flags) -> CSRLists:
-            counts = np.bincount(row[mask], minlength=n_rows)
-            return CSRLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), item[mask])
+        def lists(mask: Flags) -> CSRLists:
+            counts = np.bincount(row[mask], minlength=len(parts) * self.n_users)
+            return CSRLists(np.append(0, np.cumsum(counts)), item[mask])
 
-        return Classes(chosen, self.n_users, self.n_items, sets(r & p), sets(r & ~p), sets(~r & p))
+        return Classes(chosen, self.n_users, self.n_items, lists(r & p), lists(r & ~p), lists(~r & p))
 
     def active_users(self, time: int) -> Ints:
         """Users who bought something in a period, ascending.
@@ -283,14 +283,13 @@ class Exposures:
 
     def flags(self, users: Any, items: Any, times: Any) -> tuple[Flags, Flags]:
         """Return whether cells were recommended and whether they were purchased; the arguments broadcast together."""
-        users, items, times = np.broadcast_arrays(users, items, times)
-        mine: Ints = self._keys  # type: ignore[attr-defined]  # set by __post_init__
-        keys = self._key(users, items, times)
-        if len(mine) == 0:
+        keys = self._key(*np.broadcast_arrays(users, items, times))
+        known_keys: Ints = self._keys  # type: ignore[attr-defined]  # set by __post_init__
+        if len(known_keys) == 0:
             return np.zeros(keys.shape, bool), np.zeros(keys.shape, bool)
-        place = np.minimum(np.searchsorted(mine, keys), len(mine) - 1)
-        here = mine[place] == keys
-        return here & self.recommended[place], here & self.purchased[place]
+        row = np.minimum(np.searchsorted(known_keys, keys), len(known_keys) - 1)
+        has_row = known_keys[row] == keys
+        return has_row & self.recommended[row], has_row & self.purchased[row]
 
     def dense(self, time: int) -> tuple[Flags, Flags]:
         """(U, I) whether recommended, and whether purchased, in one period."""
@@ -308,9 +307,8 @@ class Exposures:
         """
         if not self.recommended.any():
             raise UserError("nothing is recommended in these exposures: uplift needs a log with recommendation flags")
-        bought = np.bincount(self.time[self.purchased], minlength=self.n_periods)
-        if (bought == 0).any():
-            self.active_users(int(np.flatnonzero(bought == 0)[0]))
+        for time in range(self.n_periods):
+            self.active_users(time)
         return self
 
     # ------------------------------------------------------------------------------------------------------ in and out
@@ -337,24 +335,27 @@ class Exposures:
         Raises:
             UserError: a period that is not a whole number, a reward other than 0 or 1, a cell twice.
         """
-        decision_rows = log.is_bandit
-        item = np.where(decision_rows, log["action"], log["item"])
+        recommended = log.is_bandit
+        user = log["user"]
+        item = np.where(recommended, log["action"], log["item"])
+        time = log["time"]
         reward = log["reward"]
-        odd = decision_rows & (reward != 0) & (reward != 1)
-        if odd.any():
-            row = int(np.flatnonzero(odd)[0])
-            raise UserError(f"row {row}: the reward of a recommendation must be 0 or 1 (purchased), got {reward[row]}")
-        given_values = {
-            "n_users": (n_users, log["user"]),
-            "n_items": (n_items, item),
-            "n_periods": (n_periods, log["time"]),
-        }
-        sizes = {
-            name: int(values.max(initial=0)) + 1 if size is None else size
-            for name, (size, values) in given_values.items()
-        }
-        more: dict[str, Any] = {**sizes, "propensities": propensities, "provenance": dict(log.provenance)}
-        return cls(log["user"], item, log["time"], decision_rows, ~decision_rows | (reward == 1), **more)
+        refuse_first(
+            recommended & (reward != 0) & (reward != 1),
+            lambda row: f"row {row}: the reward of a recommendation must be 0 or 1 (purchased), got {reward[row]}",
+        )
+        return cls(
+            user,
+            item,
+            time,
+            recommended,
+            ~recommended | (reward == 1),
+            _size(n_users, user),
+            _size(n_items, item),
+            _size(n_periods, time),
+            propensities,
+            dict(log.provenance),
+        )
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:
@@ -377,9 +378,8 @@ class Exposures:
         flags = {name: _typed(name, arrays[name], np.dtype(bool)) for name in ("recommended", "purchased")}
         keep = flags["recommended"] | flags["purchased"]
         for size, name in (("n_users", "user"), ("n_items", "item"), ("n_periods", "time")):
-            values = arrays[name]
-            sizes.setdefault(size, int(values.max()) + 1 if len(values) else 1)
-        kept: dict[str, Any] = {name: (flags.get(name, values))[keep] for name, values in arrays.items()}
+            sizes.setdefault(size, _size(None, arrays[name]))
+        kept: dict[str, Any] = {name: values[keep] for name, values in {**arrays, **flags}.items()}
         return cls(**kept, **sizes)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
@@ -414,6 +414,13 @@ class Exposures:
         return cls.from_columns(columns, **metadata)
 
 
+def _size(size: int | None, values: NDArray[Any]) -> int:
+    """Return the size given, or one more than the largest value."""
+    if size is None:
+        return int(values.max(initial=0)) + 1
+    return size
+
+
 _KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
 """What a file says of a purchase log besides its rows."""
 
@@ -425,17 +432,12 @@ def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
         return np.ascontiguousarray(values)
     if values.dtype.kind not in "biuf":
         raise UserError(f"exposures: column {name!r} must hold numbers, got {values.dtype}")
-    if values.dtype.kind != "f":
-        typed = values.astype(kind)
-    else:
-        typed = np.nan_to_num(values, nan=-1).astype(kind)
-    if not np.array_equal(typed.astype(values.dtype), values):
-        row = int(np.flatnonzero(typed.astype(values.dtype) != values)[0])
-        if kind == np.dtype(bool):
-            expectation = "true or false"
-        else:
-            expectation = "a whole number"
-        raise UserError(f"exposures row {row}: {name} must be {expectation}, got {values[row]}")
+    typed = np.nan_to_num(values, nan=-1).astype(kind)
+    expected = "true or false" if kind == np.dtype(bool) else "a whole number"
+    refuse_first(
+        typed.astype(values.dtype) != values,
+        lambda row: f"exposures row {row}: {name} must be {expected}, got {values[row]}",
+    )
     return np.ascontiguousarray(typed)
 
 
@@ -468,10 +470,9 @@ def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     Raises:
         UserError: nothing there, nothing readable, or not what was written.
     """
+    file = path
     if path.is_dir():
         file = path / FILE
-    else:
-        file = path
     if not file.is_file():
         raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")
     parts = Parts.of(file)

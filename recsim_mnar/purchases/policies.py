@@ -20,7 +20,7 @@ from recsim_mnar.log.table import Log
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policies.softening import Softened
 from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
-from recsim_mnar.purchases.world import ExposureWorld, PurchasesLanes, scaled, weights_by_rank
+from recsim_mnar.purchases.world import ExposureWorld, PurchasesLanes, flags_of, scaled, weights_by_rank
 from recsim_mnar.rng import Stream, policy_uniforms
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
@@ -98,8 +98,8 @@ class SlatePolicy(ShardRecommender):
         if self.params.slates != "fixed":
             raise UserError("slates of one size need the world's parameter slates = 'fixed'")
         probability = self.probabilities(seed, users)
-        shown_values = fixed_slates(seed, users, period, probability, self.params.slate_size)
-        return shown_values, np.take_along_axis(probability, shown_values.astype(np.int64), axis=1)
+        slates = fixed_slates(seed, users, period, probability, self.params.slate_size)
+        return slates, np.take_along_axis(probability, slates.astype(np.int64), axis=1)
 
     @property
     def changes(self) -> bool:
@@ -121,7 +121,24 @@ class SlatePolicy(ShardRecommender):
 
     def shard(self, world: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool) -> Columns:
         """Implement :meth:`recsim_mnar.simulation.items.ShardRecommender.shard`."""
-        return slate_shard(world, self, seed, first_user, n_users, keep_truth=keep_truth)
+        parts: list[Columns] = []
+        for users in _batches(first_user, n_users, world.n_items):
+            recommender = self.fresh()
+            lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
+            which = np.arange(len(users))
+            lanes.begin(which, np.full(len(users), seed, np.uint64), users)
+            recommender.reset(users)
+            periods: list[Columns] = []
+            for period in range(world.params.n_periods):
+                if period == 0 or recommender.changes:
+                    probability = recommender.probabilities(seed, users)
+                drawn = draw(seed, users, period, probability, world.params)
+                periods.append(lanes.show(which, drawn, probability).columns)
+                recommender.observe_events(periods[-1])
+            columns = together(periods)
+            order = np.argsort(columns["user"], kind="stable")
+            parts.append({name: values[order] for name, values in columns.items()})
+        return together(parts)
 
     def fresh(self) -> SlatePolicy:
         """The same recommender without any user."""
@@ -172,10 +189,8 @@ def draw(seed: int, users: Ints, period: int, probability: Floats, params: Any) 
     from recsim_mnar.purchases import _slates_kernel
 
     if params.slates == "fixed":
-        shown_values = np.zeros(probability.shape, bool)
-        drawn = fixed_slates(seed, users, period, probability, params.slate_size)
-        np.put_along_axis(shown_values, drawn.astype(np.int64), True, axis=1)
-        return shown_values
+        slates = fixed_slates(seed, users, period, probability, params.slate_size)
+        return flags_of(slates.astype(np.int64), probability.shape[1])
     flags = np.empty(probability.shape, np.uint8)
     n = len(users)
     with np.errstate(over="ignore"):
@@ -221,29 +236,6 @@ _TABLE_BYTES = 1 << 31
 """Bound on a table of propensities."""
 
 
-def slate_shard(
-    world: ExposureWorld, policy: SlatePolicy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
-) -> Columns:
-    """The columns of a few users, ordered by (user, step), as :func:`simulate_shard` gives them."""
-    parts: list[Columns] = []
-    for users in _batches(first_user, n_users, world.n_items):
-        recommender = policy.fresh()
-        lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
-        which = np.arange(len(users))
-        lanes.begin(which, np.full(len(users), seed, np.uint64), users)
-        recommender.reset(users)
-        periods: list[Columns] = []
-        for period in range(world.params.n_periods):
-            if period == 0 or recommender.changes:
-                probability = recommender.probabilities(seed, users)
-            drawn = draw(seed, users, period, probability, world.params)
-            periods.append(lanes.show(which, drawn, probability).columns)
-            recommender.observe_events(periods[-1])
-        order = np.argsort(np.concatenate([part["user"] for part in periods]), kind="stable")
-        parts.append({name: values[order] for name, values in together(periods).items()})
-    return together(parts)
-
-
 def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
     """The exposures of a log that ``simulate`` made, with the propensity of every cell.
 
@@ -264,10 +256,9 @@ def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed
 def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
     """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
     recommender = as_slate_policy(policy, world.params).fresh()
+    n_periods = 1
     if recommender.changes:
         n_periods = world.params.n_periods
-    else:
-        n_periods = 1
     size = 4 * n_users * world.n_items * n_periods
     if size > _TABLE_BYTES:
         raise UserError(
@@ -275,17 +266,14 @@ def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, 
             f"{size / 2**30:.1f} GiB: simulate fewer users"
         )
     table = np.empty((n_users, world.n_items, n_periods), np.float32)
-    time = log["time"]
-    user = log["user"]
     for users in _batches(0, n_users, world.n_items):
         recommender.reset(users)
-        first, last = np.searchsorted(user, [users[0], users[-1] + 1])
-        here = {name: log[name][first:last] for name in ("user", "action", "item", "reward")}
-        period = time[first:last]
+        rows = slice(*np.searchsorted(log["user"], [users[0], users[-1] + 1]))
+        events = {name: log[name][rows] for name in ("user", "action", "item", "reward", "time")}
         for t in range(n_periods):
             table[users, :, t] = recommender.probabilities(seed, users)
             if t < n_periods - 1:
-                recommender.observe_events({name: values[period == t] for name, values in here.items()})
+                recommender.observe_events({name: values[events["time"] == t] for name, values in events.items()})
     return table
 
 
@@ -318,8 +306,10 @@ def simulated(world: ExposureWorld, request: Request) -> Written:
     Raises:
         UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
     """
-    deployed = request.policy in DEPLOYED_NAMES
-    policy, training = (DeployedPolicy(world), None) if deployed else trained(world, request)
+    policy: Any = DeployedPolicy(world)
+    training = None
+    if request.policy not in DEPLOYED_NAMES:
+        policy, training = trained(world, request)
     written = meeting(world, request, policy, training)
     write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
     return written

@@ -65,7 +65,9 @@ class LaterSlates(SlatePolicy):
 
     def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`SlatePolicy.probabilities`."""
-        return (self.deployed if self._period < self.past else self.own).probabilities(seed, users)
+        if self._period < self.past:
+            return self.deployed.probabilities(seed, users)
+        return self.own.probabilities(seed, users)
 
     changes = True
 
@@ -133,23 +135,22 @@ class Slates(Items):
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """Implement :meth:`Runner.run`; a learner is fitted on the past of these very users."""
-        if isinstance(policy, SlatePolicy):
-            slate_policy = policy
-        else:
-            slate_policy = TopSlates(self._fitted(policy, n, seed), self.world.params)
-        later = LaterSlates(self.world, slate_policy, self.past)
+        if not isinstance(policy, SlatePolicy):
+            policy = TopSlates(self._fitted(policy, n, seed), self.world.params)
+        later = LaterSlates(self.world, policy, self.past)
         size = self.world.params.slate_size
         rows = range(self.past * size, self.world.params.n_periods * size)
         return self.summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
 
-    def _fitted(self, found: Learner, n: int, seed: int) -> Policy:
-        if isinstance(unwrapped(found), ReadyLearner):
-            return fitted(found, Log({}), n_items=self.world.n_items, seed=0)
+    def _fitted(self, learner: Learner, n: int, seed: int) -> Policy:
+        """Return the policy of a learner fitted on the past of n users of a seed."""
+        if isinstance(unwrapped(learner), ReadyLearner):
+            return fitted(learner, Log({}), n_items=self.world.n_items, seed=0)
         log, exposures = self._past_of(n, seed)
-        of_exposures = able(found, "fit_exposures")
-        if of_exposures is None:
-            return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
-        return as_policy(of_exposures.fit_exposures(exposures, seed=self.fit_seed))
+        exposure_learner = able(learner, "fit_exposures")
+        if exposure_learner is None:
+            return fitted(learner, log, n_items=self.world.n_items, seed=self.fit_seed)
+        return as_policy(exposure_learner.fit_exposures(exposures, seed=self.fit_seed))
 
 
 def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:

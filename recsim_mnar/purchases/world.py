@@ -12,9 +12,8 @@ import dataclasses
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.rng import Stream, check_seed
@@ -140,27 +140,19 @@ class PurchasesLanes(CountedLanes):
     ascending; ``time`` is the period.
 
     Args:
-        params: of the world: ``n_items``, ``n_periods`` and ``coupling``.
-        outcomes_of: truth of users (n,) of a seed.
+        world: the world that opens them.
         n_lanes: users side by side.
         truth_column: name of the column of P(Y^T) of what is shown; None to leave it out.
     """
 
     trusted = True
 
-    def __init__(
-        self,
-        params: Any,
-        outcomes_of: Callable[[int, Ints], Outcomes],
-        n_lanes: int,
-        *,
-        truth_column: str | None,
-    ) -> None:
+    def __init__(self, world: ExposureWorld, n_lanes: int, *, truth_column: str | None) -> None:
         super().__init__(n_lanes, truth_column=truth_column)
-        self._params = params
-        self._outcomes_of = outcomes_of
-        self._control = np.zeros((n_lanes, params.n_items))
-        self._treated = np.zeros((n_lanes, params.n_items))
+        self._world = world
+        self._params = world.params
+        self._control = np.zeros((n_lanes, world.n_items))
+        self._treated = np.zeros((n_lanes, world.n_items))
 
     @property
     def state(self) -> Floats:
@@ -175,7 +167,7 @@ class PurchasesLanes(CountedLanes):
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`: nothing has happened yet."""
         for seed, rows in self.seat(which, seeds, users):
-            truth = self._outcomes_of(seed, users[rows])
+            truth = self._world.checked_outcomes(seed, users[rows])
             self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
         starts, columns = self.rows(which, np.zeros(len(which), np.int64))
         return Transition(starts, columns, np.ones(len(which), np.bool_))
@@ -229,13 +221,13 @@ class ExposureWorld(LaneWorld):
     :class:`SlateParams`; all else follows, and may be defined otherwise.
     """
 
-    truth_column: ClassVar[str | None] = "purchase_probability"
-    simulated_by: ClassVar[str] = "recsim_mnar.purchases.policies:simulated"
-    recommended_by: ClassVar[str] = "recsim_mnar.purchases.policies:as_slate_policy"
-    compared_by: ClassVar[str] = "recsim_mnar.purchases.comparison:PurchasesExperiment"
-    environments_by: ClassVar[str] = "recsim_mnar.purchases.envs:of_exposures"
-    tasks_by: ClassVar[str] = "recsim_mnar.purchases.tasks:Slates"
-    instead: ClassVar[str] = "recommends slates: use recsim_mnar.simulate or the environment recsim_mnar/Purchases-v0"
+    truth_column = "purchase_probability"
+    simulated_by = "recsim_mnar.purchases.policies:simulated"
+    recommended_by = "recsim_mnar.purchases.policies:as_slate_policy"
+    compared_by = "recsim_mnar.purchases.comparison:PurchasesExperiment"
+    environments_by = "recsim_mnar.purchases.envs:of_exposures"
+    tasks_by = "recsim_mnar.purchases.tasks:Slates"
+    instead = "recommends slates: use recsim_mnar.simulate or the environment recsim_mnar/Purchases-v0"
     params: Any
 
     def check_params(self) -> None:
@@ -271,7 +263,7 @@ class ExposureWorld(LaneWorld):
         from recsim_mnar.purchases import _slates_kernel
 
         users = np.asarray(users, np.int64)
-        truth = self._checked_outcomes(seed, users)
+        truth = self.checked_outcomes(seed, users)
         y = np.empty((2, *truth.control.shape), np.uint8)
         with np.errstate(over="ignore"):
             drawn_at = addresses(seed, users, np.full(len(users), period), self.params.coupling)
@@ -296,29 +288,23 @@ class ExposureWorld(LaneWorld):
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
         """Implement :meth:`LaneWorld.open_lanes`."""
-        if keep_truth:
-            truth_column = self.truth_column
-        else:
-            truth_column = None
-        return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
+        return PurchasesLanes(self, n_lanes, truth_column=self.kept_truth(keep_truth))
 
-    def _checked_outcomes(self, seed: int, users: Ints) -> Outcomes:
+    def checked_outcomes(self, seed: int, users: Ints) -> Outcomes:
+        """Return :meth:`outcomes_of`; UserError where they are no probabilities of the right shape."""
         outcomes = self.outcomes_of(seed, users)
         shape = (len(users), self.n_items)
         for name in ("control", "treated"):
             values = np.asarray(getattr(outcomes, name, None), np.float64)
             if values.shape != shape or not np.all((values >= 0) & (values <= 1)):
+                got = f"of shape {values.shape}"
+                if values.shape == shape:
+                    got = f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
                 raise UserError(
                     f"the {self.name} world: outcomes_of() must return Outcomes(control, treated), probabilities of "
-                    f"shape {shape} each; its {name} is {_shape_or_value(values, shape)}"
+                    f"shape {shape} each; its {name} is {got}"
                 )
         return outcomes
-
-
-def _shape_or_value(values: Floats, shape: tuple[int, int]) -> str:
-    if values.shape != shape:
-        return f"of shape {values.shape}"
-    return f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
 
 
 def weights_by_rank(n_items: int, rank_decay: str, exponent: float) -> Floats:
@@ -427,10 +413,8 @@ class PurchasesWorld(ExposureWorld):
         propensities: (U, I) or (1, I) probabilities of being recommended, instead of ``deployment``'s; in (0, 1).
     """
 
-    name: ClassVar[str] = "purchases"
-    summary: ClassVar[str] = (
-        "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)"
-    )
+    name = "purchases"
+    summary = "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)"
     params_class = PurchasesParams
     presets = PRESETS
     params: PurchasesParams
@@ -450,7 +434,7 @@ class PurchasesWorld(ExposureWorld):
         if (control is None) != (treated is None):
             raise UserError("P(Y^C) and P(Y^T) belong together: give both control and treated")
         if control is not None:
-            self._given = Outcomes(*(self._matrix(x, n) for x, n in ((control, "control"), (treated, "treated"))))
+            self._given = Outcomes(self._matrix(control, "control"), self._matrix(treated, "treated"))
             if self._given.control.shape != self._given.treated.shape:
                 raise UserError(
                     f"control has shape {self._given.control.shape}, treated {self._given.treated.shape}: "
@@ -465,16 +449,17 @@ class PurchasesWorld(ExposureWorld):
         matrix = np.ascontiguousarray(values, np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != self.n_items:
             raise UserError(f"{name} has shape {matrix.shape}, the parameters say {self.n_items} items")
-        if not np.all((matrix >= 0) & (matrix <= 1)):
-            raise UserError(f"{name} must hold probabilities, it has {matrix[~((matrix >= 0) & (matrix <= 1))][0]:g}")
+        refuse_first(
+            ~((matrix >= 0) & (matrix <= 1)), lambda *cell: f"{name} must hold probabilities, it has {matrix[cell]:g}"
+        )
         return matrix
 
     @classmethod
     def from_matrices(cls, control: Any, treated: Any, propensities: Any = None, **params: Any) -> PurchasesWorld:
         """A world of given probabilities; ``params`` as in :class:`PurchasesParams`."""
         n_items = np.asarray(control).shape[1]
-        sizes = {"n_items": n_items, "n_periods": 1, "slate_size": min(10, (n_items + 1) // 2)}
-        return cls(PurchasesParams(**{**sizes, **params}), control=control, treated=treated, propensities=propensities)
+        sizes = {"n_items": n_items, "n_periods": 1, "slate_size": min(10, (n_items + 1) // 2), **params}
+        return cls(PurchasesParams(**sizes), control=control, treated=treated, propensities=propensities)
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -482,9 +467,8 @@ class PurchasesWorld(ExposureWorld):
     def _items(self) -> tuple[Floats, Floats, Floats]:
         """Directions (I, K), responses (I, K), both of mean square length 1, and offsets (I,)."""
         p = self.params
-        drawn = rng.normals(p.catalogue_seed, Stream.CATALOGUE, 0, (p.n_items, 2 * p.n_factors)) / math.sqrt(
-            p.n_factors
-        )
+        drawn = rng.normals(p.catalogue_seed, Stream.CATALOGUE, 0, (p.n_items, 2 * p.n_factors))
+        drawn /= math.sqrt(p.n_factors)
         offsets = rng.normals(p.catalogue_seed, Stream.OFFSETS, 0, (p.n_items, 1))[:, 0] * p.sigma_item
         return drawn[:, : p.n_factors], drawn[:, p.n_factors :], offsets
 
@@ -517,7 +501,7 @@ class PurchasesWorld(ExposureWorld):
         p = self.params
         if self._deployed is not None:
             return self._deployed[users % len(self._deployed)]
-        weights = self._law[self._ranks(seed, users)]
+        weights = rank_weights(self.n_items, p)[self._ranks(seed, users)]
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
     def _ranks(self, seed: int, users: Ints) -> Ints:
@@ -526,16 +510,10 @@ class PurchasesWorld(ExposureWorld):
             truth = self.outcomes_of(seed, users)
             order = np.argsort(-(truth.control + truth.treated), axis=1, kind="stable")
         else:
-            if self._given is None:
-                appeal = self._items[2]
-            else:
+            appeal = self._items[2]
+            if self._given is not None:
                 appeal = (self._given.control + self._given.treated).sum(axis=0)
             order = np.tile(np.argsort(-appeal, kind="stable"), (len(users), 1))
         ranks = np.empty_like(order)
         np.put_along_axis(ranks, order, np.arange(self.n_items)[None, :], axis=1)
         return ranks
-
-    @functools.cached_property
-    def _law(self) -> Floats:
-        """(I,) weight of each rank from 0."""
-        return rank_weights(self.n_items, self.params)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import abc
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -141,11 +141,14 @@ class LaneWorld(World):
             return opened
         if self.slate_size != 1:
             raise UserError(f"world {self.name!r}: an own world shows one item at a time: set slate_size = 1")
-        if keep_truth:
-            truth_column = self.truth_column
-        else:
-            truth_column = None
+        truth_column = self.kept_truth(keep_truth)
         return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
+
+    def kept_truth(self, keep_truth: bool) -> str | None:
+        """Return the name of the column of truth where it is kept, else None."""
+        if keep_truth:
+            return self.truth_column
+        return None
 
     def features_of(self, seed: int, users: Ints) -> Floats32:
         """(n, n_user_features) what a recommender may know of users of a seed before they did anything."""
@@ -158,10 +161,10 @@ class LaneWorld(World):
 class DecisionWorld(LaneWorld):
     """Users live apart from each other, and are recommended one item at a time, or a ranking of several."""
 
-    simulated_by: ClassVar[str] = "recsim_mnar.simulation.run_folder:users"
-    compared_by: ClassVar[str] = "recsim_mnar.protocols.decisions:DecisionExperiment"
-    environments_by: ClassVar[str] = "recsim_mnar.envs:of_decisions"
-    tasks_by: ClassVar[str] = "recsim_mnar.tasks.running:Items"
+    simulated_by = "recsim_mnar.simulation.run_folder:users"
+    compared_by = "recsim_mnar.protocols.decisions:DecisionExperiment"
+    environments_by = "recsim_mnar.envs:of_decisions"
+    tasks_by = "recsim_mnar.tasks.running:Items"
 
     @property
     def knows_rewards(self) -> bool:
@@ -230,15 +233,29 @@ class DecisionWorld(LaneWorld):
             the log's columns, ordered by (user, step).
         """
         last = first_user + n_users
-        parts: list[Columns] = []
+        if distribution is not None:
+            cumulative = cumulative_of(distribution)
+        events: list[Columns] = []
         for first in range(first_user, last, _USERS_A_CALL):
             users = np.arange(first, min(first + _USERS_A_CALL, last))
             lanes = self.lanes(len(users), keep_truth=keep_truth)
-            lived = list(_lives(lanes, seed, users, _Fixed(distribution, self.n_items)))
-            columns = {name: np.concatenate([part[name] for part in lived]) for name in lived[0]}
-            order = np.argsort(columns["user"], kind="stable")
-            parts.append({name: values[order] for name, values in columns.items()})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            waiting = np.arange(len(users))
+            transition = lanes.begin(waiting, np.full(len(users), seed, np.uint64), users)
+            events.append(transition.columns)
+            while transition.alive.any():
+                waiting = waiting[transition.alive]
+                drawn = policy_uniforms(seed, lanes.user[waiting], lanes.n_decisions[waiting])
+                if distribution is None:
+                    actions = np.minimum((drawn * self.n_items).astype(np.int32), self.n_items - 1)
+                    propensities = np.full(len(drawn), 1.0 / self.n_items)
+                else:
+                    actions = np.searchsorted(cumulative, drawn, side="right").astype(np.int32)
+                    propensities = distribution[actions]
+                transition = lanes.take(waiting, actions, propensities)
+                events.append(transition.columns)
+        columns = {name: np.concatenate([part[name] for part in events]) for name in events[0]}
+        order = np.argsort(columns["user"], kind="stable")
+        return {name: values[order] for name, values in columns.items()}
 
 
 def sha256_of(*arrays: NDArray[Any]) -> str:
@@ -255,56 +272,22 @@ def add_products(out: Floats, left: Floats, right: Floats) -> None:
         out += left[:, k, None] * right[:, k]
 
 
-class _Fixed:
-    """Decisions of a policy that ignores users: the same item for the same uniform draw."""
-
-    def __init__(self, distribution: Floats | None, n_items: int) -> None:
-        self.distribution = distribution
-        self.n_items = n_items
-        if distribution is not None:
-            self.cumulative = cumulative_of(distribution)
-
-    def __call__(self, drawn: Floats) -> tuple[Actions, Floats]:
-        if self.distribution is None:
-            actions = np.minimum((drawn * self.n_items).astype(np.int32), self.n_items - 1)
-            return actions, np.full(len(drawn), 1.0 / self.n_items)
-        actions = np.searchsorted(self.cumulative, drawn, side="right").astype(np.int32)
-        return actions, self.distribution[actions]
-
-
-def _lives(lanes: Lanes, seed: int, users: Ints, decide: _Fixed) -> Iterator[Columns]:
-    """Run users from first to last, transition by transition; one user a lane."""
-    waiting = np.arange(len(users))
-    transition = lanes.begin(waiting, np.full(len(users), seed, np.uint64), users)
-    yield transition.columns
-    while True:
-        waiting = waiting[transition.alive]
-        if len(waiting) == 0:
-            return
-        drawn = policy_uniforms(seed, lanes.user[waiting], lanes.n_decisions[waiting])
-        transition = lanes.take(waiting, *decide(drawn))
-        yield transition.columns
-
-
 def as_world(world: Any) -> World:
-    """The world, after a look at what it says of itself.
+    """Check that an object is a world with the attributes that a world must have, and return it.
 
     Raises:
         UserError: it is no world, or has no name, no number of items, no parameters, or a truth column that cannot be.
     """
     if not (isinstance(world, World) and world.simulated_by):
+        got = repr(world)
         if isinstance(world, type):
-            hint = ": make an object of it"
-        else:
-            hint = ""
+            got = f"the class {world.__name__}: make an object of it"
         raise UserError(
-            f"a world must derive from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, PlatformWorld), got "
-            f"{described_object(world)}{hint}"
+            f"a world must derive from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, PlatformWorld), got {got}"
         )
-    kind = type(world).__name__
     name = getattr(world, "name", None)
     if not (isinstance(name, str) and name):
-        raise UserError(f"world {kind} has no name: give its class name = 'my-world'")
+        raise UserError(f"world {type(world).__name__} has no name: give its class name = 'my-world'")
     n_items = getattr(world, "n_items", None)
     if isinstance(n_items, bool) or not isinstance(n_items, (int, np.integer)) or n_items < 1:
         raise UserError(f"world {name!r} must have n_items, a whole number of at least 1; it has {n_items!r}")
@@ -349,13 +332,6 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
     if not isinstance(world, DecisionWorld):
         raise UserError(f"{what} asks for one item at a time, the {world.name} world {world.instead}")
     return world
-
-
-def described_object(given: Any) -> str:
-    """Describe an object that was given instead of a world, in a few words."""
-    if isinstance(given, type):
-        return f"the class {given.__name__}"
-    return repr(given)
 
 
 def _check_description(world: World) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -75,41 +75,29 @@ class FeatureLanes(PlainLanes):
     """Implement :class:`PlainLanes`; opened by :meth:`FeatureWorld.open_lanes`.
 
     Args:
-        params: of the world.
-        means: (U, I) mean rewards.
-        rows_of: gives the row (n,) of users (n,).
+        world: the world that opens them.
         n_lanes: users side by side.
         truth_column: name of the column of mean rewards; None to leave it out.
     """
 
     trusted = True
 
-    def __init__(
-        self,
-        params: FeatureParams,
-        means: Floats,
-        rows_of: Callable[[Ints], Ints],
-        n_lanes: int,
-        *,
-        truth_column: str | None,
-    ) -> None:
+    def __init__(self, world: FeatureWorld, n_lanes: int, *, truth_column: str | None) -> None:
         super().__init__(n_lanes, truth_column=truth_column)
-        self._params = params
-        self._means = means
-        self._rows_of = rows_of
+        self._world = world
 
     @property
     def state(self) -> Floats:
         """Implement :attr:`Lanes.state`: here the user's row in the features, (n, 1)."""
-        return self._rows_of(self.user).astype(np.float64)[:, None]
+        return self._world.rows_of(self.user).astype(np.float64)[:, None]
 
     def expected(self, which: Ints, actions: Actions) -> Floats:
         """Implement :meth:`PlainLanes.expected`."""
-        return self._means[self._rows_of(self.user[which]), actions]
+        return self._world.means[self._world.rows_of(self.user[which]), actions]
 
     def answer(self, which: Ints, actions: Actions) -> tuple[Floats, Flags]:
         """Implement :meth:`PlainLanes.answer`: rewards are drawn in stream RESPONSE, departures in ORGANIC."""
-        p = self._params
+        p = self._world.params
         means = self.expected(which, actions)
         if p.noise > 0:
             rewards = means + p.noise * self.normals(which)
@@ -147,9 +135,9 @@ class FeatureWorld(DecisionWorld):
             rewards are 0 or 1.
     """
 
-    name: ClassVar[str] = "features"
-    truth_column: ClassVar[str | None] = "expected_reward"
-    log_holds: ClassVar = frozenset({"outcomes", "clicks"})
+    name = "features"
+    truth_column = "expected_reward"
+    log_holds = frozenset({"outcomes", "clicks"})
     params_class = FeatureParams
     presets = PRESETS
     params: FeatureParams
@@ -179,15 +167,14 @@ class FeatureWorld(DecisionWorld):
             params = replace(params, length=length)
         if isinstance(reward, str):
             params = replace(params, reward=reward)
-        if (user_features is None) != (item_features is None):
-            raise UserError("user_features and item_features belong together: give both")
-        self._given = user_features is not None
-        if reward is None or isinstance(reward, str):
             means = None
         else:
             means = reward
+        if (user_features is None) != (item_features is None):
+            raise UserError("user_features and item_features belong together: give both")
+        self._given = user_features is not None
         if user_features is None:
-            user_features, item_features, weights, means = _of_params(params, weights, means)
+            user_features, item_features, weights, means = _read_or_draw(params, weights, means)
         x = _matrix("user_features", user_features)
         z = _matrix("item_features", item_features)
         if callable(means):
@@ -230,11 +217,7 @@ class FeatureWorld(DecisionWorld):
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> FeatureLanes:
         """Implement :meth:`DecisionWorld.open_lanes`."""
-        if keep_truth:
-            truth_column = self.truth_column
-        else:
-            truth_column = None
-        return FeatureLanes(self.params, self.means, self.rows_of, n_lanes, truth_column=truth_column)
+        return FeatureLanes(self, n_lanes, truth_column=self.kept_truth(keep_truth))
 
     def reward_means(self, state: Floats) -> Floats:
         """Implement :meth:`DecisionWorld.reward_means`: the state is the user's row."""
@@ -249,37 +232,31 @@ class FeatureWorld(DecisionWorld):
         return {"user_features": self.user_features, "item_features": self.item_features, "means": self.means}
 
 
-def _of_params(params: FeatureParams, weights: Any, means: Any) -> tuple[Any, Any, Any, Any]:
-    """Matrices of a file, or drawn; and what the file has of weights and means."""
-    if params.file:
-        held = _arrays_of(params.file)
-        for name in ("user_features", "item_features"):
-            if name not in held:
-                raise UserError(f"file {params.file} lacks {name!r}, a (rows, features) matrix of numbers")
-        if params.reward == "means" and "means" not in held:
-            raise UserError(f"file {params.file} lacks 'means', (users, items), which reward = means needs")
-        if means is None and params.reward == "means":
-            means_given = held.get("means")
-        else:
-            means_given = means
-        return (
-            held["user_features"],
-            held["item_features"],
-            held.get("weights") if weights is None else weights,
-            means_given,
-        )
-    size = params.n_features
-    x = rng.normals(params.catalogue_seed, Stream.USER, 0, (params.n_users, size))
-    z = rng.normals(params.catalogue_seed, Stream.CATALOGUE, 0, (params.n_items, size))
-    return x, z, np.eye(size) / np.sqrt(size) if weights is None else weights, means
-
-
-def _arrays_of(file: str) -> dict[str, Any]:
-    path = path_of(file)
+def _read_or_draw(params: FeatureParams, weights: Any, means: Any) -> tuple[Any, Any, Any, Any]:
+    """Return user features, item features, weights and means, read from the parameters' file or drawn."""
+    if not params.file:
+        size = params.n_features
+        x = rng.normals(params.catalogue_seed, Stream.USER, 0, (params.n_users, size))
+        z = rng.normals(params.catalogue_seed, Stream.CATALOGUE, 0, (params.n_items, size))
+        if weights is None:
+            weights = np.eye(size) / np.sqrt(size)
+        return x, z, weights, means
+    path = path_of(params.file)
     try:
-        return read_arrays(path)
+        arrays = read_arrays(path)
     except FileNotFoundError:
         raise UserError(f"file {path} does not exist") from None
+    for name in ("user_features", "item_features"):
+        if name not in arrays:
+            raise UserError(f"file {params.file} lacks {name!r}, a (rows, features) matrix of numbers")
+    if params.reward == "means":
+        if "means" not in arrays:
+            raise UserError(f"file {params.file} lacks 'means', (users, items), which reward = means needs")
+        if means is None:
+            means = arrays["means"]
+    if weights is None:
+        weights = arrays.get("weights")
+    return arrays["user_features"], arrays["item_features"], weights, means
 
 
 def _matrix(name: str, values: Any) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -79,15 +79,6 @@ class Moves(NamedTuple):
     n_skipped: Ints
 
 
-def next_users(next_user: Ints, queues: Ints) -> Ints:
-    """(n,) the next user of each of these queues, which then move on; a queue may stand repeatedly."""
-    users = []
-    for queue in queues.tolist():
-        users.append(next_user[queue])
-        next_user[queue] += 1
-    return np.array(users, np.int64)
-
-
 class Lanes(abc.ABC):
     """Places in which users live side by side; each lane holds one user at a time.
 
@@ -144,13 +135,7 @@ class Lanes(abc.ABC):
         """
         return np.ones(len(which), np.int64)
 
-    def take_runs(
-        self,
-        which: Ints,
-        runs: Ints,
-        actions: Actions,
-        propensities: Floats,
-    ) -> Transition:
+    def take_runs(self, which: Ints, runs: Ints, actions: Actions, propensities: Floats) -> Transition:
         """:meth:`take` with ``runs[j]`` recommendations, one after the other, for lane ``which[j]``.
 
         ``runs`` are at most those of :meth:`runs`; actions and propensities (sum of runs,) stand lane by lane.
@@ -260,21 +245,6 @@ def cumulative_of(distribution: Floats) -> Floats:
     return cumulative
 
 
-def null_columns(n: int, optional: Iterable[str] = (), *, truth_column: str | None = None) -> Columns:
-    """The log's columns for n rows: null where a column has a null, else 0.
-
-    Args:
-        n: rows.
-        optional: names of :data:`recsim_mnar.log.schema.OPTIONAL` that the rows have too.
-        truth_column: name of a further column of NaN.
-    """
-    declared = (*schema.COLUMNS, *(schema.OPTIONAL[name] for name in optional))
-    columns = {c.name: np.full(n, 0 if c.null is None else c.null, c.dtype) for c in declared}
-    if truth_column is not None:
-        columns[truth_column] = np.full(n, np.nan)
-    return columns
-
-
 class CountedLanes(Lanes):
     """Lanes that count each user's rows and decisions.
 
@@ -317,7 +287,11 @@ class CountedLanes(Lanes):
             lanes = np.repeat(which, count)
             np.cumsum(count, out=starts[1:])
             within = np.arange(len(lanes)) - np.repeat(starts[:-1], count)
-        columns = null_columns(len(lanes), self.optional, truth_column=self.truth_column)
+        columns: Columns = {}
+        for column in (*schema.COLUMNS, *(schema.OPTIONAL[name] for name in self.optional)):
+            columns[column.name] = np.full(len(lanes), column.null or 0, column.dtype)
+        if self.truth_column is not None:
+            columns[self.truth_column] = np.full(len(lanes), np.nan)
         columns["user"][:] = self.user[lanes]
         columns["step"][:] = self.step[lanes] + within
         columns["time"][:] = self.time[lanes] + within
@@ -425,7 +399,7 @@ def _of_inner(name: str) -> property:
 
 
 class CheckedLanes(Lanes):
-    """Lanes that refuse an impossible transition of the lanes inside with one line: what, and the rule it breaks.
+    """Lanes that check every transition of the lanes inside and raise a UserError that names the broken rule.
 
     Args:
         inner: what the world's ``open_lanes`` returned.
@@ -473,8 +447,9 @@ class CheckedLanes(Lanes):
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`."""
         transition = self.inner.begin(which, seeds, users)
-        self._check("begin", transition, which, users, np.zeros(len(which), np.int64), np.zeros(len(which), np.int64))
-        self._check_places("begin", which, users, np.zeros(len(which), np.int64), transition)
+        none = np.zeros(len(which), np.int64)
+        self._check("begin", transition, which, users, none, none)
+        self._check_places("begin", which, users, none, transition)
         return transition
 
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
@@ -485,13 +460,7 @@ class CheckedLanes(Lanes):
         """Implement :meth:`Lanes.runs`."""
         return self._counts("runs", which, 1)
 
-    def take_runs(
-        self,
-        which: Ints,
-        runs: Ints,
-        actions: Actions,
-        propensities: Floats,
-    ) -> Transition:
+    def take_runs(self, which: Ints, runs: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take_runs`."""
         return self._taken("take_runs", which, runs, actions, propensities)
 
@@ -510,14 +479,7 @@ class CheckedLanes(Lanes):
             self._wrong(f"{method} must return ({len(which)},) whole numbers of at least {least}")
         return counts
 
-    def _taken(
-        self,
-        method: str,
-        which: Ints,
-        asked: Ints,
-        actions: Actions,
-        propensities: Floats,
-    ) -> Transition:
+    def _taken(self, method: str, which: Ints, asked: Ints, actions: Actions, propensities: Floats) -> Transition:
         users = self.user[which].copy()
         steps = self.step[which].copy()
         decided = self.n_decisions[which].copy()
@@ -534,16 +496,8 @@ class CheckedLanes(Lanes):
         self._check_places(method, which, users, decided + asked, transition)
         return transition
 
-    def _check(
-        self,
-        method: str,
-        transition: Any,
-        which: Ints,
-        users: Ints,
-        steps: Ints,
-        asked: Ints,
-    ) -> None:
-        """Hold a transition against the rules.
+    def _check(self, method: str, transition: Any, which: Ints, users: Ints, steps: Ints, asked: Ints) -> None:
+        """Check a transition's shapes, columns and rows.
 
         Args:
             method: that returned it.
@@ -575,7 +529,9 @@ class CheckedLanes(Lanes):
             self._wrong(f"{method}: a lane's first row must be the bandit row of the action taken")
 
     def _check_columns(self, method: str, columns: dict[str, Any], n_rows: int) -> None:
-        needed = [*schema.NAMES, *(["observation_propensity"] if self.rates else [])]
+        needed = list(schema.NAMES)
+        if self.rates:
+            needed.append("observation_propensity")
         if self.truth_column is not None:
             needed.append(self.truth_column)
         for name in needed:
@@ -623,7 +579,7 @@ class CheckedLanes(Lanes):
                 self._wrong(f"{method}: {name} {rule}, got {c[name][row]} for user {users[row]}")
 
     def _check_places(self, method: str, which: Ints, users: Ints, decided: Ints, t: Transition) -> None:
-        """Check the lanes' own statements after a transition."""
+        """Check the attributes of the lanes after a transition."""
         if not np.array_equal(self.user[which], users):
             self._wrong(f"{method}: lanes' user must hold the users that were handed to begin")
         if not np.array_equal(self.n_decisions[which][t.alive], decided[t.alive]):

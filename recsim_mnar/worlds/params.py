@@ -63,11 +63,7 @@ class Params:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The inverse of :meth:`to_json`."""
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"the parameters are not valid JSON: {why_unreadable(error)}") from None
-        return cls.from_dict(values)
+        return cls._from_text(text, json.loads, "JSON")
 
     def to_toml(self) -> str:
         """Write a TOML document."""
@@ -78,10 +74,14 @@ class Params:
     @classmethod
     def from_toml(cls, text: str) -> Self:
         """The inverse of :meth:`to_toml`."""
+        return cls._from_text(text, tomllib.loads, "TOML")
+
+    @classmethod
+    def _from_text(cls, text: str, load: Callable[[str], Any], form: str) -> Self:
         try:
-            values = tomllib.loads(text)
+            values = load(text)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"the parameters are not valid TOML: {why_unreadable(error)}") from None
+            raise UserError(f"the parameters are not valid {form}: {why_unreadable(error)}") from None
         return cls.from_dict(values)
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:

@@ -174,7 +174,14 @@ def of_a_world(name: str) -> Any:
 
 def listed() -> list[tuple[str, str]]:
     """Name and one-line description of every world, by name; of one that cannot be imported, why."""
-    return sorted((name, entry.summary or _summary_of(entry)) for name, entry in worlds().items())
+    rows = []
+    for name, entry in worlds().items():
+        try:
+            summary = entry.summary or _summary(entry.world_class())
+        except UserError as error:
+            summary = str(error)
+        rows.append((name, summary))
+    return sorted(rows)
 
 
 def listed_presets() -> list[tuple[str, str]]:
@@ -235,11 +242,13 @@ def make_world(
             text_of(setting, "a setting")
     if params and settings:
         raise UserError("give a world's parameters as keywords or as settings, not both")
-    changes: Sequence[str] | Mapping[str, Any] = params or settings
+    changes = params or settings
     entry = entry_of(name)
     kind: Any = entry.world_class()
     if is_world_file(name):
-        usual = _params_of_file(name, kind, preset)
+        if preset is not None:
+            raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
+        usual = kind.params_class.from_dict(read_world_file(name).params)
     else:
         usual = _params_of_preset(entry, kind, preset)
     if changes and not usual.to_dict():
@@ -267,44 +276,26 @@ def make_world(
     return as_world(made)
 
 
-def _params_of_preset(entry: Entry, kind: Any, preset: str | None) -> Params:
+def _params_of_preset(entry: Entry, kind: type[World], preset: str | None) -> Params:
     """The parameters of a preset, of the default one, or of a class without any."""
     if preset is None:
         preset = entry.default or None
-    if preset in kind.presets:
-        result: Params = kind.presets[preset][0]
-        return result
+    if preset is not None and preset in kind.presets:
+        return kind.presets[preset][0]
     if preset is None:
         try:
-            params: Params = kind.params_class()
+            return kind.params_class()
         except TypeError as error:
             raise UserError(
                 f"world {entry.name!r}: every parameter of its params_class needs a default ({error})"
             ) from None
-        return params
     if not kind.presets:
         raise UserError(f"unknown preset {preset!r}: the {entry.name} world has none")
-    other_worlds = [known_name for known_name, other in worlds().items() if preset in other.presets()]
+    other_worlds = [name for name, other in worlds().items() if preset in other.presets()]
+    hint = ""
     if other_worlds:
-        of = f" (it is of the {' and '.join(other_worlds)} world)"
-    else:
-        of = ""
-    raise UserError(f"unknown preset {preset!r} of the {entry.name} world{of}; {nearest(preset, kind.presets)}")
-
-
-def _params_of_file(name: str, kind: Any, preset: str | None) -> Params:
-    """The parameters in a file."""
-    if preset is not None:
-        raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
-    params: Params = kind.params_class.from_dict(read_world_file(name).params)
-    return params
-
-
-def _summary_of(entry: Entry) -> str:
-    try:
-        return _summary(entry.world_class())
-    except UserError as error:
-        return str(error)
+        hint = f" (it is of the {' and '.join(other_worlds)} world)"
+    raise UserError(f"unknown preset {preset!r} of the {entry.name} world{hint}; {nearest(preset, kind.presets)}")
 
 
 def _summary(kind: type[World]) -> str:

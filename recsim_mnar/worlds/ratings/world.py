@@ -9,9 +9,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -116,9 +115,7 @@ class RatingsLanes(CountedLanes):
     """Implement :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`RatingsWorld.open_lanes`.
 
     Args:
-        params: of the world.
-        ratings_of: gives all ratings (n, I) of users (n,) of a seed.
-        propensities_of: gives P(O = 1) (n, I) for users (n,) with such ratings.
+        world: the world that opens them.
         n_lanes: users side by side.
         truth_column: name of the column of expected rewards; None to leave it out.
     """
@@ -126,18 +123,9 @@ class RatingsLanes(CountedLanes):
     trusted = True
     optional = ("observation_propensity",)
 
-    def __init__(
-        self,
-        params: RatingsParams,
-        ratings_of: Callable[[int, Ints], Floats],
-        propensities_of: Callable[[Ints, Floats], Floats],
-        n_lanes: int,
-        *,
-        truth_column: str | None,
-    ) -> None:
-        self._params = params
-        self._ratings_of = ratings_of
-        self._propensities_of = propensities_of
+    def __init__(self, world: RatingsWorld, n_lanes: int, *, truth_column: str | None) -> None:
+        self._world = world
+        self._params = params = world.params
         super().__init__(n_lanes, truth_column=truth_column)
         self._earns = np.zeros((n_lanes, params.n_items), np.float32)
         self._ahead: tuple[int, int, Floats, list[dict[str, list[Any]]]] = 0, 0, np.zeros((0, params.n_items)), []
@@ -168,8 +156,8 @@ class RatingsLanes(CountedLanes):
     def _reveal(self, seed: int, users: Ints) -> tuple[Floats, Floats, Flags]:
         """Ratings of users of a seed, P(O = 1) and O, (n, I) each."""
         n_items = self._params.n_items
-        ratings = self._ratings_of(seed, users)
-        p = self._propensities_of(users, ratings)
+        ratings = self._world.ratings_of(seed, users)
+        p = self._world.propensities_of(users, ratings)
         items = np.tile(np.arange(n_items), len(users))
         drawn = rng.uniforms(seed, Stream.ORGANIC, np.repeat(users, n_items), items)
         return ratings, p, drawn.reshape(p.shape) < p
@@ -186,20 +174,23 @@ class RatingsLanes(CountedLanes):
             return None
         of_seed, first, earns, known_events = self._ahead
         if seed != of_seed or not first <= user < first + len(known_events):
-            follows = seed == of_seed and user == first + len(known_events)
-            if follows:
-                most = min(2 * len(known_events), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items)
-            else:
-                most = 1
-            ratings, p, revealed = self._reveal(seed, np.arange(user, user + max(most, 1)))
+            n_ahead = 1
+            if seed == of_seed and user == first + len(known_events):
+                n_ahead = max(min(2 * len(known_events), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items), 1)
+            ratings, p, revealed = self._reveal(seed, np.arange(user, user + n_ahead))
             first = user
             earns = self._earned(ratings, revealed)
             known_events = []
-            for j, place_revealed in enumerate(revealed):
-                item = np.flatnonzero(place_revealed)
-                columns = {"item": item, "reward": ratings[j, item], "observation_propensity": p[j, item]}
-                columns["time"] = np.arange(len(item), dtype=np.float64)
-                known_events.append({name: values.tolist() for name, values in columns.items()})
+            for j in range(n_ahead):
+                item = np.flatnonzero(revealed[j])
+                known_events.append(
+                    {
+                        "item": item.tolist(),
+                        "reward": ratings[j, item].tolist(),
+                        "observation_propensity": p[j, item].tolist(),
+                        "time": np.arange(len(item), dtype=np.float64).tolist(),
+                    }
+                )
             self._ahead = seed, first, earns, known_events
         columns = known_events[user - first]
         self.user[0], self.seed[0], self.n_decisions[0] = user, seed, 0
@@ -248,12 +239,12 @@ class RatingsWorld(DecisionWorld):
         propensities: (U, I) of these ratings; by default those of the observation model.
     """
 
-    name: ClassVar[str] = "ratings"
-    rates: ClassVar[bool] = True
+    name = "ratings"
+    rates = True
     reward_name = "stars"
-    log_holds: ClassVar = frozenset({"outcomes", "ratings"})
-    truth_column: ClassVar[str | None] = "expected_reward"
-    compared_by: ClassVar[str] = "recsim_mnar.protocols.ratings:RatingsExperiment"
+    log_holds = frozenset({"outcomes", "ratings"})
+    truth_column = "expected_reward"
+    compared_by = "recsim_mnar.protocols.ratings:RatingsExperiment"
     params_class = RatingsParams
     presets = PRESETS
     params: RatingsParams
@@ -334,12 +325,9 @@ class RatingsWorld(DecisionWorld):
         return out
 
     @functools.cached_property
-    def _of_item(self) -> Floats:
+    def _item_propensities(self) -> Floats:
         """P of each item where it does not depend on the rating, (I,)."""
-        p = self.params
-        if p.observation == "popularity":
-            return popularity_propensities(self._item_factors[:, -1], p.density)
-        return np.full(p.n_items, p.density)
+        return _item_propensities(self._item_factors[:, -1], self.params)
 
     def propensities_of(self, users: Ints, ratings: Floats) -> Floats:
         """P(O = 1) of every item for users with these ratings, (n, I)."""
@@ -348,7 +336,7 @@ class RatingsWorld(DecisionWorld):
             return self.propensities[users % len(self.propensities)]
         if p.observation == "alpha":
             return alpha_scale(STARS, p.shares, p.alpha, p.density) * relative_propensity(ratings, p.alpha)
-        return np.tile(self._of_item, (len(users), 1))
+        return np.tile(self._item_propensities, (len(users), 1))
 
     def reward_means(self, state: Floats) -> Floats:
         """Implement :meth:`DecisionWorld.reward_means`: the state is what each item would earn."""
@@ -380,36 +368,35 @@ class RatingsWorld(DecisionWorld):
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> RatingsLanes:
         """Implement :meth:`DecisionWorld.open_lanes`."""
-        if keep_truth:
-            truth_column = self.truth_column
-        else:
-            truth_column = None
-        return RatingsLanes(self.params, self.ratings_of, self.propensities_of, n_lanes, truth_column=truth_column)
+        return RatingsLanes(self, n_lanes, truth_column=self.kept_truth(keep_truth))
 
 
 def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
     """A (U, I) matrix of stars."""
-    matrix_given = np.asarray(matrix, np.float64)
-    if matrix_given.ndim != 2 or matrix_given.shape[1] != params.n_items or len(matrix_given) == 0:
-        raise UserError(f"the matrix has shape {matrix_given.shape}, the parameters say (users, {params.n_items})")
-    outside = ~np.isin(matrix_given, STARS)
+    ratings = np.asarray(matrix, np.float64)
+    if ratings.ndim != 2 or ratings.shape[1] != params.n_items or len(ratings) == 0:
+        raise UserError(f"the matrix has shape {ratings.shape}, the parameters say (users, {params.n_items})")
+    outside = ~np.isin(ratings, STARS)
     if outside.any():
         u, i = np.argwhere(outside)[0].tolist()
-        raise UserError(f"the matrix has a rating {matrix_given[u, i]:g} (user {u}, item {i}), outside the scale 1..5")
-    return matrix_given
+        raise UserError(f"the matrix has a rating {ratings[u, i]:g} (user {u}, item {i}), outside the scale 1..5")
+    return ratings
 
 
-def _checked_propensities(given: Any, matrix: Floats, params: RatingsParams) -> Floats:
+def _item_propensities(appeal: Floats, params: RatingsParams) -> Floats:
+    """(I,) propensities that do not depend on the rating: by popularity, or the same for all items."""
+    if params.observation == "popularity":
+        return popularity_propensities(appeal, params.density)
+    return np.full(len(appeal), params.density)
+
+
+def _checked_propensities(propensities: Any, matrix: Floats, params: RatingsParams) -> Floats:
     """(U, I) propensities as given, or those of the observation model."""
-    if given is None:
+    if propensities is None:
         if params.observation == "alpha":
             return alpha_propensities(matrix, params.alpha, params.density)
-        if params.observation == "popularity":
-            of_item = popularity_propensities(matrix.sum(axis=0), params.density)
-        else:
-            of_item = np.full(matrix.shape[1], params.density)
-        return np.tile(of_item, (len(matrix), 1))
-    p = np.asarray(given, np.float64)
+        return np.tile(_item_propensities(matrix.sum(axis=0), params), (len(matrix), 1))
+    p = np.asarray(propensities, np.float64)
     if p.shape != matrix.shape:
         raise UserError(f"the propensities have shape {p.shape}, the ratings {matrix.shape}")
     impossible = ~((p > 0) & (p <= 1))

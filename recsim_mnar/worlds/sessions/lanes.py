@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -34,23 +33,20 @@ _ONE_BLOCK = 1 << 25
 ones. A longer one is given back to the system at once, where single columns are kept for the next log."""
 
 
-def new_columns(capacity: int, types: Iterable[Any]) -> list[NDArray[Any]]:
-    """Room for so many rows of columns of these types, not filled yet."""
-    types = [np.dtype(kind) for kind in types]
-    edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in types])
-    if edges[-1] > _ONE_BLOCK:
-        return [aligned(capacity, kind) for kind in types]
-    block = aligned(int(edges[-1]), np.uint8)
-    return [
-        block[first : first + capacity * kind.itemsize].view(kind) for first, kind in zip(edges, types, strict=False)
-    ]
-
-
 def new_rows(capacity: int, keep_truth: bool) -> Any:
-    """Room for so many rows, not filled yet; with a place for the truth of each where it is kept."""
+    """Return room for so many rows, not filled yet; with a place for the truth of each where it is kept."""
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
-    columns = new_columns(capacity, (column.dtype for column in schema.COLUMNS))
+    kinds = [np.dtype(column.dtype) for column in schema.COLUMNS]
+    edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in kinds])
+    if edges[-1] > _ONE_BLOCK:
+        columns = [aligned(capacity, kind) for kind in kinds]
+    else:
+        block = aligned(int(edges[-1]), np.uint8)
+        columns = [
+            block[first : first + capacity * kind.itemsize].view(kind)
+            for first, kind in zip(edges, kinds, strict=False)
+        ]
     return _sessions_kernel.Rows._make([*columns, np.empty(capacity if keep_truth else 0)])
 
 
@@ -66,11 +62,10 @@ def grown(rows: Any, capacity: int, used: int) -> Any:
 
 def columns_of(rows: Any, used: int, keep_truth: bool) -> Columns:
     """The first ``used`` rows, as views."""
+    columns = {name: column[:used] for name, column in zip(schema.NAMES, rows, strict=False)}
     if keep_truth:
-        names = (*schema.NAMES, "click_probability")
-    else:
-        names = schema.NAMES
-    return {name: column[:used] for name, column in zip(names, rows, strict=False)}
+        columns["click_probability"] = rows[-1][:used]
+    return columns
 
 
 _USERS_A_CALL = 4096
@@ -121,10 +116,10 @@ class SessionsLanes(Lanes):
         if sampler.hot:
             self.tiers = _views_kernel.Tiers(*(arguments[name] for name in _views_kernel.Tiers._fields))
         remembered, n_sums = _remembered(sampler, tables)
+        self.unseen = None
         if params.no_repeats:
-            self.unseen = _unseen(n_lanes, len(catalogue.item_offsets))
-        else:
-            self.unseen = None
+            n_items = len(catalogue.item_offsets)
+            self.unseen = _views_kernel.Unseen(np.zeros((n_lanes, n_items), np.bool_), np.empty(n_items))
         self._changes = changes_of(params, catalogue, shift, n_lanes)
         # Decisions in one state can be foreseen; what changes it between two, or reads several items, cannot.
         self._foresees = params.slate_size == 1 and not self.dynamics.drift_in_bandit and self._changes is None
@@ -141,11 +136,9 @@ class SessionsLanes(Lanes):
         self._starts = np.zeros(n_lanes + 1, np.int64)
         self._used = 0
         self._foresights = 0
-        small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
-        if small and _FIRST_CALLS.left > 0:
+        self._move = _lanes_kernel.advance
+        if n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES and _FIRST_CALLS.left > 0:
             self._move = _FIRST_CALLS
-        else:
-            self._move = _lanes_kernel.advance
 
     def __reduce__(self) -> Any:
         *parts, keep_truth = self._made_of
@@ -187,13 +180,6 @@ class SessionsLanes(Lanes):
         waits: Flags = self._arrays.phase[which] == self._kernel.AWAITING
         return waits
 
-    def kernel_arguments(self) -> tuple[Any, ...]:
-        """Get the arguments of the kernels that move lanes: dynamics, tables, boxes, tiers, unseen, lanes.
-
-        Scratch last.
-        """
-        return (*self._plain, self.scratch)
-
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
         return self._advance(which, np.arange(len(which) + 1), actions, propensities)
@@ -205,13 +191,7 @@ class SessionsLanes(Lanes):
             self._kernel.find_runs(self._plain[-1], which, _FORESEEN, *self._quiet, out)
         return out
 
-    def take_runs(
-        self,
-        which: Ints,
-        runs: Ints,
-        actions: Actions,
-        propensities: Floats,
-    ) -> Transition:
+    def take_runs(self, which: Ints, runs: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take_runs`."""
         edges = np.zeros(len(which) + 1, np.int64)
         np.cumsum(runs, out=edges[1:])
@@ -273,16 +253,15 @@ class SessionsLanes(Lanes):
         rows = new_rows(int(n_users * events_a_user * 1.02) + 1024, self._keep_truth)
         progress = np.zeros(2, np.int64)
         ahead = draws_ahead(self.n_factors)
-        probability = cumulative = np.zeros(0)
+        law = (np.zeros(0), np.zeros(0))
         if distribution is not None:
-            probability = np.ascontiguousarray(distribution, dtype=np.float64)
-            cumulative = cumulative_of(probability)
+            law = (np.ascontiguousarray(distribution, dtype=np.float64), cumulative_of(distribution))
         while progress[0] < n_users:
             # So many at a time, so that Ctrl-C is heard.
             goal = min(n_users, progress[0] + _USERS_A_CALL)
             _trajectories_kernel.trajectories(
                 self.dynamics, self.tables, self.boxes, self.tiers, self.unseen, self._arrays, np.uint64(seed),
-                first_user, goal, (probability, cumulative), rows, progress, self.scratch, ahead,
+                first_user, goal, law, rows, progress, self.scratch, ahead,
             )  # fmt: skip
             if progress[0] < goal:
                 # What is left, at the rate seen so far, with some room.
@@ -290,13 +269,7 @@ class SessionsLanes(Lanes):
                 rows = grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
         return columns_of(rows, int(progress[1]), self._keep_truth)
 
-    def _advance(
-        self,
-        which: Ints,
-        edges: Ints,
-        actions: Actions,
-        propensities: Floats,
-    ) -> Transition:
+    def _advance(self, which: Ints, edges: Ints, actions: Actions, propensities: Floats) -> Transition:
         if self._move is not self._kernel.advance and self._move.left <= 0:
             self._move = self._kernel.advance
         return self._moved(self._move, (), which, (edges, actions, propensities))
@@ -335,10 +308,9 @@ def reading_of(params: SessionsParams) -> Any:
     k = params.slate_size
     places = np.arange(1, k + 1, dtype=np.float64)
     nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)
+    power = params.examination
     if params.user_model == INDEPENDENT:
         power = 0.0
-    else:
-        power = params.examination
     return _rankings_kernel.Reading(
         cascade=params.user_model == CASCADE,
         single=params.clicks == ONE,
@@ -376,13 +348,7 @@ class RankingLanes(SessionsLanes):
         self._reading = tuple(reading_of(params))
         self._size = params.slate_size
 
-    def _advance(
-        self,
-        which: Ints,
-        edges: Ints,
-        actions: Actions,
-        propensities: Floats,
-    ) -> Transition:
+    def _advance(self, which: Ints, edges: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Move lanes (n,) by rankings (n, k); who arrives needs none."""
         answers = self.awaits(which)
         slates = self.n_decisions[which].copy()
@@ -406,11 +372,9 @@ class _FirstCalls:
     """
 
     def __init__(self) -> None:
-        # Before NumPy 2 an unsigned integer and a Python one made a float.
-        if int(np.__version__.partition(".")[0]) >= 2:
+        self.left = 0
+        if int(np.__version__.partition(".")[0]) >= 2:  # before, an unsigned integer and a Python one made a float
             self.left = _INTERPRETED
-        else:
-            self.left = 0
 
     def __call__(self, *arguments: Any) -> tuple[int, int]:
         from recsim_mnar.kernels.jit import interpreted
@@ -477,13 +441,6 @@ def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
         weights=aligned((n, remembered), np.float32),
         sums=aligned((n, n_sums), np.float32),
     )
-
-
-def _unseen(n: int, n_items: int) -> Any:
-    """Get the views of n users who view no item twice."""
-    from recsim_mnar.worlds.sessions import _views_kernel
-
-    return _views_kernel.Unseen(np.zeros((n, n_items), np.bool_), np.empty(n_items))
 
 
 def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
@@ -569,18 +526,19 @@ class SessionsOccasions(Occasions):
         """Implement :meth:`Occasions.answer`."""
         starts = np.empty(len(which) + 1, np.int64)
         done = used = 0
-        *arguments, scratch = self._lanes.kernel_arguments()
+        lanes = self._lanes
         while True:
             done, used = self._kernel.advance_to_occasion(
-                *arguments, self._waiting, which, done, clicked, self._draws_views, self._items, used, starts, scratch
-            )
+                *lanes._plain, self._waiting, which, done, clicked, self._draws_views, self._items, used, starts,
+                lanes.scratch,
+            )  # fmt: skip
             if done == len(which):
                 break
             larger = np.empty(2 * len(self._items) + _VIEWS_A_LANE, np.int32)
             larger[:used] = self._items[:used]
             self._items = larger
         starts[-1] = used
-        return starts, self._items[:used].copy(), self._lanes.awaits(which)
+        return starts, self._items[:used].copy(), lanes.awaits(which)
 
     def reward_means(self, which: Ints, actions: Actions) -> Floats:
         """Implement :meth:`Occasions.reward_means`."""

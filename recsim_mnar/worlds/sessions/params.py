@@ -187,12 +187,9 @@ class SessionsParams(Params):
 
     def with_settings(self, settings: Iterable[str]) -> Self:
         """Implement :meth:`Params.with_settings`; UserError too for one that the others leave without effect."""
-        settings_given = list(settings)
-        return (
-            super()
-            .with_settings(settings_given)
-            ._with_effect([setting.partition("=")[0].strip() for setting in settings_given], "--set ")
-        )
+        settings = list(settings)
+        names = [setting.partition("=")[0].strip() for setting in settings]
+        return super().with_settings(settings)._with_effect(names, "--set ")
 
     def _with_effect(self, names: Collection[str], flag: str) -> Self:
         """These parameters; UserError where one that was named and is no default has no effect."""
@@ -238,11 +235,10 @@ class SessionsParams(Params):
             if name in _RECOGYM_NAMES:
                 values[_RECOGYM_NAMES[name]] = value
             elif name == "time_generator":
-                # An instance of RecoGym's NormalTimeGenerator or DefaultTimeGenerator, its class, or its name.
+                # RecoGym's NormalTimeGenerator or DefaultTimeGenerator: an object, its class, or its name.
+                kind = getattr(value, "__name__", type(value).__name__)
                 if isinstance(value, str):
                     kind = value
-                else:
-                    kind = getattr(value, "__name__", type(value).__name__)
                 values["clock"] = "normal" if "normal" in kind.lower() else "unit"
             elif name in _RECOGYM_IGNORED:
                 continue

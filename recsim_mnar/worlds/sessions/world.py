@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -20,8 +20,6 @@ from recsim_mnar.worlds.sessions.lanes import RankingLanes, SessionsLanes, Sessi
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
 
-__all__ = ["PRESETS", "SessionsParams", "SessionsWorld"]
-
 
 class SessionsWorld(DecisionWorld):
     """Users browse items, meet recommendations, click, and leave.
@@ -31,10 +29,10 @@ class SessionsWorld(DecisionWorld):
         catalogue: the items, in place of those that the parameters would draw or read.
     """
 
-    name: ClassVar[str] = "sessions"
-    truth_column: ClassVar[str | None] = "click_probability"
+    name = "sessions"
+    truth_column = "click_probability"
     reward_name = "click"
-    log_holds: ClassVar = frozenset({"outcomes", "clicks"})
+    log_holds = frozenset({"outcomes", "clicks"})
     params_class = SessionsParams
     presets = PRESETS
     params: SessionsParams
