@@ -115,7 +115,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
 
     @property
     def platform(self) -> Platform:
-        """The platform of this episode, with its truth; for what judges, never for what acts."""
+        """Platform of this episode, with its truth; for evaluation, never for agents."""
         if self._platform is None:
             raise gym.error.ResetNeeded("there is no platform yet: call reset() first")
         return self._platform
@@ -125,7 +125,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         return platform_log(self.platform)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
-        """Open the next platform and let it live until the day of its first campaign."""
+        """Open the next platform and advance it to the day of its first campaign."""
         checked_options(options, ())
         seed = reset_seed(seed)
         super().reset(seed=seed)
@@ -144,18 +144,18 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         return self._observe(), self._info()
 
     def seat(self, seed: int, next_episode: list[int]) -> None:
-        """Open platforms of this seed from now on; environments with the same next number share them out."""
+        """Open platforms of this seed from now on; environments that share ``next_episode`` divide them."""
         self._seed = seed
         self._next = next_episode
 
     def step(self, action: Floats32) -> Step:
-        """A campaign whose lists are drawn by these weights; then the platform lives on until the next one."""
+        """Run a campaign with lists drawn by these weights, then advance to the next campaign."""
         self._check_waiting()
         lists, propensities = self.platform.draw_lists(as_numbers(action, "weights"))
         return self._campaign(lists, propensities)
 
     def step_lists(self, lists: NDArray[np.integer], propensities: Floats | None = None) -> Step:
-        """A campaign that shows every present user the list given.
+        """Run a campaign that shows each present user a given list.
 
         Args:
             lists: (n, k) for ``platform.present()``: distinct items that the user does not hold, -1 for none.
@@ -245,7 +245,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
 
     @property
     def platforms(self) -> list[Any]:
-        """The platform of each lane, with its truth; for what judges, never for what acts."""
+        """Platforms of the lanes, with their truth; for evaluation, never for agents."""
         return [lane.platform for lane in self._lanes]
 
     def reset(self, *, seed: int | Iterable[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
@@ -269,7 +269,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         return super().reset(options={"reset_mask": mask})
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
-        """A campaign on every platform; in NEXT_STEP mode, a lane that has ended opens its next one instead."""
+        """Run a campaign on every platform; in NEXT_STEP mode, ended lanes open their next platform."""
         weights = as_numbers(actions, "weights")
         if weights.shape != self.action_space.shape:
             raise UserError(f"weights must have shape {self.action_space.shape}, got {weights.shape}")

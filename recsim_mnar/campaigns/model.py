@@ -1,4 +1,4 @@
-"""The laws of the campaigns world: its parameters, what its items are, which users choose, and which they accept."""
+"""Model of the campaigns world: parameters, items, choices and acceptance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Ints = NDArray[np.int64]
 
 
 class PlatformWorld(World):
-    """Users of one platform do not live apart: what is recommended to some changes what others see.
+    """World of one platform, on which recommendations to some users change the data of others.
 
     Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
     what :class:`recsim_mnar.campaigns.world.Platform` has: :data:`PLATFORM`.
@@ -48,7 +48,7 @@ class PlatformWorld(World):
 
     @abc.abstractmethod
     def with_users(self, n_users: int) -> PlatformWorld:
-        """The same world with so many users."""
+        """Return the same world with another number of users."""
 
     @property
     def deployed_weights(self) -> Floats:
@@ -71,7 +71,7 @@ PLATFORM = (
 
 
 def check_weights(weights: NDArray[Any]) -> None:
-    """Raise UserError where weights by which items are drawn are not finite, or negative."""
+    """Raise UserError if weights are negative or not finite."""
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise UserError("weights must be finite and not negative")
 
@@ -322,7 +322,7 @@ class CampaignsModel(PlatformWorld):
         return np.sort(np.argsort(draws, kind="stable")[: self.params.n_promoted])
 
     def choice_weights(self, promotion: bool = False) -> Floats:
-        """(n_clusters, I) how often each group chooses each item, up to a factor; ``promotion``: while it lasts."""
+        """Return (n_clusters, I) choice weights of each group, up to a factor; with ``promotion`` while it lasts."""
         same = self.item_cluster == np.arange(self.params.n_clusters)[:, None]
         weights = elementary.exp(self.log_popularity) * np.where(same, 1.0 + self.params.taste, 1.0)
         if promotion and len(self.promoted_items):

@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,7 +43,7 @@ _SCORES_AT_A_TIME = 1 << 22
 
 
 def platform_log(platform: Platform) -> Log:
-    """The platform's log up to its present day, with the provenance that suffices to make it again."""
+    """Return the platform's log up to its present day, with its provenance."""
     run_config = {
         **made_by(platform.world),
         "seed": platform.seed,
@@ -54,7 +54,7 @@ def platform_log(platform: Platform) -> Log:
 
 
 def platform_observation(platform: Platform) -> NDArray[np.float32]:
-    """(n_items + 1,) what environments observe: the share of users who hold each item, and of campaigns over."""
+    """Return (n_items + 1,) the share of users who hold each item, and the share of campaigns that are over."""
     shares = platform.holders() / max(len(platform.present()), 1)
     return np.append(shares, len(platform.campaigns) / platform.world.params.n_campaigns).astype(np.float32)
 
@@ -65,7 +65,7 @@ def additions_log(platform: Platform) -> Log:
 
 
 def score_users(policy: Policy, log: Log, users: Ints) -> Floats:
-    """Scores of every item for each of these users of the log that the policy was fitted on; (n, n_items)."""
+    """Return (n, n_items) scores for users of the log that the policy was fitted on."""
     policy = as_policy(policy)
     rows = log.select(np.isin(log["user"], users))
     # Users without a row (a world in which one arrives with nothing) show nothing.
@@ -77,7 +77,7 @@ def score_users(policy: Policy, log: Log, users: Ints) -> Floats:
 
 
 def lists_of(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> ListsOf:
-    """The k best items not held, for every present user, of a recommender fitted on what users hold today."""
+    """Return the k best items not held by each present user, by a recommender fitted today."""
     lists, probabilities, _ = _by_scores(platform, learner, seed, lambda scores, of: platform.best_lists(scores, of, k))
     return lists, probabilities
 
@@ -85,7 +85,7 @@ def lists_of(platform: Platform, learner: Learner, *, k: int | None = None, seed
 def _by_scores(
     platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, Ints], Any]
 ) -> tuple[Items, Floats, Ints]:
-    """``lists(scores, users)`` of all present users, in parts, with the scores of a recommender fitted today."""
+    """Apply ``lists(scores, users)`` to all present users in parts, with scores of a recommender fitted today."""
     log = additions_log(platform)
     users = platform.present()
     policy = fitted(learner, log, n_items=platform.world.n_items, seed=seed)
@@ -94,7 +94,7 @@ def _by_scores(
 
 
 def true_quality(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> float:
-    """Truth: expected share of a recommender's k recommendations to every present user today that are accepted."""
+    """Truth: expected accepted share of a recommender's k recommendations to present users today."""
     return platform.quality(lists_of(platform, learner, k=k, seed=seed)[0])
 
 
@@ -106,7 +106,7 @@ def run_campaign(
     sharpness: float | None = 1.0,
     seed: int = 0,
 ) -> Campaign:
-    """A campaign today.
+    """Run a campaign today.
 
     Without a recommender lists are drawn by the weights alone: the campaign is not personalised. With one, fitted on
     what users hold today, they are drawn by weight_i (score_ui / max_i score_ui) ** sharpness: personalised, while
@@ -151,7 +151,7 @@ def run_campaigns(
     days: Sequence[float] | None = None,
     until: float | None = None,
 ) -> Platform:
-    """A platform on its last day, after campaigns on the world's days (or on given ones)."""
+    """Run campaigns on the world's days, or on given ones, and return the platform on its last day."""
     platform = opened(world, seed)
     if days is None:
         days = world.campaign_days()
@@ -165,7 +165,7 @@ def run_campaigns(
 
 
 def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platform:
-    """A platform on its first day, after a look at whether campaigns can be run on it.
+    """Open a platform on its first day and check that campaigns can be run on it.
 
     Args:
         world: of platforms.
@@ -240,7 +240,7 @@ def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
 
 
 def _chunks(users: Ints, n_items: int) -> list[Ints]:
-    """Users in parts whose score tables stay small; the parts change no result."""
+    """Split users into parts with small score tables; results do not depend on it."""
     size = max(1, _SCORES_AT_A_TIME // n_items)
     return [users[i : i + size] for i in range(0, len(users), size)]
 
@@ -322,7 +322,7 @@ def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -
 
 
 def _by_weights(weights: Floats, platform: Any) -> ListsOf:
-    return cast("ListsOf", platform.draw_lists(weights))
+    return platform.draw_lists(weights)
 
 
 def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
@@ -342,6 +342,6 @@ def _by_learner(learner: Learner, platform: Any) -> ListsOf:
 
 
 def _by_truth(platform: Any) -> ListsOf:
-    """The items that users are most likely to accept."""
+    """Return the items that users are most likely to accept."""
     users = platform.present()
-    return cast("ListsOf", platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users))
+    return platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users)

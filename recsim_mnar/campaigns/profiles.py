@@ -1,4 +1,4 @@
-"""Profiles: which items each user holds at a time, the bipartite graph on which the weighted leave-one-out works."""
+"""Profiles: the items that each user holds at a time."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Profiles:
 
     @classmethod
     def of(cls, log: Log, time: float, n_items: int) -> Profiles:
-        """The profiles at a time: items added alone, and recommendations accepted and added, until then.
+        """Build the profiles at a time, of items added alone or accepted from recommendations until then.
 
         An item counts once a user, from its first addition. Where the log has no column ``added`` a row's own time
         stands for it.
@@ -113,7 +113,7 @@ class Profiles:
         return np.bincount(self.items, share, minlength=self.n_items) / self.n_users
 
     def by_length(self) -> tuple[Ints, NDArray[np.uint32]]:
-        """Starts and items with the users ordered by profile length, in which order the weights sum over them."""
+        """Return starts and items with users ordered by profile length."""
         order = np.argsort(self.lengths(), kind="stable")
         length = self.lengths()[order]
         starts = np.concatenate([[0], np.cumsum(length)])
@@ -121,7 +121,7 @@ class Profiles:
         return starts, self.items[place].astype(np.uint32)
 
     def to_log(self) -> Log:
-        """Write organic rows only, for learners, which know nothing of campaigns."""
+        """Return the pairs as a log of organic rows, for learners."""
         n = self.n_pairs
         step = np.arange(n) - np.repeat(self.starts[:-1], self.lengths())
         event = np.full(n, schema.ORGANIC, np.int8)
@@ -134,7 +134,7 @@ class Profiles:
         return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=16).digest()
 
     def pairs(self, which: NDArray[np.bool_]) -> Profiles:
-        """Only some of the pairs, and the users who keep any; ``which`` (E,)."""
+        """Return the profiles of the pairs flagged in ``which`` (E,), without users who keep none."""
         owner = self.owners()[which]
         length = np.bincount(owner, minlength=self.n_users)
         kept = np.flatnonzero(length)

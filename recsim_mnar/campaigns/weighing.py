@@ -35,7 +35,7 @@ SCHEMES = {"unweighted": f"{__name__}:Unweighted", "weights": f"{__name__}:Weigh
 
 @dataclass(frozen=True)
 class Weighing:
-    """Decision of a weighting scheme.
+    """Probabilities with which a scheme holds out pairs.
 
     Attributes:
         profiles: those judged: of now, or of the reference time.
@@ -125,7 +125,7 @@ class Scheme(Protocol):
         return f"{metric.upper()}, {self._words()}"
 
     def _words(self) -> str:
-        """With the parameters asked for, to distinguish two of the same kind."""
+        """Return the scheme's words and its parameters."""
         return ", ".join([self.words, *self.name.split("+")[1:]])
 
 
@@ -264,7 +264,7 @@ def scored(
 
 
 def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> tuple[float, float, float]:
-    """The score of one recommender: value, low and high, users being the sample.
+    """Compute the score of one recommender: value, low and high, with users as the sample.
 
     Args:
         weighing: pairs and their probabilities.
@@ -278,7 +278,7 @@ def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> 
 
 
 def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
-    """For every pair, the probability that the recommender fitted without it recommends its item among k.
+    """Compute, for every pair, the probability that the recommender fitted without it lists its item among k.
 
     A fixed list of at most k items is looked up; all else is
     :func:`recsim_mnar.protocols.ranks.exhaustive_ranks`.
@@ -366,8 +366,7 @@ class Divergence:
     def marginals(self, weights: Floats) -> Floats:
         """P_t1(i|w) = (1/U) sum over users of w_i / (sum of w over the user's items), (n_items,)."""
         inverse = 1.0 / (self._held @ weights)
-        result: Floats = (self._holders @ inverse) * (weights / len(inverse))
-        return result
+        return (self._holders @ inverse) * (weights / len(inverse))
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
         """D(w) and its gradient in log w, (n_items,).

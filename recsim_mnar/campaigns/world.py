@@ -98,7 +98,7 @@ class Platform:
     # --------------------------------------------------------------------------------------------------------- living
 
     def advance(self, day: float) -> None:
-        """Users live on alone until a day, its own events included.
+        """Advance to a day, its own events included.
 
         Raises:
             UserError: the day is past.
@@ -139,7 +139,7 @@ class Platform:
     def draw_lists(
         self, weights: NDArray[Any], users: Ints | None = None, k: int | None = None
     ) -> tuple[Lists, Floats]:
-        """Lists of distinct items that their users do not hold, drawn by weight one place after another.
+        """Draw lists of distinct items that users do not hold, by weight, one place after another.
 
         Args:
             weights: (n_items,) for all users or (n, n_items), not negative; an item of weight 0 is never drawn.
@@ -171,7 +171,7 @@ class Platform:
         return lists, probabilities
 
     def best_lists(self, scores: NDArray[Any], users: Ints | None = None, k: int | None = None) -> tuple[Lists, Floats]:
-        """Lists of the items of largest score that their users do not hold; equal scores by a draw, -inf never.
+        """Return lists of the best items that users do not hold; ties by a draw, scores of -inf never.
 
         Args:
             scores: (n, n_items).
@@ -278,7 +278,7 @@ class Platform:
     # ------------------------------------------------------------------------------------------------- what it shows
 
     def log_columns(self) -> dict[str, NDArray[Any]]:
-        """The log's columns up to today, ordered by (user, step).
+        """Return the log's columns up to today, ordered by (user, step).
 
         An organic row is an item added by the user alone. A bandit row is a recommendation; its reward is 1 where the
         item was accepted and added by today. Context columns: ``campaign`` (number, -1: none), ``place`` in the list
@@ -356,7 +356,7 @@ def _rows(user: Ints, time: Any, event: int, **stated: Any) -> dict[str, NDArray
 
 
 def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:
-    """Activity of users 0 .. n_users - 1 under P(z) ~ z ** -power on 1 .. largest, and the law's mean."""
+    """Draw the users' activities under P(z) ~ z ** -power on 1 .. largest; return them and the mean."""
     z = np.arange(1, largest + 1, dtype=np.float64)
     law = elementary.exp(-power * elementary.log(z))
     cumulative = np.cumsum(law)

@@ -69,10 +69,7 @@ class Observer(abc.ABC):
 
     def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
         """:meth:`see` for the only lane there is, from what ``info`` holds."""
-        if values is None:
-            ratings = None
-        else:
-            ratings = np.array(values)
+        ratings = None if values is None else np.array(values)
         self.see(np.zeros(len(items), np.int64), np.array(items, np.int64), ratings)
 
 
@@ -105,8 +102,7 @@ class _OfArray(Observer):
 
     def one(self, lane: int) -> Array:
         """Implement :meth:`Observer.one`."""
-        row: Array = self.array[lane].copy()
-        return row
+        return self.array[lane].copy()
 
     def alone(self) -> Array:
         """Implement :meth:`Observer.alone`."""
@@ -121,11 +117,9 @@ class Counts(_OfArray):
     """Views so far of each item; in a world of ratings the rating that each item got, 0 for none."""
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
-        rated = gym.spaces.Box(0.0, RATING_LIMIT, (world.n_items,), np.float32)
+        self.space = ContextRule().space(world.n_items)
         if world.rates:
-            self.space = rated
-        else:
-            self.space = ContextRule().space(world.n_items)
+            self.space = gym.spaces.Box(0.0, RATING_LIMIT, (world.n_items,), np.float32)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: Ints, features: Floats32 | None) -> None:
@@ -189,12 +183,10 @@ class DecayedRatings(_OfArray):
     def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         if values is None:
-            shares = np.ones(len(items), np.float32)
-        else:
-            shares = values
-        for lane, item, share in zip(lanes.tolist(), items.tolist(), shares.tolist(), strict=True):
+            values = np.ones(len(items), np.float32)
+        for lane, item, value in zip(lanes.tolist(), items.tolist(), values.tolist(), strict=True):
             self.array[lane] *= self._decay
-            self.array[lane, item] += np.float32(share)
+            self.array[lane, item] += np.float32(value)
 
 
 class OfRule(_OfArray):
@@ -211,10 +203,7 @@ class OfRule(_OfArray):
 
     def __init__(self, world: LaneWorld, n_lanes: int, rule: Observation) -> None:
         if rule.counts_shown and (world.rates or not isinstance(world, DecisionWorld)):
-            if world.rates:
-                has = "ratings"
-            else:
-                has = "slates"
+            has = "ratings" if world.rates else "slates"
             raise UserError(
                 f"observation={rule.kind!r}: the {world.name} world has {has}; take counts, decayed or last"
             )
@@ -295,8 +284,7 @@ class WithFeatures(Observer):
 
     def one(self, lane: int) -> Array:
         """Implement :meth:`Observer.one`."""
-        row: Array = joined(self._events.array[lane, None], self._known.array[lane, None])[0]
-        return row
+        return joined(self._events.array[lane, None], self._known.array[lane, None])[0]
 
     def alone_shown(self, item: int) -> Array:
         """Implement :meth:`Observer.alone_shown`."""
@@ -364,10 +352,9 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     Raises:
         UserError: an unknown kind, a number that cannot be, or a kind that does not fit the world.
     """
+    usual = "features" if world.n_user_features else "counts"
     if world.observation is not None:
         usual = "own"
-    else:
-        usual = "features" if world.n_user_features else "counts"
     name, plus, more = (kind or usual).partition("+")
     sort, equals, _ = name.partition("=")
     if sort not in KINDS:
@@ -382,20 +369,22 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
         rule: Observation = world.observation
     else:
         rule = observation_of(kind or usual)[0]
-    made = _of_events(world, n_lanes, rule)
+    events = _event_observer(world, n_lanes, rule)
     if plus:
-        return WithFeatures(world, n_lanes, made)
-    return made
+        return WithFeatures(world, n_lanes, events)
+    return events
 
 
-def _of_events(world: LaneWorld, n_lanes: int, rule: Observation) -> _OfArray:
-    if not isinstance(rule, ContextRule):
-        if rule.kind == "features":
-            return Features(world, n_lanes)
-        return OfRule(world, n_lanes, rule)
-    number_in(rule.decay, "observation's decay", 0, 1, ends="()")
-    if rule.kind == "counts":
-        return Counts(world, n_lanes)
-    if rule.kind == "decayed" and world.rates:
-        return DecayedRatings(world, n_lanes, rule.decay)
-    return (Last if rule.kind == "last" else OfRule)(world, n_lanes, rule)
+def _event_observer(world: LaneWorld, n_lanes: int, rule: Observation) -> _OfArray:
+    """Return the observer of a rule."""
+    if rule.kind == "features" and not isinstance(rule, ContextRule):
+        return Features(world, n_lanes)
+    if isinstance(rule, ContextRule):
+        number_in(rule.decay, "observation's decay", 0, 1, ends="()")
+        if rule.kind == "counts":
+            return Counts(world, n_lanes)
+        if rule.kind == "decayed" and world.rates:
+            return DecayedRatings(world, n_lanes, rule.decay)
+        if rule.kind == "last":
+            return Last(world, n_lanes, rule)
+    return OfRule(world, n_lanes, rule)

@@ -45,11 +45,9 @@ def ask_views(env: Any) -> None:
 def shows_rankings(env: Any) -> bool:
     """Return whether a decision of an environment is a ranking, whose places are rows in their order."""
     inner = env.unwrapped
-    copies = isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
-    if copies:
+    world = getattr(inner, "world", None)
+    if isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
         world = inner.get_attr("world")[0]
-    else:
-        world = getattr(inner, "world", None)
     return world is not None and world.slate_size > 1
 
 
@@ -98,13 +96,10 @@ class LogBuilder:
         user = int(before["user"])
         step = int(before["step"])
         time = float(before["time"])
-        if self._ranked:
-            answers = _clicks(action, propensity, after)
-        else:
-            answers = _shown(action, propensity, reward, after)
-        for place, shown_values in enumerate(answers):
-            of_slate = (self.round or 0, self._slates[user], place)
-            self._rows[user].append((user, step, time, schema.BANDIT, -1, *shown_values, np.nan, *of_slate))
+        shown = _clicks(action, propensity, after) if self._ranked else _shown(action, propensity, reward, after)
+        for place, answer in enumerate(shown):
+            slate = (self.round or 0, self._slates[user], place)
+            self._rows[user].append((user, step, time, schema.BANDIT, -1, *answer, np.nan, *slate))
             step += 1
         self._slates[user] += 1
         self._events(user, step, after)
@@ -119,20 +114,10 @@ class LogBuilder:
         unknown = (np.nan,) * len(views)
         ratings = events_of(info, "ratings") or unknown
         probabilities = events_of(info, "observation_propensities") or unknown
-        for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
-            event = (
-                float(time),
-                schema.ORGANIC,
-                int(item),
-                -1,
-                np.nan,
-                float(rating),
-                float(p),
-                self.round or 0,
-                -1,
-                -1,
-            )
-            rows.append((user, first_step + k, *event))
+        events = zip(views, times, ratings, probabilities, strict=True)
+        for step, (item, time, rating, p) in enumerate(events, first_step):
+            event = (schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p))
+            rows.append((user, step, float(time), *event, self.round or 0, -1, -1))
 
     @property
     def users(self) -> set[int]:
@@ -142,12 +127,9 @@ class LogBuilder:
     def log(self, n_users: int | None = None, provenance: Mapping[str, Any] | None = None) -> Log:
         """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
-        known_columns = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
-        if rows:
-            columns = list(zip(*rows, strict=True))
-        else:
-            columns = [()] * (len(known_columns) + 3)
-        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(known_columns, columns, strict=False)}
+        declared = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
+        columns = list(zip(*rows, strict=True)) or [()] * (len(declared) + 3)
+        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(declared, columns, strict=False)}
         if not self._rated:
             del arrays["observation_propensity"]
         if self.round is not None:
@@ -165,9 +147,9 @@ def _shown(action: Any, propensity: Any, reward: float, after: Info) -> list[tup
     if np.size(action) == 1:
         return [(np.asarray(action).item(), np.asarray(propensity).item(), reward)]
     items, place = np.unique(np.asarray(action), return_index=True)
-    bought = set(events_of(after, "bought"))
     stated = np.ravel(propensity)[place].tolist()
-    return [(item, p, float(item in bought)) for item, p in zip(items.tolist(), stated, strict=True)]
+    bought = np.isin(items, events_of(after, "bought")).astype(np.float64).tolist()
+    return list(zip(items.tolist(), stated, bought, strict=True))
 
 
 def _clicks(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float, float]]:
@@ -177,10 +159,11 @@ def _clicks(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float
         UserError: an item stands there twice, so that a place was empty.
     """
     items = np.ravel(ranking).tolist()
-    clicked = set(events_of(after, "clicked"))
     if len(set(items)) < len(items):
         raise UserError(f"a ranking that is recorded must hold each item once, got {items}")
-    return [(item, p, float(item in clicked)) for item, p in zip(items, np.ravel(propensity).tolist(), strict=True)]
+    stated = np.ravel(propensity).tolist()
+    clicked = np.isin(items, events_of(after, "clicked")).astype(np.float64).tolist()
+    return list(zip(items, stated, clicked, strict=True))
 
 
 def events_of(info: Info, key: str) -> tuple[Any, ...]:
@@ -196,9 +179,8 @@ def events_of(info: Info, key: str) -> tuple[Any, ...]:
             raise UserError(_NO_VIEWS)
         return ()
     if "n_views" in info:
-        if key not in ("bought", "clicked"):
-            n = int(info["n_views"])
-        else:
+        n = int(info["n_views"])
+        if key in ("bought", "clicked"):
             n = int((values >= 0).sum())
         if n > len(values) or info["n_skipped"]:
             raise UserError(
@@ -214,10 +196,7 @@ def lane_info(infos: Info, lane: int) -> Info:
     info = {}
     for key, values in infos.items():
         if not key.startswith("_") and infos[f"_{key}"][lane]:
-            if isinstance(values, dict):
-                info[key] = lane_info(values, lane)
-            else:
-                info[key] = values[lane]
+            info[key] = lane_info(values, lane) if isinstance(values, dict) else values[lane]
     return info
 
 
@@ -294,10 +273,10 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         """Step and record; the propensities given beforehand are used up."""
         chosen = np.asarray(actions)
         awake = ~self._ended
-        if self.propensities is None or np.shape(self.propensities) != chosen.shape:
+        shape = None if self.propensities is None else np.shape(self.propensities)
+        if shape != chosen.shape:
             raise UserError(
-                f"set .propensities to P(action | state) of every lane, {chosen.shape}, before step(); "
-                f"got {np.shape(self.propensities) if self.propensities is not None else None}"
+                f"set .propensities to P(action | state) of every lane, {chosen.shape}, before step(); got {shape}"
             )
         stated = np.asarray(self.propensities, np.float64)
         _checked(stated[awake], chosen[awake].shape, ".propensities")
@@ -305,19 +284,14 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         over = terminated | truncated
         same_step = self._mode is AutoresetMode.SAME_STEP
         for lane in np.flatnonzero(awake).tolist():
-            came = lane_info(infos, lane)
+            after = lane_info(infos, lane)
             if same_step and over[lane]:
-                after = came.get("final_info", came)
-            else:
-                after = came
+                after = after.get("final_info", after)
             self._builder.answer(self._last[lane], after, chosen[lane], stated[lane], float(rewards[lane]))
             self._last[lane] = after
         for lane in np.flatnonzero(over if same_step else ~awake).tolist():
             self._begin(lane, infos)
-        if self._mode is AutoresetMode.NEXT_STEP:
-            self._ended = over
-        else:
-            self._ended = np.zeros(self.num_envs, np.bool_)
+        self._ended = over & (self._mode is AutoresetMode.NEXT_STEP)
         self.propensities = None
         return observations, rewards, terminated, truncated, infos
 
@@ -352,15 +326,12 @@ def _keep_seed(seeds: list[int], env: Any) -> None:
 
 def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
     world = getattr(env.unwrapped, "world", None)
-    if world is None:
-        made = {}
-    else:
-        made = made_by(world)
+    provenance = {} if world is None else made_by(world)
     if len(seeds) == 1:
-        made["seed"] = seeds[0]
+        provenance["seed"] = seeds[0]
     elif seeds:
-        made["seeds"] = seeds
-    return builder.log(provenance=made)
+        provenance["seeds"] = seeds
+    return builder.log(provenance=provenance)
 
 
 # ------------------------------------------------------------------------------------------------ a policy among users
@@ -406,7 +377,9 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         seed: of the users.
     """
     ask_views(env)
-    lanes = _Lanes(env, recorder.shape) if isinstance(env, gym.vector.VectorEnv) else _OneLane(env)
+    lanes: _Lanes | _OneLane = _OneLane(env)
+    if isinstance(env, gym.vector.VectorEnv):
+        lanes = _Lanes(env, recorder.shape)
     latest = lanes.reset(seed)
     for info in latest:
         recorder.arrive(info)
@@ -511,8 +484,6 @@ class Recorder:
         self.builder = LogBuilder(ranked=ranked)
         if self._online:
             self.builder.round = 0
-        else:
-            self.builder.round = None
         self._n_decisions: dict[int, int] = {}
         self._stated: dict[int, list[NDArray[Any]]] = {}
         self._arrived: list[Info] = []
@@ -521,10 +492,11 @@ class Recorder:
     def arrive(self, info: Info) -> None:
         """Add a user who arrived after others left without a decision; the policy will observe those first."""
         self.builder.begin(info)
-        left = [one for one in info.get("skipped") or () if int(one["user"]) < self.n_users]
-        # Users who left without a trace in the log are not met, so that the log holds all that a policy was given.
-        self._arrived += [one for one in left if len(events_of(one, "views"))]
-        self._gone += [int(one["user"]) for one in left if len(events_of(one, "views"))]
+        for skipped in info.get("skipped") or ():
+            # Users who left without a trace in the log are not met, so that the log holds all that a policy was given.
+            if int(skipped["user"]) < self.n_users and events_of(skipped, "views"):
+                self._arrived.append(skipped)
+                self._gone.append(int(skipped["user"]))
         if int(info["user"]) < self.n_users:
             self._arrived.append(info)
             self._n_decisions[int(info["user"])] = 0
@@ -542,18 +514,12 @@ class Recorder:
                 self._stated.setdefault(user, []).append(np.array(columns))
         return self._actions
 
-    def answer(
-        self,
-        before: list[Info],
-        after: list[Info],
-        rewards: Floats,
-        ended: Flags,
-    ) -> None:
+    def answer(self, before: list[Info], after: list[Info], rewards: Floats, ended: Flags) -> None:
         """Record the outcomes of the actions and end the round."""
         users = self._users.tolist()
         decided = zip(users, self._actions.tolist(), self._propensities.tolist(), rewards.tolist(), strict=True)
-        for (user, action, propensity, reward), info, came in zip(decided, before, after, strict=True):
-            self.builder.answer(info, came, action, propensity, reward)
+        for (user, action, propensity, reward), info, next_info in zip(decided, before, after, strict=True):
+            self.builder.answer(info, next_info, action, propensity, reward)
             self._n_decisions[user] += 1
         if self._learns:
             self._teach(rewards, after)
@@ -567,9 +533,9 @@ class Recorder:
         """Let the policy learn from the rewards of the items shown, in a ranking one for each place."""
         places = int(np.prod(self.shape))
         if self.shape:
-            clicked = [set(events_of(came, "clicked")) for came in after]
-            rankings = zip(self._actions.tolist(), clicked, strict=True)
-            rewards = np.array([[float(item in own) for item in ranking] for ranking, own in rankings])
+            rewards = np.empty(self._actions.shape)
+            for row, ranking, info in zip(rewards, self._actions, after, strict=True):
+                row[:] = np.isin(ranking, events_of(info, "clicked"))
         users = np.repeat(self._users, places)
         self.policy.learn(users, self._actions.ravel(), rewards.ravel(), self._propensities.ravel())
 
@@ -579,24 +545,25 @@ class Recorder:
         self._forget()
         log = self.builder.log(self.n_users)
         columns = {**log.columns, **self._of_rankings(log)}
-        if self.world is None:
-            return Log(columns, {})
-        made = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
-        if self._online:
-            made["online"] = online_provenance(log, self.policy, self._lanes)
-        return Log(columns, made)
+        origin: dict[str, Any] = {}
+        if self.world is not None:
+            origin = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
+            if self._online:
+                origin["online"] = online_provenance(log, self.policy, self._lanes)
+        return Log(columns, origin)
 
     def _of_rankings(self, log: Log) -> dict[str, NDArray[Any]]:
         """The columns of a log that say how likely its rankings were; none where items are shown one by one."""
         if not self.shape:
             return {}
         rows = np.flatnonzero(log.is_bandit)
-        users = np.unique(log["user"][rows]).tolist()
-        none = np.zeros((3, 0))
-        stated = np.concatenate([none, *(each for user in users for each in self._stated[user])], axis=1)
-        columns = {name: np.full(len(log), np.nan) for name in schema.OF_RANKINGS[2:]}
-        for column, values in zip(columns.values(), stated, strict=True):
-            column[rows] = values
+        stated = [np.zeros((3, 0))]
+        for user in np.unique(log["user"][rows]).tolist():
+            stated += self._stated[user]
+        columns = {}
+        for name, values in zip(schema.OF_RANKINGS[2:], np.concatenate(stated, axis=1), strict=True):
+            columns[name] = np.full(len(log), np.nan)
+            columns[name][rows] = values
         return columns
 
     def _admit(self) -> None:
@@ -614,12 +581,13 @@ class Recorder:
 
     def _observe(self, users: list[int], infos: list[Info]) -> None:
         """Let the policy observe what each of these users, ascending, did alone."""
-        counts = [len(events_of(info, "views")) for info in infos]
-        if not sum(counts):
-            return
-        viewing = [info for info, count in zip(infos, counts, strict=True) if count]
-        items = np.concatenate([np.array(events_of(info, "views"), np.int32) for info in viewing])
-        ratings = [
-            np.array(events_of(info, "ratings") or (np.nan,) * len(events_of(info, "views"))) for info in viewing
-        ]
-        observe_events(self.policy, np.repeat(users, counts), items, np.concatenate(ratings))
+        viewers: list[int] = []
+        items: list[int] = []
+        ratings: list[float] = []
+        for user, info in zip(users, infos, strict=True):
+            views = events_of(info, "views")
+            viewers += [user] * len(views)
+            items += views
+            ratings += events_of(info, "ratings") or (np.nan,) * len(views)
+        if viewers:
+            observe_events(self.policy, np.array(viewers), np.array(items, np.int32), np.array(ratings))

@@ -68,7 +68,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
-        lived = self._lived_in(world)
+        lived = self._checked_world(world)
         lived.decides()
         self.world = world = lived
         self._observer = observer(world, 1, observation)
@@ -86,7 +86,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._waiting = False
         self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
 
-    def _lived_in(self, world: World) -> LaneWorld:
+    def _checked_world(self, world: World) -> LaneWorld:
         """The world, if its users can live in this environment."""
         return decision_world(world, "this environment")
 
@@ -119,8 +119,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """Recommend an item; the user answers and lives on until the next decision or the end."""
-        if not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        self._check_waiting()
         chosen = self._checked(action)
         if self._ahead:
             # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
@@ -137,10 +136,14 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._step += 1
         self._time += 1.0
         if self._quiet is None:
-            now = self._unseen(chosen, reward)
+            info = self._unseen(chosen, reward)
         else:
-            now = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
-        return observation, reward, not self._waiting, False, now
+            info = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
+        return observation, reward, not self._waiting, False, info
+
+    def _check_waiting(self) -> None:
+        if not self._waiting:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
 
     def close(self) -> None:
         """Let the user go: after this :meth:`reset` comes before :meth:`step`."""
@@ -162,16 +165,12 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         if self.render_mode is not None:
             left = not self._waiting
             self._line = step_line(self._user, self._step - 1, chosen, reward, {"views": ()}, left=left)
-        if self._info_kind == "none":
-            return {}
-        now = {"user": self._user, "step": self._step, "time": self._time, **dict.fromkeys(self._event_keys, ())}
-        return self._sized(now)
+        events = dict.fromkeys(self._event_keys, ())
+        return self._sized({"user": self._user, "step": self._step, "time": self._time, **events})
 
     def render(self) -> str | None:
         """Describe the last step or reset in one line; None without a render mode."""
-        if self.render_mode is not None:
-            return self._line
-        return None
+        return None if self.render_mode is None else self._line
 
     def reward_means(self) -> NDArray[np.float64]:
         """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
@@ -182,8 +181,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             ResetNeeded: no user is waiting.
             UserError: a world of slates, or an own world that does not say its expected rewards.
         """
-        if not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        self._check_waiting()
         return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
     def _seen(self, info: Info) -> Any:
@@ -211,26 +209,22 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             answered: what was shown, and what it earned; None after a reset.
         """
         lanes = self._queue.lanes
-        if self.render_mode is not None and answered is None:
+        if self.render_mode is not None:
             self._line = arrival_line(lanes.user.item(), info)
-        elif self.render_mode is not None and answered is not None:
-            self._line = step_line(self._user, self._step, *answered, info, left=not waiting)
+            if answered is not None:
+                self._line = step_line(self._user, self._step, *answered, info, left=not waiting)
         self._waiting = waiting
         self._user = lanes.user.item()
         self._step = lanes.step.item()
         self._time = lanes.time.item()
+        self._ahead = 0
         if waiting:
             self._ahead = lanes.skip_uneventful(self._lane).item()
-        else:
-            self._ahead = 0
         return self._sized({"user": self._user, "step": self._step, "time": self._time, **info})
 
     def _checked(self, action: Any) -> int:
         kind = type(action)  # almost always one of two: this runs at every step
-        if kind is np.int64 or kind is int:
-            chosen = int(action)
-        else:
-            chosen = one_integer(action)
+        chosen = int(action) if kind is np.int64 or kind is int else one_integer(action)
         if not 0 <= chosen < self.world.n_items:
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
         return chosen

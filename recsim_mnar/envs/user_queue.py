@@ -25,7 +25,7 @@ _PADS = {"views": -1, "bought": -1, "clicked": -1, "view_times": 0.0, "ratings":
 Info = dict[str, Any]
 """What ``reset`` and ``step`` say besides the observation: Gymnasium's interface wants a dictionary."""
 
-Met = tuple[Ints, Ints, Transition]
+Arrivals = tuple[Ints, Ints, Transition]
 """Lanes, their users, and what happened in them."""
 
 
@@ -71,11 +71,13 @@ class UserQueue:
         Raises:
             UserError: ``seed`` is no seed.
         """
-        if seed is None and self.seed is not None:
-            if user is None:
-                return
-        else:
-            self.seed = check_seed(draw() if seed is None else seed)
+        if seed is None and self.seed is None:
+            seed = draw()
+        if seed is not None:
+            self.seed = check_seed(seed)
+        elif user is None:
+            return
+        assert self.seed is not None
         self.assign(np.zeros(1, np.int64), [self.seed], user or 0)
 
     def move(self, which: Ints, user: int) -> None:
@@ -84,7 +86,7 @@ class UserQueue:
         self.queue[which] = len(self.next_user) + place
         self.next_user = np.append(self.next_user, np.full(len(shared), user))
 
-    def admit(self, which: Ints) -> Iterator[Met]:
+    def admit(self, which: Ints) -> Iterator[Arrivals]:
         """A next user for each of these lanes (ascending); those who leave without a decision are passed over.
 
         Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
@@ -125,10 +127,7 @@ class UserQueue:
 
     def take(self, which: Ints, actions: NDArray[np.int32]) -> Transition:
         """These lanes are shown these items, or rankings (n, k)."""
-        if actions.ndim == 1:
-            certain = self._certain[: len(which)]
-        else:
-            certain = np.ones(actions.shape)
+        certain = self._certain[: len(which)] if actions.ndim == 1 else np.ones(actions.shape)
         return self.lanes.take(which, actions, certain)
 
     def info(self, transition: Transition, j: int) -> Info:
@@ -159,7 +158,8 @@ def counted(info: Info, keys: tuple[str, ...]) -> Info:
     n_skipped = len(out.pop("skipped", ()))
     for key in keys:
         out.pop(key, None)
-    out["n_views"], out["n_skipped"] = len(info["views"]), n_skipped
+    out["n_views"] = len(info["views"])
+    out["n_skipped"] = n_skipped
     for key in ("bought", "clicked"):
         if key in keys:
             out[f"n_{key}"] = len(info.get(key, ()))
@@ -195,16 +195,18 @@ def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> 
         infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}
     changed = {*keys, "skipped"}
     out = {key: value for key, value in infos.items() if key.removeprefix("_") not in changed}
-    known_users = infos["_user"]
+    has_user = infos["_user"]
     for key in keys:
         kind = np.int64 if isinstance(_PADS[key], int) else np.float64
         array = np.full((n_lanes, size), _PADS[key], kind)
         for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
             last = infos[key][lane][-size:]
             array[lane, : len(last)] = last
-        out[key], out[f"_{key}"] = array, known_users.copy()
+        out[key] = array
+        out[f"_{key}"] = has_user.copy()
     for name, key in (("n_views", "views"), ("n_skipped", "skipped")):
         there = infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))
         counts = [len(infos[key][lane]) if there[lane] else 0 for lane in range(n_lanes)]
-        out[name], out[f"_{name}"] = np.array(counts, np.int64), known_users.copy()
+        out[name] = np.array(counts, np.int64)
+        out[f"_{name}"] = has_user.copy()
     return out

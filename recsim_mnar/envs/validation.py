@@ -72,20 +72,20 @@ class Specified:
     max_episode_steps: int | None = None
     _spec: WorldSpec | None = None
 
-    def _given(self) -> WorldSpec | None:
+    def _get_spec(self) -> WorldSpec | None:
         """Get the specification that Gymnasium made the environment from; None where it was made without Gymnasium."""
         return self._spec
 
-    def _stated(self, spec: EnvSpec | None) -> None:
+    def _set_spec(self, spec: EnvSpec | None) -> None:
         if spec is not None:
-            field_values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
+            values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
             bound = _first_of(self.max_episode_steps, self.world.most_decisions)
-            field_values["max_episode_steps"] = _first_of(spec.max_episode_steps, bound)
-            spec = WorldSpec(**field_values)
+            values["max_episode_steps"] = _first_of(spec.max_episode_steps, bound)
+            spec = WorldSpec(**values)
             spec.bound = bound
         self._spec = spec
 
-    spec: Any = property(_given, _stated)  # Gymnasium's is an attribute, in whose place mypy wants no property
+    spec: Any = property(_get_spec, _set_spec)  # Gymnasium's is an attribute, in whose place mypy wants no property
 
 
 def listed(items: Any) -> str:
@@ -95,19 +95,19 @@ def listed(items: Any) -> str:
 
 def arrival_line(user: int, info: Mapping[str, Any]) -> str:
     """Who has come, and what they viewed; the line of a reset."""
+    skipped = ""
     if "skipped" in info:
         skipped = f" (after {len(info['skipped'])} who left without a decision)"
-    else:
-        skipped = ""
     return f"user {user}{skipped}: viewed {listed(info['views'])}"
 
 
 def step_line(user: int, step: int, shown: Any, reward: float, info: Mapping[str, Any], *, left: bool) -> str:
     """Who was shown what, what they answered, what they viewed then; the line of a step."""
-    items = listed(["(empty)" if item < 0 else item for item in (shown if isinstance(shown, list) else [shown])])
-    came = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
+    items = shown if isinstance(shown, list) else [shown]
+    names = listed(["(empty)" if item < 0 else item for item in items])
+    events = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
     end = ", left" if left else ""
-    return f"user {user}, step {step}: shown {items}, reward {reward:g}{came}, viewed {listed(info['views'])}{end}"
+    return f"user {user}, step {step}: shown {names}, reward {reward:g}{events}, viewed {listed(info['views'])}{end}"
 
 
 USER_LIMIT = 2**62
@@ -144,8 +144,8 @@ def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
         RenderModeError: the environment has no such mode.
     """
     if mode is not None and mode not in known:
-        there = "".join(f"{one!r} or " for one in known)
-        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {there}None")
+        modes = "".join(f"{name!r} or " for name in known)
+        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {modes}None")
     return mode
 
 
@@ -159,19 +159,16 @@ def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
     Raises:
         UserError: either is none that there is, or a size of what is no array.
     """
-    if size is None:
-        length = None
-    else:
-        length = whole_number(size, "info_size", 1)
+    if size is not None:
+        size = whole_number(size, "info_size", 1)
+    kind = "counts" if size is None else "views"
     if info is not None:
         kind = info
-    else:
-        kind = "counts" if length is None else "views"
     if kind not in INFOS:
         raise UserError(f"info={kind!r}: {nearest(str(kind), INFOS)}")
-    if length is not None and kind != "views":
-        raise UserError(f"info={kind!r} and info_size={length}: only views are in arrays. Omit one of them")
-    return kind, length
+    if size is not None and kind != "views":
+        raise UserError(f"info={kind!r} and info_size={size}: only views are in arrays. Omit one of them")
+    return kind, size
 
 
 _ASKED = ("observation", "info", "info_size", "render_mode")
@@ -185,7 +182,7 @@ def keywords_of(vector: bool) -> tuple[str, ...]:
     return _ASKED
 
 
-def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
+def split_keywords(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
     """Take the environment's own keywords out of the others.
 
     Args:
@@ -204,8 +201,8 @@ def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
     try:
         return AutoresetMode(mode)
     except ValueError:
-        mode_names = ", ".join(one.value for one in AutoresetMode)
-        raise UserError(f"unknown autoreset_mode {mode!r}; known: {mode_names}") from None
+        modes = ", ".join(known.value for known in AutoresetMode)
+        raise UserError(f"unknown autoreset_mode {mode!r}; known: {modes}") from None
 
 
 def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> Flags:
@@ -245,10 +242,7 @@ def checked_options(options: Any, known: Collection[str]) -> dict[str, Any]:
         raise UserError(f"options must be a dictionary or None, got {options!r}")
     for name in options:
         if name not in known:
-            if known:
-                hint = nearest(str(name), known)
-            else:
-                hint = "this environment takes none"
+            hint = nearest(str(name), known) if known else "this environment takes none"
             raise UserError(f"options: unknown option {name!r}; {hint}")
     return dict(options)
 
@@ -284,7 +278,11 @@ def listed_seeds(seed: Any, which: Collection[int], num_envs: int, *, seeded: bo
     seeds = [reset_seed(one) for one in seed]
     if len(seeds) != num_envs:
         raise UserError(f"a list of seeds must have one for each of {num_envs} lanes, got {len(seeds)}")
-    seeds_by_lane = {int(lane): lane_seed for lane in which if (lane_seed := seeds[lane]) is not None}
+    seeds_by_lane = {}
+    for lane in which:
+        lane_seed = seeds[lane]
+        if lane_seed is not None:
+            seeds_by_lane[int(lane)] = lane_seed
     if len(seeds_by_lane) < len(which) and not seeded:
         raise UserError("a list of seeds with None in it needs an earlier reset with a seed for those lanes")
     return seeds_by_lane

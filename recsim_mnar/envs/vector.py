@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import Counts, observer
-from recsim_mnar.envs.user_queue import Info, Met, UserQueue, fixed_lanes, organic_rows, rewards_of
+from recsim_mnar.envs.user_queue import Arrivals, Info, UserQueue, fixed_lanes, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
     Specified,
     as_array,
@@ -27,7 +27,7 @@ from recsim_mnar.envs.validation import (
     reset_seed,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import refuse_first, whole_number
 from recsim_mnar.worlds.base import LaneWorld, Transition, World, decision_world
 from recsim_mnar.worlds.lanes import Moves
 
@@ -78,7 +78,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, ())
-        lived = self._lived_in(world)
+        lived = self._checked_world(world)
         lived.decides()
         num_envs = whole_number(num_envs, "num_envs", 1)
         if max_episode_steps is not None:
@@ -106,7 +106,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._unread = np.zeros(num_envs, np.int64)
         self._uncounted = np.zeros((num_envs, 0), np.float32)
 
-    def _lived_in(self, world: World) -> LaneWorld:
+    def _checked_world(self, world: World) -> LaneWorld:
         """The world, if its users can live in this environment."""
         return decision_world(world, "this environment")
 
@@ -169,13 +169,11 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         if seeds_by_lane is not None:
             self._queue.assign(np.array(list(seeds_by_lane), np.int64), list(seeds_by_lane.values()), user or 0)
         elif reset_seed(seed) is not None or not self._seeded:
-            single = reset_seed(seed)
-            super().reset(seed=single)
-            if single is None:
-                drawn = int(self.np_random.integers(2**63))
-            else:
-                drawn = single
-            self._queue.assign(which, [drawn], user or 0)
+            common = reset_seed(seed)
+            super().reset(seed=common)
+            if common is None:
+                common = int(self.np_random.integers(2**63))
+            self._queue.assign(which, [common], user or 0)
         elif user is not None:
             self._queue.move(which, user)
         self._seeded = True
@@ -189,17 +187,16 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             raise UserError(f"actions must be integers, got {chosen.dtype}")
         check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         self._actions[:] = chosen
-        if self._actions.view(np.uint64).max() >= self.world.n_items:  # negative ones are large there
-            outside = ((chosen < 0) | (chosen >= self.world.n_items)) & ~self._ended
-            if outside.any():
-                bad = chosen[outside][0]
-                raise UserError(f"action {bad} is out of range, the world has items 0..{self.world.n_items - 1}")
+        n_items = self.world.n_items
+        if self._actions.view(np.uint64).max() >= n_items:  # negative ones are large there
+            refuse_first(
+                ((chosen < 0) | (chosen >= n_items)) & ~self._ended,
+                lambda lane: f"action {chosen[lane]} is out of range, the world has items 0..{n_items - 1}",
+            )
         return chosen
 
     def _observed(self) -> Any:
-        if self.copy:
-            return self._observer.all()
-        return self._observer.present()
+        return self._observer.all() if self.copy else self._observer.present()
 
     def _no_answers(self) -> Answers:
         """Rewards, and whether episodes were terminated and truncated, to be filled in."""
@@ -220,8 +217,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         n_views = self._unread
         n_skipped = self._unread
         acting = actions is not None
-        watched = self.info == "views" or not isinstance(self._observer, Counts)
-        if isinstance(self._observer, Counts) and not watched:
+        watched = True
+        if isinstance(self._observer, Counts) and self.info != "views":
+            watched = False
             counts = self._observer.array
             if self.info == "counts":
                 n_views = self._counts(infos, "n_views")
@@ -244,7 +242,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             while queue.lanes.step_at_once(moves, acting=acting, limit=self._limit):
                 acting = False
 
-    def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Met]:
+    def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Arrivals]:
         """Yield the admissions of :meth:`UserQueue.admit` for lanes that answer or are reset at once."""
         lanes = self._queue.lanes
         due = np.flatnonzero(~moves.ended)
@@ -280,7 +278,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         """Let observations count what was shown and what it earned."""
         self._observer.answered(due, chosen, rewards)
 
-    def _admit(self, which: Ints, infos: Info, met_by: Iterator[Met]) -> None:
+    def _admit(self, which: Ints, infos: Info, met_by: Iterator[Arrivals]) -> None:
         """Reset lanes: next users, counts, and what is info of them."""
         self._elapsed[which] = 0
         if not self.world.n_user_features:
@@ -290,14 +288,12 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             for j in np.flatnonzero(~transition.alive).tolist():
                 left = {"user": int(users[j]), **self._queue.info(transition, j)}
                 skipped.setdefault(int(lanes[j]), []).append(left)
-            if transition.alive.all():
-                here = transition
-            else:
-                here = transition.of(transition.alive)
-            met = lanes[transition.alive]
-            if self.world.n_user_features and len(met):
-                self._observer.begin(met, self._queue.features(met))
-            self._browse(met, here, infos, empty=self.world.rates)
+            waiting = lanes[transition.alive]
+            if not transition.alive.all():
+                transition = transition.of(transition.alive)
+            if self.world.n_user_features and len(waiting):
+                self._observer.begin(waiting, self._queue.features(waiting))
+            self._browse(waiting, transition, infos, empty=self.world.rates)
         for lane, info in skipped.items():
             if self.info == "views":
                 self._set(infos, "skipped", lane, tuple(info))
@@ -341,10 +337,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if self.info == "counts":
                 self._counts(infos, f"n_{next(iter(events))}")[which] += edges[1:] - edges[:-1]
             return
-        if empty:
-            some = np.arange(len(which))
-        else:
-            some = np.flatnonzero(edges[1:] > edges[:-1])
+        some = np.flatnonzero(empty | (edges[1:] > edges[:-1]))
         if len(some) == 0:
             return
         lanes = which[some]
@@ -378,14 +371,11 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             values = infos[key]
             mask = infos[f"_{key}"]
             moved = mask & self._ended
-            if values.dtype != object:
-                final[key] = np.where(moved, values, np.zeros(1, values.dtype))
-            else:
-                final[key] = values.copy()
+            empty = None if values.dtype == object else 0
+            final[key] = values.copy()
+            final[key][~moved] = empty
             final[f"_{key}"] = moved
-            if values.dtype == object:
-                final[key][~moved] = None
-            values[moved] = None if values.dtype == object else 0
+            values[moved] = empty
             infos[f"_{key}"] = mask & ~self._ended
         infos["final_info"] = final
         infos["_final_info"] = self._ended.copy()

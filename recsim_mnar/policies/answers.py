@@ -97,10 +97,7 @@ def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: 
     probability = _numbers(policy, distribution, "its probabilities")
     shape = (n_items,) if n is None else (n, n_items)
     if probability.shape != shape:
-        if distribution is None:
-            got = "None"
-        else:
-            got = f"shape {probability.shape}"
+        got = "None" if distribution is None else f"shape {probability.shape}"
         _refuse(policy, f"its probabilities must have shape {shape}, got {got}; the world has {n_items} items")
     if probability.size and probability.min() < 0.0:
         _refuse(policy, f"its probabilities must not be negative, one is {probability.min():g}")
@@ -128,10 +125,10 @@ def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Float
     Raises:
         UserError: wrong shape, or not numbers.
     """
-    scores_given = _numbers(policy, scores, "the scores")
-    if scores_given.shape != shape:
-        _refuse(policy, f"scores() must have shape {shape}, got {scores_given.shape}")
-    return np.array(scores_given, order="C")
+    numbers = _numbers(policy, scores, "the scores")
+    if numbers.shape != shape:
+        _refuse(policy, f"scores() must have shape {shape}, got {numbers.shape}")
+    return np.array(numbers, order="C")
 
 
 def spot_check_probabilities(policy: Policy, users: Ints) -> None:
@@ -143,19 +140,18 @@ def spot_check_probabilities(policy: Policy, users: Ints) -> None:
     checked_distribution(policy, policy.probabilities(few), policy.n_items, n=len(few))
 
 
-def asked_propensities(policy: Policy, users: Ints, actions: Ints) -> Floats:
+def call_propensity_of(policy: Policy, users: Ints, actions: Ints) -> Floats:
     """The answer of ``propensity_of`` to read-only arrays, checked.
 
     Raises:
         UserError: no probabilities, or it writes in its arguments.
     """
-    return checked_propensities(
-        policy, reading(policy, "propensity_of", policy.propensity_of, users, actions), len(users)
-    )
+    answer = call_readonly(policy, "propensity_of", policy.propensity_of, users, actions)
+    return checked_propensities(policy, answer, len(users))
 
 
-def reading(policy: Any, method: str, call: Callable[..., Any], *arrays: NDArray[Any]) -> Any:
-    """``call`` of arrays, which it may read and not write in.
+def call_readonly(policy: Any, method: str, call: Callable[..., Any], *arrays: NDArray[Any]) -> Any:
+    """Call a method with arrays that it may read but not write.
 
     Raises:
         UserError: it writes in them.
@@ -173,9 +169,9 @@ def reading(policy: Any, method: str, call: Callable[..., Any], *arrays: NDArray
         ) from error
 
 
-def _numbers(policy: Policy, given: Any, what: str) -> Floats:
+def _numbers(policy: Policy, values: Any, what: str) -> Floats:
     try:
-        return np.asarray(given, dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise UserError(f"policy {name_of(policy)!r}: {what} are not numbers") from None
 
@@ -256,10 +252,7 @@ class Acting:
     def __init__(self, policy: Policy, n_items: int, original: Policy | None = None) -> None:
         self.policy = policy
         self.n_items = n_items
-        if original is None:
-            self._original = policy
-        else:
-            self._original = original
+        self._original = policy if original is None else original
         self._calls = 0
         self._next = 0
         says = policy.defines("probabilities")
@@ -285,21 +278,23 @@ class Acting:
         return actions, propensities
 
     def _act(self, users: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        decided = reading(self.policy, "act", self.policy.act, users, uniforms)
+        decided = call_readonly(self.policy, "act", self.policy.act, users, uniforms)
         return checked_decisions(self.policy, decided, n=len(users), n_items=self.n_items)
 
     def _check_prices(self, users: Ints, actions: NDArray[np.int32], stated: Floats) -> None:
         n = len(users)
-        few = np.arange(self._calls % max(1, n // LOOKED_AT), n, max(1, n // LOOKED_AT))[: min(LOOKED_AT, (n + 1) // 2)]
-        text = asked_propensities(self.policy, users[few], actions[few])
-        names = users[few].tolist()
-        self._check(
-            AGREEMENT, lambda j: f"user {names[j]}", actions[few], stated[few], "propensity_of", text, TOLERANCE
-        )
+        step = max(1, n // LOOKED_AT)
+        few = np.arange(self._calls % step, n, step)[: min(LOOKED_AT, (n + 1) // 2)]
+        other = call_propensity_of(self.policy, users[few], actions[few])
+
+        def who(j: int) -> str:
+            return f"user {users[few[j]]}"
+
+        self._check(AGREEMENT, who, actions[few], stated[few], "propensity_of", other, TOLERANCE)
 
     def _check_grid(self, user: Ints) -> None:
         """Before the first decision, so that nothing that ``act`` leaves behind meets a ``learn``."""
-        probabilities = reading(self.policy, "probabilities", self.policy.probabilities, user)
+        probabilities = call_readonly(self.policy, "probabilities", self.policy.probabilities, user)
         probability = checked_distribution(self.policy, probabilities, self.n_items, n=1)[0]
         uniforms = (np.arange(GRID) + 0.5) / GRID
         who = f"user {user[0]}"

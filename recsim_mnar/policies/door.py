@@ -12,7 +12,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -61,10 +61,9 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
             f"recsim_mnar.agent({policy!r}).fit(log, n_items=world.n_items)"
         )
     if not callable(getattr(policy, "act", None)):
+        hint = ""
         if role_of(policy) == "agent":
             hint = ": it is a learner, fit it first"
-        else:
-            hint = ""
         if isinstance(policy, Ranks):
             hint = ": it ranks, and one item is shown at a time (slate_size = 1)"
         raise UserError(f"{who} has no method act(users, uniforms){hint}")
@@ -108,13 +107,11 @@ class ReadyLearner(Learner):
     ignores_own_views = True
 
     def __init__(self, given: Any, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> None:
-        if inspect.isclass(given):
-            policy_name = getattr(given, "name", given.__name__)
-        else:
-            policy_name = name_of(given)
+        if name is None:
+            name = getattr(given, "name", given.__name__) if inspect.isclass(given) else name_of(given)
         self.given = given
         self.parameters = dict(parameters or {})
-        self.name = name or policy_name
+        self.name = name
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
@@ -123,7 +120,8 @@ class ReadyLearner(Learner):
             UserError: the policy is for another number of items.
         """
         if inspect.isclass(self.given):
-            return cast(Policy, cast(Any, self.given)(n_items=n_items, **self.parameters))
+            kind: Any = self.given
+            return kind(n_items=n_items, **self.parameters)
         policy = as_policy(self.given)
         if policy.n_items != n_items:
             raise UserError(
@@ -151,10 +149,9 @@ def of_fit(name: str, policy: Any) -> Policy:
     if isinstance(policy, Ranks):
         return policy  # type: ignore[return-value]  # where slates are shown, see as_ranking_policy
     if inspect.isclass(policy) or role_of(policy) != "policy":
+        got = repr(policy)
         if inspect.isclass(policy):
             got = f"the class {policy.__name__}: return an object of it"
-        else:
-            got = repr(policy)
         raise UserError(f"agent {name!r}: fit() must return a fitted policy, got {got}")
     return as_policy(policy, who=f"agent {name!r}: its policy")
 
@@ -217,9 +214,9 @@ def learning_of(policy: Policy | Ranks) -> Learns:
             return "all users"
         return "nothing"
     if declared not in get_args(Learns):
-        known_values = ", ".join(repr(name) for name in get_args(Learns))
-        raise UserError(f"policy {policy.name!r}: learns must be one of {known_values}, got {declared!r}")
-    return cast(Learns, declared)
+        values = ", ".join(map(repr, get_args(Learns)))
+        raise UserError(f"policy {policy.name!r}: learns must be one of {values}, got {declared!r}")
+    return declared
 
 
 _ONLINE = "run it by recsim_mnar.simulate_online, or "
@@ -285,7 +282,7 @@ def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str
 # ------------------------------------------------------------------------------------------------------------- wrappers
 
 
-class HandsOn:
+class EventForwarder:
     """Hands events on to the policies within, and has what they have in common.
 
     Attributes:
@@ -318,18 +315,17 @@ class HandsOn:
     @property
     def learns(self) -> Learns:
         """Implement :class:`Policy`; as the one within that learns from most."""
-        said = {learning_of(policy) for policy in self.within}
-        for most in ("all users", "own user"):
-            if most in said:
-                return cast(Learns, most)
-        return "nothing"
+        learned = {learning_of(policy) for policy in self.within}
+        if "all users" in learned:
+            return "all users"
+        return "own user" if "own user" in learned else "nothing"
 
     def changes(self, event: str, users: Ints) -> None:
         """Called with the name of an event before it is handed on: what is kept of these users is out of date."""
 
 
-def _handed_on(event: str) -> Callable[..., None]:
-    def hand_on(self: HandsOn, users: Ints, *rest: Any) -> None:
+def _forwarder(event: str) -> Callable[..., None]:
+    def hand_on(self: EventForwarder, users: Ints, *rest: Any) -> None:
         self.changes(event, users)
         for policy in self.within:
             getattr(policy, event)(users, *rest)
@@ -339,16 +335,15 @@ def _handed_on(event: str) -> Callable[..., None]:
 
 
 for _event in EVENTS:
-    setattr(HandsOn, _event, _handed_on(_event))
+    setattr(EventForwarder, _event, _forwarder(_event))
 
 
-class PolicyWrapper(HandsOn, Policy):  # type: ignore[misc,override]  # what others declare as values are properties
+class PolicyWrapper(EventForwarder, Policy):  # type: ignore[misc,override]  # what others declare as values are properties
     """Hands events on to the policies within, and ranks as the one within does; derive, and decide otherwise."""
 
     def defines(self, method: str) -> bool:
         """Check whether a wrapped policy defines an attribute."""
-        handed_on = method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores)
-        if handed_on:
+        if method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores):
             return any(policy.defines(method) for policy in self.within)
         return super().defines(method)
 
@@ -409,14 +404,17 @@ class AdaptedPolicy(Policy):
     def fresh(self) -> AdaptedPolicy:
         """Implement :meth:`Policy.fresh`; what was asked of the object at the door is not asked again."""
         again = copy.copy(self)
-        method = getattr(self.own, "fresh", None)
-        again._bind(method() if method is not None else copy.deepcopy(self.own))
+        if getattr(self.own, "fresh", None) is not None:
+            again._bind(self.own.fresh())
+        else:
+            again._bind(copy.deepcopy(self.own))
         return again
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`Policy.describe`."""
-        method = getattr(self.own, "describe", None)
-        description = method() if method is not None else {}
+        description = {}
+        if getattr(self.own, "describe", None) is not None:
+            description = self.own.describe()
         if not isinstance(description, dict):
             raise UserError(f"{self._who}: describe() must return a dict, got {type(description).__name__}")
         return {**description, "name": self.name}

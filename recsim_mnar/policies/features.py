@@ -91,34 +91,26 @@ class FeaturePolicy(StatefulPolicy):
         self.n_items = whole_number(n_items, "n_items", 1)
         self.rule, more = observation_of(observation, user_features=user_features)
         self._of_users = checked_features(user_features, observation) if more else None
-        if self._of_users is None:
-            shape_of_features = (1, 0)
-        else:
-            shape_of_features = np.shape(self._of_users(np.zeros(1, np.int64)))
-        if len(shape_of_features) != 2 or shape_of_features[0] != 1:
-            raise UserError(f"user_features of one user must have shape (1, width), got {shape_of_features}")
-        self._n_known = shape_of_features[1]
+        shape: tuple[int, ...] = (1, 0)
+        if self._of_users is not None:
+            shape = np.shape(self._of_users(np.zeros(1, np.int64)))
+        if len(shape) != 2 or shape[0] != 1:
+            raise UserError(f"user_features of one user must have shape (1, width), got {shape}")
+        self._n_known = shape[1]
         self.width = self.rule.width(self.n_items) + self._n_known
-        if rows is None:
-            self.rows = None
-        else:
-            self.rows = whole_number(rows, "rows", 1)
+        if rows is not None:
+            rows = whole_number(rows, "rows", 1)
+        self.rows = rows
         if name is not None or type(self).name == Policy.name:
             self.name = name or (type(self).__name__ if type(self) is not FeaturePolicy else "features")
-        if self.written is not None:
-            own_scores = self.written.__get__(self)
-        else:
-            own_scores = None
-        if type(self).distribution is not FeaturePolicy.distribution:
-            own_distribution = self.distribution
-        else:
-            own_distribution = None
-        ways_given = [way for way in (scores, distribution, own_scores, own_distribution) if way is not None]
-        if len(ways_given) != 1:
-            raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {len(ways_given)}")
+        scorers = [function for function in (scores, self.written) if function is not None]
+        n_ways = len(scorers) + (distribution is not None)
+        n_ways += type(self).distribution is not FeaturePolicy.distribution
+        if n_ways != 1:
+            raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {n_ways}")
         self._given_scores = scores
         self._given_distribution = distribution
-        self._scored = scores is not None or own_scores is not None
+        self._scored = bool(scorers)
         if self.rule.counts_shown:
             self.batches_decisions = False
             if learning_of(self) == "nothing":
@@ -137,9 +129,12 @@ class FeaturePolicy(StatefulPolicy):
     _known: NDArray[np.bool_]
 
     def _entries(self) -> dict[str, Entry]:
-        answers = Entry(np.float64, None, (self.n_items,))
-        seen, known_features = (Entry(np.float32, 0.0, (n,)) for n in (self.width - self._n_known, self._n_known))
-        return {"_x": seen, "_given": known_features, "_answers": answers, "_known": Entry(np.bool_, False)}
+        return {
+            "_x": Entry(np.float32, 0.0, (self.width - self._n_known,)),
+            "_given": Entry(np.float32, 0.0, (self._n_known,)),
+            "_answers": Entry(np.float64, None, (self.n_items,)),
+            "_known": Entry(np.bool_, False),
+        }
 
     def features(self, users: Ints) -> Matrix:
         """The features of users, (n, width).
@@ -199,10 +194,7 @@ class FeaturePolicy(StatefulPolicy):
         """Implement :meth:`Policy.describe`."""
         if self.rule.kind == "features":
             return {"name": self.name, "features": "users"}
-        if self._of_users is None:
-            more = ""
-        else:
-            more = "+features"
+        more = "" if self._of_users is None else "+features"
         return {"name": self.name, "features": f"{self.rule.kind}{more}", **self.rule.settings()}
 
     # ----------------------------------------------------------------------------------------------------- what it does
@@ -251,12 +243,12 @@ class FeaturePolicy(StatefulPolicy):
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _answered(self, users: Ints) -> NDArray[np.int64]:
-        """The users' slots, what was written asked for each of them."""
+        """Return the slots of users, after asking for the answers that are missing."""
         slots = self._slots.find(users)
-        slots_asked = np.unique(slots[~self._known[slots]])
-        if len(slots_asked):
-            self._answers[slots_asked] = self._ask(self._rows_of(slots_asked))
-            self._known[slots_asked] = True
+        unanswered = np.unique(slots[~self._known[slots]])
+        if len(unanswered):
+            self._answers[unanswered] = self._ask(self._rows_of(unanswered))
+            self._known[unanswered] = True
         return slots
 
     def _ask(self, x: Matrix) -> Floats:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
@@ -15,7 +16,6 @@ from recsim_mnar.policies.door import (
     LearnerWrapper,
     ReadyLearner,
     as_learner,
-    as_policy,
     binds,
     fitting,
     of_fit,
@@ -34,7 +34,11 @@ _SOFTENERS: dict[str, type[Softened]] = {kind.called: kind for kind in (EpsilonM
 
 def agents() -> list[tuple[str, str]]:
     """Name and one-line description of every announced agent, by name."""
-    return [(name, (inspect.getdoc(agent_class(name)) or "").partition("\n")[0]) for name in sorted(announced(GROUP))]
+    rows = []
+    for name in sorted(announced(GROUP)):
+        text = inspect.getdoc(agent_class(name)) or ""
+        rows.append((name, text.partition("\n")[0]))
+    return rows
 
 
 def learner(spec: str) -> Learner:
@@ -75,7 +79,7 @@ def uniform_policy(n_items: int) -> Policy:
     """Every item, for every user."""
     from recsim_mnar.log.table import Log
 
-    return as_policy(learner("random").fit(Log({}), n_items=n_items, seed=0))
+    return learner("random").fit(Log({}), n_items=n_items, seed=0)
 
 
 def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
@@ -110,20 +114,21 @@ def _of_agent(spec: str, agent: Any, error: UserError) -> str:
     return f"agent {spec!r}: {text}"
 
 
+@dataclass(eq=False)
 class _Named(LearnerWrapper):
     """Fits the inner learner, softens its policy, and gives it the name that was asked for.
 
     Attributes:
         inner: the learner that is named.
         softeners: name and strength, innermost first.
-        unsoftened: the name without them.
+        name: the name asked for.
+        unsoftened: the name without the softeners.
     """
 
-    def __init__(self, inner: Learner, softeners: list[tuple[str, float]], name: str, unsoftened: str) -> None:
-        self.inner = inner
-        self.softeners = softeners
-        self.name = name
-        self.unsoftened = unsoftened
+    inner: Learner
+    softeners: list[tuple[str, float]]
+    name: str
+    unsoftened: str
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
@@ -169,10 +174,7 @@ def _is_agent(thing: Any) -> bool:
 
 def _fits(found: Any) -> bool:
     """Return whether a class of agents, or an object of one, makes policies; one that fits and acts is asked to fit."""
-    if inspect.isclass(found):
-        kind = found
-    else:
-        kind = type(found)
+    kind = found if inspect.isclass(found) else type(found)
     if issubclass(kind, (Learner, Policy)):
         return issubclass(kind, Learner)
     return callable(getattr(found, "fit", None))
@@ -181,25 +183,21 @@ def _fits(found: Any) -> bool:
 def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any]) -> None:
     """Raise UserError for a parameter that the class has not, and for one that it needs and is not given."""
     accepted = dict(inspect.signature(kind).parameters)
-    if _fits(kind):
-        handed = set(parameters)
-    else:
-        handed = {"n_items", *parameters}
+    handed = set(parameters)
+    if not _fits(kind):
+        handed.add("n_items")
     if "n_items" in handed and not binds(kind, (), {"n_items": 1}, partial=True):
         raise UserError(f"agent {spec!r}: its __init__ must take n_items, the number of items")
     for name, parameter in accepted.items():
-        optional = parameter.default is not parameter.empty or parameter.kind in (
-            parameter.VAR_KEYWORD,
-            parameter.VAR_POSITIONAL,
-        )
-        if not optional and name not in handed:
+        is_variable = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if parameter.default is parameter.empty and not is_variable and name not in handed:
             raise UserError(f"agent {spec!r}: its __init__ needs {name}: add +{name}=..., or give it a default")
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
         return
-    known_parameters = {name for name in accepted if name not in {"n_items", "name"}}
+    own_parameters = set(accepted) - {"n_items", "name"}
     for key in parameters:
-        if key not in known_parameters:
-            hint = nearest(key, known_parameters | set(_SOFTENERS))
+        if key not in own_parameters:
+            hint = nearest(key, own_parameters | set(_SOFTENERS))
             raise UserError(f"agent {spec!r}: no parameter {key!r}; {hint}")
 
 

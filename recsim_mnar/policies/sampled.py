@@ -92,24 +92,22 @@ class SampledPolicy(PolicyWrapper):
         draw = getattr(sample, "sample", sample)
         if inspect.isclass(sample) or not callable(draw):
             raise UserError(f"sample must be a function, or an object with a method sample(), got {sample!r}")
-        if own_generator:
-            arguments = "(user, draws)"
-        else:
-            arguments = "(user, generator, draws)"
-        if not binds(draw, range(2 if own_generator else 3), {}):
-            raise UserError(f"define sample{arguments}, which gives draws actions; {draw!r} takes other arguments")
+        arguments = ["user", "draws"] if own_generator else ["user", "generator", "draws"]
+        if not binds(draw, arguments, {}):
+            raise UserError(
+                f"define sample({', '.join(arguments)}), which gives draws actions; {draw!r} takes other arguments"
+            )
         named = getattr(sample, "name", None) or getattr(sample, "__name__", type(sample).__name__)
         self.name = str(name or named)
-        if learns is None:
-            declared = declared_learning(sample)
-        else:
-            declared = learns
-        self._learns: Learns = declared or ("all users" if callable(getattr(sample, "learn", None)) else "nothing")
+        declared = learns or declared_learning(sample)
+        self._learns: Learns = declared or "nothing"
+        if not declared and callable(getattr(sample, "learn", None)):
+            self._learns = "all users"
         self.inner: AdaptedPolicy = AdaptedPolicy(sample, f"policy {self.name!r}", EVENTS, self.n_items)
         self.cost = Cost()
         self._events: dict[int, int] = {}
         self._counts: dict[int, NDArray[np.int64]] = {}
-        self._drawn_alike = self.own_generator
+        self._checked = self.own_generator  # otherwise once, whether the generator handed in is the only one
 
     @property
     def learns(self) -> Learns:  # type: ignore[override]  # said by an argument, or by the object
@@ -140,11 +138,10 @@ class SampledPolicy(PolicyWrapper):
             self._counts.pop(user, None)
             if event == "forget":
                 self._events.pop(user, None)
+            elif event.startswith("reset"):
+                self._events[user] = 0
             else:
-                if event.startswith("reset"):
-                    self._events[user] = 0
-                else:
-                    self._events[user] = self._events.get(user, 0) + 1
+                self._events[user] = self._events.get(user, 0) + 1
         if event == "learn" and self.learns == "all users":
             self._counts.clear()
 
@@ -191,8 +188,14 @@ class SampledPolicy(PolicyWrapper):
         counts = self._counts.get(user)
         if counts is None:
             counts = self._counts[user] = self._draw(user)
-            if not self._drawn_alike:
-                self._check_alike(user, counts)
+            if not self._checked:
+                self._checked = True
+                if (self._draw(user) != counts).any():
+                    raise UserError(
+                        f"policy {self.name!r}: sample() draws other actions from the same generator: draw from the "
+                        "one that it is handed, and leave the state alone; or say own_generator=True, and its log is "
+                        "not replayable"
+                    )
         return counts
 
     def _draw(self, user: int) -> NDArray[np.int64]:
@@ -201,7 +204,9 @@ class SampledPolicy(PolicyWrapper):
         if self.own_generator:
             sampled = sample(user, self.draws)
         else:
-            sampled = sample(user, self._generator(user), self.draws)
+            address = blocks(self.seed, Stream.SAMPLE, [user], [self._events.get(user, 0)])[0]
+            generator = np.random.Generator(np.random.Philox(key=address.view(np.uint64)))
+            sampled = sample(user, generator, self.draws)
         self.cost.seconds += time.perf_counter() - began
         self.cost.distributions += 1
         actions = np.asarray(sampled)
@@ -214,17 +219,3 @@ class SampledPolicy(PolicyWrapper):
             bad = actions[(actions < 0) | (actions >= self.n_items)][0]
             raise UserError(f"policy {self.name!r}: sample() drew {bad}, actions are 0..{self.n_items - 1}")
         return np.bincount(actions, minlength=self.n_items)
-
-    def _generator(self, user: int) -> np.random.Generator:
-        address = blocks(self.seed, Stream.SAMPLE, [user], [self._events.get(user, 0)])[0]
-        key = address.view(np.uint64)
-        return np.random.Generator(np.random.Philox(key=key))
-
-    def _check_alike(self, user: int, counts: NDArray[np.int64]) -> None:
-        """Once: whether the generator that is handed in is the only one."""
-        self._drawn_alike = True
-        if (self._draw(user) != counts).any():
-            raise UserError(
-                f"policy {self.name!r}: sample() draws other actions from the same generator: draw from the one that "
-                "it is handed, and leave the state alone; or say own_generator=True, and its log is not replayable"
-            )

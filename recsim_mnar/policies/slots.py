@@ -37,7 +37,8 @@ class StatefulPolicy(Policy):
 
     def _start(self) -> None:
         """Begin without any user."""
-        self._slots, self._kept = Slots(), self._entries()
+        self._slots = Slots()
+        self._kept = self._entries()
         for name, entry in self._kept.items():
             setattr(self, name, np.empty((0, *entry.shape), entry.kind))
         self._resize(self._slots.size)
@@ -134,14 +135,13 @@ class Slots:
     def _visit(self, mode: int, users: NDArray[np.integer]) -> NDArray[np.int64]:
         from recsim_mnar.policies import _users_kernel
 
-        users_ = np.ascontiguousarray(users, dtype=np.int64)
-        if not users_.flags.writeable:  # the kernel is compiled for one kind of array only
-            users_ = users_.copy()
-        out = np.empty(len(users_), np.int64)
+        ids = np.require(users, np.int64, ["C", "W"])  # the kernel is compiled for one kind of array only
+        out = np.empty(len(ids), np.int64)
         with np.errstate(over="ignore"):
-            self._n_free = int(
-                _users_kernel.visit(mode, self._keys, self._places, self._shift, self._free, self._n_free, users_, out)
+            n_free = _users_kernel.visit(
+                mode, self._keys, self._places, self._shift, self._free, self._n_free, ids, out
             )
+        self._n_free = int(n_free)
         return out
 
     def _grow(self, wanted: int) -> None:

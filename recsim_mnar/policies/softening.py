@@ -90,10 +90,8 @@ class MixturePolicy(PolicyWrapper):
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`Policy.describe`."""
-        parts = [
-            {"policy": policy.describe(), "weight": float(weight)}
-            for policy, weight in zip(self.policies, self.weights, strict=True)
-        ]
+        weighted = zip(self.policies, self.weights.tolist(), strict=True)
+        parts = [{"policy": policy.describe(), "weight": weight} for policy, weight in weighted]
         return {"name": self.name, "policies": parts}
 
 
@@ -142,7 +140,9 @@ class Softened(PolicyWrapper):
     range: ClassVar[tuple[float, float, str]]
 
     def __init__(self, inner: Policy, strength: float, name: str | None = None) -> None:
-        self.inner, self.n_items, self._strength = inner, inner.n_items, self.checked(strength)
+        self.inner = inner
+        self.n_items = inner.n_items
+        self._strength = self.checked(strength)
         self.name = name or f"{inner.name}+{self.called}={strength:g}"
 
     @classmethod

@@ -101,11 +101,8 @@ class Stored:
             raise UserError(f"{path} has format {meta.get('format')}, this version reads format {_FORMAT}")
         kind = _class_named(str(kind_name))
         if not (isinstance(kind, type) and issubclass(kind, cls)):
-            if kind is not None:
-                unknown = ""
-            else:
-                unknown = ", which is not known here: import its module first"
-            raise UserError(f"{path} holds a {kind_name}, not a {cls.__name__}{unknown}")
+            hint = "" if kind is not None else ", which is not known here: import its module first"
+            raise UserError(f"{path} holds a {kind_name}, not a {cls.__name__}{hint}")
         return kind.refitted(int(n_items), str(name), arrays, parameters)
 
 
@@ -117,7 +114,8 @@ def _class_named(stored: str) -> Any:
     module, _, name = stored.partition(":")
     module = MOVED.get(module, module)
     try:
-        module_found = importlib.import_module(module) if module.startswith("recsim_mnar.") else sys.modules.get(module)
+        if module.startswith("recsim_mnar."):
+            importlib.import_module(module)
     except ImportError:
         return None
-    return getattr(module_found, name, None)
+    return getattr(sys.modules.get(module), name, None)

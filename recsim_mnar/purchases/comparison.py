@@ -1,4 +1,4 @@
-"""The comparison of the purchases world: what an agent's lists would cause, from a log, by an A/B test, and in truth.
+"""Comparison in the purchases world: uplift of agents' lists from a log, by an A/B test, and in truth.
 
 The deployed recommender of a purchases world makes one log. Agents learn from its first periods, and the offline
 metrics of Sato et al. (2019) judge their lists by the periods after. An A/B test shows those lists to half of the
@@ -68,7 +68,7 @@ class RankedItems:
 
 
 def purchases_as_views(exposures: Exposures) -> Log:
-    """All purchases, recommended or not, as the organic rows of a log: for agents that learn from views."""
+    """Return all purchases as organic rows of a log, for agents that learn from views."""
     rows = np.flatnonzero(exposures.purchased)
     rows = rows[np.lexsort((exposures.item[rows], exposures.time[rows], exposures.user[rows]))]
     user = exposures.user[rows]
@@ -83,7 +83,7 @@ def purchases_as_views(exposures: Exposures) -> Log:
 
 
 def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int) -> RankedItems:
-    """A learner's scores of every item for the users of the log."""
+    """Fit a learner and return its scores of every item for the users of the log."""
     learner = as_learner(learner, name=name)
     if is_softened(learner):
         raise UserError(f"agent {name!r}: lists are made by rank, softening would change nothing; leave it away")
@@ -218,7 +218,7 @@ def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float
 
 
 class UpliftABTest(ABTest):
-    """Every agent's lists are shown to half of the users, and nothing to the others."""
+    """A/B test that shows each agent's lists to half of the users, and nothing to the others."""
 
     summary = "an A/B test: lists are shown to half of the users (purchases)"
     metrics = ("uplift",)
@@ -340,7 +340,7 @@ class Lists:
 
 
 class PurchasesExperiment(Experiment):
-    """The same users throughout: uplift models know their users by their past.
+    """Comparison of agents on the same users throughout, since uplift models need their past.
 
     The log of the deployed recommender has the world's ``n_periods`` to learn from and ``test_periods`` more to judge
     by; the A/B test runs in the periods after those. An agent with ``fit_exposures`` learns from what was recommended
@@ -363,7 +363,7 @@ class PurchasesExperiment(Experiment):
     log_holds = frozenset({"clicks", "exposures"})
 
     def specs(self, preset: str | None, settings: UpliftSettings) -> Mapping[str, str]:
-        """A factor model's bare name is trained as the settings say."""
+        """Return the specification of each factor model that is named without parameters."""
         return {agent: f"{agent}+{settings.training}" for agent in TRAINED}
 
     def targets(self, settings: UpliftSettings) -> tuple[Target, ...]:

@@ -58,12 +58,12 @@ def of_exposures(world: ExposureWorld, lanes: int | None, asked: Mapping[str, An
 
 
 class _Purchases(ShowsSeveral):
-    """Slates of a world of exposures."""
+    """Base of the purchases environments."""
 
     event = "bought"
     world: ExposureWorld
 
-    def _lived_in(self, world: World) -> ExposureWorld:
+    def _checked_world(self, world: World) -> ExposureWorld:
         world = as_world(world)
         if not isinstance(world, ExposureWorld):
             raise UserError(
@@ -117,15 +117,15 @@ class PurchasesEnv(_Purchases, SeveralEnv):
     _more_events = ("bought",)
 
     def _seen_after(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
-        """A new observation: what the user bought alone, then what of the slate."""
+        """Return a new observation: purchases without recommendation first, then those of the slate."""
         self._seen(info)
         self.note(self._lane, shown, transition)
         return self._observer.alone()
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
-        if self._queue.seed is None or not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        self._check_waiting()
+        assert self._queue.seed is not None
         return float(self.world.slate_uplift(self._queue.seed, self._queue.lanes.user, np.asarray(action)[None])[0])
 
 

@@ -52,7 +52,7 @@ class CSRLists:
     items: Actions
 
     def of(self, row: int) -> Actions:
-        """The items of one row."""
+        """Return the items of one row."""
         return self.items[self.indptr[row] : self.indptr[row + 1]]
 
     def counts(self) -> Ints:
@@ -208,7 +208,7 @@ class Exposures:
         return self.propensity_of(self.user, self.item, self.time)
 
     def need_propensities(self) -> None:
-        """Raise UserError where no propensities are known."""
+        """Raise UserError if there are no propensities."""
         if self.propensities is None:
             raise UserError(
                 "the exposures have no propensities: give them (with_propensities), or estimate them with "
@@ -216,7 +216,7 @@ class Exposures:
             )
 
     def with_propensities(self, propensities: NDArray[Any] | PropensityOf | None) -> Exposures:
-        """The same cells with other propensities."""
+        """Return the same cells with other propensities."""
         return self._like(np.arange(len(self)), propensities=propensities)
 
     def _like(self, rows: Any, **changes: Any) -> Exposures:
@@ -237,7 +237,7 @@ class Exposures:
         return slice(int(first), int(last))
 
     def between(self, first: int, last: int) -> Exposures:
-        """Periods ``first .. last - 1`` alone; they keep their numbers.
+        """Return periods ``first .. last - 1``, with their numbers.
 
         Raises:
             UserError: no such periods.
@@ -323,7 +323,7 @@ class Exposures:
         n_periods: int | None = None,
         propensities: NDArray[Any] | PropensityOf | None = None,
     ) -> Exposures:
-        """From a log of purchases: bandit rows are recommended cells, organic rows purchases without recommendation.
+        """Read a log: bandit rows are recommended cells, organic rows purchases without recommendation.
 
         Args:
             log: ``time`` is the period.
@@ -359,7 +359,7 @@ class Exposures:
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:
-        """From a table (a mapping of columns, a pandas DataFrame) of a user's own log.
+        """Read a table of a user's own log: a mapping of columns, or a pandas DataFrame.
 
         A row that is neither recommended nor purchased is dropped: it is implied. A column ``propensity`` is kept only
         through ``propensities``, because the estimators need it on cells without a row too.
@@ -426,7 +426,7 @@ _KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
 
 
 def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
-    """``values`` as this type; whole numbers may come as floats, flags as 0 and 1."""
+    """Convert values to a type; whole numbers may be floats, flags 0 and 1."""
     values = np.asarray(values)
     if values.dtype == kind:
         return np.ascontiguousarray(values)
@@ -450,7 +450,7 @@ _META_KEY = b"recsim_mnar_exposures"
 def write_files(
     folder: Path, columns: Mapping[str, NDArray[Any]], known: Mapping[str, Any], propensities: NDArray[Any] | None
 ) -> None:
-    """Write the columns with what else is ``known`` of them (JSON types), and the propensities where there are any."""
+    """Write the columns with their metadata ``known`` (JSON types), and the propensities if any."""
     import pyarrow as pa
 
     table = pa.table(dict(columns))
@@ -465,7 +465,7 @@ def write_files(
 
 
 def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The columns of a folder that :func:`write` filled or of a Parquet or CSV file, and what is known of them.
+    """Read the columns and metadata of a folder or file.
 
     Raises:
         UserError: nothing there, nothing readable, or not what was written.

@@ -1,4 +1,4 @@
-"""Policies that recommend several items at once, with known probabilities, and what users do under them.
+"""Policies that recommend slates with known propensities, and simulation under them.
 
 Any policy of this package recommends slates through its ranking: item i of user u is shown with probability
 e_ui = clip(c_u w(rank_ui)), where w is the rules' decay by rank and c_u makes a slate of the rules' size. So every cell
@@ -26,13 +26,13 @@ from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.simulation.executor import together
 from recsim_mnar.simulation.items import Columns, ShardRecommender
-from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written, meeting, trained
+from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written, simulate_request, trained
 
 Actions = NDArray[np.int32]
 
 
 class SlatePolicy(ShardRecommender):
-    """Slates by a policy's ranking.
+    """Recommends slates by a policy's ranking.
 
     Items with equal scores share the mean weight of their ranks, so a policy that scores all alike recommends
     uniformly.
@@ -103,11 +103,11 @@ class SlatePolicy(ShardRecommender):
 
     @property
     def changes(self) -> bool:
-        """Return whether what users do can change what they are shown."""
+        """Return whether users' behaviour can change their slates."""
         return self.policy.defines("observe") or self._learns
 
     def reset(self, users: Ints) -> None:
-        """These users begin."""
+        """Start these users."""
         self.policy.reset(users)
 
     def observe_events(self, columns: Columns) -> None:
@@ -141,7 +141,7 @@ class SlatePolicy(ShardRecommender):
         return together(parts)
 
     def fresh(self) -> SlatePolicy:
-        """The same recommender without any user."""
+        """Return the same recommender without any user."""
         return type(self)(self.policy.fresh(), self.params)
 
     def describe(self) -> dict[str, Any]:
@@ -185,7 +185,7 @@ class DeployedPolicy(SlatePolicy):
 
 
 def draw(seed: int, users: Ints, period: int, probability: Floats, params: Any) -> Flags:
-    """(n, I) which items are shown, each with its probability: independently, or slates of exactly N."""
+    """Draw (n, I) flags of the items shown, independently or in slates of exactly N."""
     from recsim_mnar.purchases import _slates_kernel
 
     if params.slates == "fixed":
@@ -201,7 +201,7 @@ def draw(seed: int, users: Ints, period: int, probability: Floats, params: Any) 
 
 
 def fixed_slates(seed: int, users: Ints, period: int, probability: Floats, size: int) -> Actions:
-    """(n, N) distinct items, each drawn with its probability; rows of ``probability`` sum to N."""
+    """Draw (n, N) distinct items, each with its probability; rows of ``probability`` sum to N."""
     from recsim_mnar.purchases import _slates_kernel
 
     if np.any(np.abs(probability.sum(axis=1) - size) > 1e-6 * size):
@@ -237,7 +237,7 @@ _TABLE_BYTES = 1 << 31
 
 
 def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
-    """The exposures of a log that ``simulate`` made, with the propensity of every cell.
+    """Return the exposures of a simulated log, with the propensity of every cell.
 
     Args:
         world: that made the log.
@@ -254,7 +254,7 @@ def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed
 
 
 def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
-    """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
+    """Compute P(shown) of every cell: (U, I, 1) if the same in every period, else (U, I, P)."""
     recommender = as_slate_policy(policy, world.params).fresh()
     n_periods = 1
     if recommender.changes:
@@ -301,7 +301,7 @@ def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[Ints]:
 
 
 def simulated(world: ExposureWorld, request: Request) -> Written:
-    """Users meet a policy, or the world's own recommender; with the log the exposures are written.
+    """Simulate under a policy or the world's own recommender; write the log and its exposures.
 
     Raises:
         UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
@@ -310,6 +310,6 @@ def simulated(world: ExposureWorld, request: Request) -> Written:
     training = None
     if request.policy not in DEPLOYED_NAMES:
         policy, training = trained(world, request)
-    written = meeting(world, request, policy, training)
+    written = simulate_request(world, request, policy, training)
     write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
     return written

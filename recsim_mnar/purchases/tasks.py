@@ -28,7 +28,7 @@ class TopSlates(SlatePolicy):
 
 
 def top_shares(scores: Floats, size: int) -> Floats:
-    """(n, I) probability of each item to be among the ``size`` of largest score, ties drawn evenly."""
+    """Return (n, I) the probability of each item to be in the top ``size``, ties drawn evenly."""
     last = np.partition(scores, -size, axis=1)[:, -size, None]
     above = scores > last
     tied = scores == last
@@ -46,7 +46,7 @@ class UpliftOracle(DeployedPolicy):
 
 
 class LaterSlates(SlatePolicy):
-    """A world's own recommender in the first periods, another one, which observes them, in those that follow.
+    """Recommends as the world's own recommender in the first periods, then as another that observed them.
 
     Args:
         world: of slates.
@@ -117,7 +117,7 @@ class Slates(Items):
         return self._past_of(self.task.users, self.task.seed)[0]
 
     def _past_of(self, n: int, seed: int) -> tuple[Log, Exposures]:
-        """The log, and with the propensity of what was not shown, too."""
+        """Simulate the past of n users; return its log and exposures."""
         before = self.world.lasting(self.past)
         deployed = DeployedPolicy(before)
         log = simulate(before, deployed, n, seed)

@@ -119,14 +119,14 @@ class Outcomes:
 
 
 def flags_of(slates: Ints, n_items: int) -> Flags:
-    """(n, I) which items slates show; an item named twice in a slate is shown once, and the second place is lost."""
+    """Return (n, I) flags of the items in slates; an item that is named twice is shown once."""
     flags = np.zeros((len(slates), n_items), bool)
     np.put_along_axis(flags, slates, True, axis=1)
     return flags
 
 
 def addresses(seeds: Any, users: Ints, periods: Ints, coupling: str) -> tuple[Seeds, np.uint64, Ints, Ints, bool]:
-    """The first arguments of the kernels that draw purchases; the last is whether both outcomes share a uniform."""
+    """Return the first arguments of the kernels that draw purchases; the last is the coupling flag."""
     seeds = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), users.shape))
     users = np.ascontiguousarray(users)
     periods = np.ascontiguousarray(periods, np.int64)
@@ -181,7 +181,7 @@ class PurchasesLanes(CountedLanes):
         return self.show(which, flags_of(slates, self._params.n_items), probability)
 
     def show(self, which: Ints, shown: Flags, probability: Floats) -> Transition:
-        """A period in which lanes ``which`` are shown these items: (n, I) flags and probabilities."""
+        """Show items in lanes ``which`` for one period: (n, I) flags and probabilities."""
         from recsim_mnar.purchases import _slates_kernel
 
         bought = np.empty(shown.shape, np.uint8)
@@ -214,7 +214,7 @@ class PurchasesLanes(CountedLanes):
 
 
 class ExposureWorld(LaneWorld):
-    """Users live apart, and are recommended several items at a time; both potential outcomes of each are known.
+    """World of independent users who are shown slates, with both potential outcomes known.
 
     In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
     with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
@@ -281,7 +281,7 @@ class ExposureWorld(LaneWorld):
         return np.asarray(state, np.float64)
 
     def lasting(self, n_periods: int) -> Self:
-        """The same world, users and draws, with lives of ``n_periods``."""
+        """Return the same world, users and draws, with ``n_periods`` periods."""
         longer = copy.copy(self)
         longer.params = dataclasses.replace(self.params, n_periods=n_periods)
         return longer
@@ -317,7 +317,7 @@ def weights_by_rank(n_items: int, rank_decay: str, exponent: float) -> Floats:
 
 
 def scaled(weights: Floats, size: int, smallest: float, largest: float) -> Floats:
-    """Rows of probabilities min(max(c weights, smallest), largest), c a row such that each sums to ``size``; (n, I)."""
+    """Return (n, I) probabilities min(max(c weights, smallest), largest), with c such that rows sum to ``size``."""
     from recsim_mnar.purchases import _slates_kernel
 
     out = np.empty_like(weights)
@@ -505,7 +505,7 @@ class PurchasesWorld(ExposureWorld):
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
     def _ranks(self, seed: int, users: Ints) -> Ints:
-        """(n, I) rank of every item from 0 by which the deployed policy recommends."""
+        """Return (n, I) ranks, from 0, by which the deployed policy recommends."""
         if self.params.deployment == "personalised":
             truth = self.outcomes_of(seed, users)
             order = np.argsort(-(truth.control + truth.treated), axis=1, kind="stable")

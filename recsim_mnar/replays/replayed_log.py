@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from recsim_mnar.log.blocks import Columns, LogBlocks, Survey
 from recsim_mnar.log.table import record_part, write_stream
 from recsim_mnar.replays.probabilities import Policies, Replayed, added, check_replayable, replay_blocks
@@ -127,7 +129,7 @@ class ReplayRun:
         blocks = (block for i, block in enumerate(self._blocks()) if lacks[i // PART_SHARDS])
         result = replay_blocks(blocks, self.policies, self.logging, dict, self.executor)
         n_blocks = -(-self.survey.n_users // SHARD_USERS)
-        for i in (i for i in range(n_parts) if lacks[i]):
+        for i in np.flatnonzero(lacks).tolist():
             rows = list(itertools.islice(result, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
             record_part(parts, i, rows, self.provenance, _FORM)
             self.progress(sum(len(row["user"]) for row in rows))
@@ -136,10 +138,8 @@ class ReplayRun:
 
 def digest_of_files(parts: Parts) -> str:
     """A digest of the bytes of a log."""
-    if parts.index is None:
-        receipts = {}
-    else:
+    receipts = {}
+    if parts.index is not None:
         receipts = parts.index.receipts
-    return digest_of(
-        [receipts[file.name].sha256 if file.name in receipts else file_digest(file) for file in parts.files]
-    )
+    digests = [receipts[file.name].sha256 if file.name in receipts else file_digest(file) for file in parts.files]
+    return digest_of(digests)

@@ -105,22 +105,21 @@ def policies_on_log(
         seed: with which the log was made.
         executor: to spread users over; no number depends on it.
     """
-    if logging is not None and logging.replayable:
-        logger = logging
-    else:
-        logger = None
-    check_replayable(log.highest_item, policies, logger)
-    blocks = list(_blocks(world, log, policies, logger, seed, executor, priced=True))
+    if logging is not None and not logging.replayable:
+        logging = None
+    check_replayable(log.highest_item, policies, logging)
+    blocks = list(_blocks(world, log, policies, logging, seed, executor, priced=True))
     values = _values(blocks, policies)
     columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
     return {name: PolicyOnLog(columns[name], columns.get(name + UNSUPPORTED), value) for name, value in values.items()}
 
 
-def _values(found: list[_Block], names: Iterable[str]) -> dict[str, float]:
-    total = sum(float(block.decisions.sum()) for block in found)
-    if total == 0:
+def _values(blocks: list[_Block], names: Iterable[str]) -> dict[str, float]:
+    """Return each policy's mean over all decisions."""
+    n_decisions = sum(float(block.decisions.sum()) for block in blocks)
+    if n_decisions == 0:
         raise UserError("the log has no recommendation: there is no state to value a policy in")
-    return {name: float(np.concatenate([block.sums[name] for block in found]).sum()) / total for name in names}
+    return {name: float(np.concatenate([block.sums[name] for block in blocks]).sum()) / n_decisions for name in names}
 
 
 class _Block(NamedTuple):
@@ -173,8 +172,12 @@ def _block(
     for decisions, acting, logger in walks(rows, policies, logging, gaps):
         if priced:
             prices.add(decisions, acting, logger)
-        # Decisions of one user in one state count together; where interests drift between them each stands alone.
-        first, weight = _first_in_state(user, states, decisions)
+        # Decisions of one user in one state count together: the first row of each run, with the run's length.
+        is_new = user_begins(user[decisions])
+        is_new[1:] |= (states[decisions[1:]] != states[decisions[:-1]]).any(axis=1)
+        starts = np.flatnonzero(is_new)
+        first = decisions[starts]
+        weight = np.diff(np.append(starts, len(decisions)))
         if world.slate_size > 1:
             after = first - user_starts(user)[number[first]]
             expected = _expected_of_rankings(world, acting, states[first], user[first], after, seed)
@@ -183,15 +186,6 @@ def _block(
         for name in acting:
             np.add.at(sums[name], number[first], expected[name] * weight)
     return _Block(counts, sums, prices.columns if priced else {})
-
-
-def _first_in_state(user: Ints, states: Floats, decisions: Rows) -> tuple[Rows, Rows]:
-    """Find the first row of each run of one user in one state among rows of decisions, and the lengths of the runs."""
-    new = user_begins(user[decisions])
-    here = states[decisions]
-    new[1:] |= (here[1:] != here[:-1]).any(axis=1)
-    starts = np.flatnonzero(new)
-    return decisions[starts], np.diff(np.append(starts, len(decisions)))
 
 
 def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:

@@ -89,14 +89,13 @@ class Carried(Generic[T]):
         if self._value is None:
             path, digest = cast("tuple[str, str]", self._sent)
             self._value = (object_of(digest, Path(path).read_bytes),)
-        return cast("T", self._value[0])
+        return self._value[0]
 
     def pickled(self) -> bytes:
         """The object as bytes."""
         # Dask's pickler, where it is in use, knows classes of scripts, which workers cannot import.
         pickler: Any = sys.modules.get("cloudpickle", pickle)
-        data: bytes = pickler.dumps(self.value, protocol=5)
-        return data
+        return pickler.dumps(self.value, protocol=5)
 
     def store(self) -> tuple[str, str]:
         """Write the file, for this user alone, where it is not written yet; return its path and digest."""

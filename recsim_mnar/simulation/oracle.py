@@ -127,16 +127,11 @@ class Planner(_Reference, StatefulPolicy):
         self.n_items = world.n_items
         if myopic:
             self.name = "myopic"
-        else:
-            self.name = "planner"
         self._start()
 
     def _entries(self) -> dict[str, Entry]:
         p = self.world.params
-        if p.fatigue > 0.0:
-            n_recent = self.n_items
-        else:
-            n_recent = 0
+        n_recent = self.n_items if p.fatigue > 0.0 else 0
         return {
             "_mean": Entry(np.float64, 0, (p.n_factors,)),
             "_covariance": Entry(np.float64, 0, (p.n_factors, p.n_factors)),
@@ -204,9 +199,11 @@ class Planner(_Reference, StatefulPolicy):
         fading = self.world.params.fatigue_memory
         if not self.world.params.changes:
             return self.world.reward_means(self._mean[slots])
-        rest = (fading * self._weariness[slots], self._satisfaction[slots], np.zeros(len(slots)))
-        parts = [self._mean[slots], fading * self._recency[slots], *(step[:, None] for step in rest)]
-        state = np.concatenate(parts, axis=1)
+        weariness = fading * self._weariness[slots]
+        time = np.zeros(len(slots))
+        state = np.column_stack(
+            [self._mean[slots], fading * self._recency[slots], weariness, self._satisfaction[slots], time]
+        )
         if self.myopic:
             return self.world.reward_means(state)
         return self.world.planned_values(state)

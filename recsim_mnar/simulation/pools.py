@@ -53,7 +53,7 @@ class Pool(Executor):
         """Implement :meth:`concurrent.futures.Executor.submit`."""
         if any(carried.in_python for carried in carried_by(fn)) and self._processes_pay(fn):
             assert self._processes is not None
-            return self._processes.submit(said_here, fn, *args, **kwargs)
+            return self._processes.submit(run_job, fn, *args, **kwargs)
         return self._threads.submit(fn, *args, **kwargs)
 
     def _processes_pay(self, job: Callable[..., Any]) -> bool:
@@ -129,11 +129,13 @@ def _carried(job: Callable[..., Any]) -> Iterator[Any]:
     """
     waiting = [carried.value[1] for carried in carried_by(job)]
     while waiting:
-        carrier = waiting.pop()
-        if isinstance(carrier, (list, tuple, dict)):
-            waiting += carrier.values() if isinstance(carrier, dict) else carrier
+        value = waiting.pop()
+        if isinstance(value, dict):
+            value = tuple(value.values())
+        if isinstance(value, (list, tuple)):
+            waiting += value
         else:
-            yield carrier
+            yield value
 
 
 def _can_travel(job: Callable[..., Any]) -> bool:
@@ -147,7 +149,7 @@ def _can_travel(job: Callable[..., Any]) -> bool:
     return True
 
 
-def said_here(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+def run_job(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
     """Do a job in a process whose frames end with it: what code of the user's own raised is said here.
 
     Raises:

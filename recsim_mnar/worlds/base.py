@@ -1,4 +1,4 @@
-"""Kinds of worlds: users who decide one by one, users shown slates, or a platform; and doors to one."""
+"""Base classes of worlds, and checks of an object that should be one."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _USERS_A_CALL = 1024
 
 
 class World(abc.ABC):
-    """A generative model; what it can do is said by the class it derives from.
+    """Generative model of users; derive from one of its kinds.
 
     Derive from :class:`DecisionWorld`, or from one of the kinds that say how else a world is simulated and judged:
     ``ExposureWorld``, ``PlatformWorld``.
@@ -103,7 +103,7 @@ class World(abc.ABC):
 
 
 class LaneWorld(World):
-    """Users live apart from each other, side by side in lanes.
+    """World whose users do not influence each other and live side by side in lanes.
 
     Attributes:
         rates: whether organic events are ratings, whose value is the row's ``reward`` and whose propensity of being
@@ -125,7 +125,7 @@ class LaneWorld(World):
         """Places for ``n_lanes`` users; with ``keep_truth`` transitions have the column :attr:`truth_column` too."""
 
     def lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
-        """:meth:`open_lanes` as simulation and environments use it: an own world's transitions are looked at.
+        """Open lanes for simulation and environments; transitions of a user's own world are checked.
 
         Raises:
             UserError: lanes that are none, slates in an own world, or truth asked of a world without a
@@ -151,15 +151,15 @@ class LaneWorld(World):
         return None
 
     def features_of(self, seed: int, users: Ints) -> Floats32:
-        """(n, n_user_features) what a recommender may know of users of a seed before they did anything."""
+        """Return (n, n_user_features) features of users of a seed that a recommender may use from the start."""
         return np.zeros((len(users), self.n_user_features), np.float32)
 
     def decides(self) -> None:
-        """Raise UserError where the parameters let no user ever come to a decision."""
+        """Raise UserError if no user can ever reach a decision under the parameters."""
 
 
 class DecisionWorld(LaneWorld):
-    """Users live apart from each other, and are recommended one item at a time, or a ranking of several."""
+    """World of independent users who are recommended one item, or one ranking, at a time."""
 
     simulated_by = "recsim_mnar.simulation.run_folder:users"
     compared_by = "recsim_mnar.protocols.decisions:DecisionExperiment"
@@ -168,7 +168,7 @@ class DecisionWorld(LaneWorld):
 
     @property
     def knows_rewards(self) -> bool:
-        """Return whether the world says its expected rewards (:meth:`reward_means`)."""
+        """Return whether the world defines its expected rewards (:meth:`reward_means`)."""
         return type(self).reward_means is not DecisionWorld.reward_means
 
     def reward_means(self, state: Floats) -> Floats:
@@ -183,7 +183,7 @@ class DecisionWorld(LaneWorld):
         )
 
     def planned_values(self, state: Floats) -> Floats:
-        """(n, n_items) what each item is worth in these states, with what it changes later; an index, not a truth.
+        """Return (n, n_items) indices of each item's value in these states, later effects included; no truth.
 
         The expected rewards unless defined: right where what is shown changes nothing later.
         """
@@ -191,8 +191,7 @@ class DecisionWorld(LaneWorld):
 
     def reward_means_of(self, state: Floats, actions: Actions) -> Floats:
         """Truth: (n,) expected reward of item ``actions[j]`` for a user in ``state[j]``; (n, .) and (n,)."""
-        means: Floats = self.reward_means(state)[np.arange(len(actions)), actions]
-        return means
+        return self.reward_means(state)[np.arange(len(actions)), actions]
 
     def ranking_means(self, state: Floats, rankings: Actions) -> Floats:
         """Truth: (n, k) expected reward of each place of ``rankings`` (n, k) for users in ``state`` (n, .).
@@ -203,7 +202,7 @@ class DecisionWorld(LaneWorld):
         raise UserError(f"the {self.name} world shows one item at a time, not rankings: only sessions worlds do")
 
     def open_occasions(self, n_lanes: int, *, views: bool) -> Occasions | None:
-        """Places for ``n_lanes`` users who live from occasion to occasion; None in a world that does not foresee them.
+        """Open lanes that move from occasion to occasion; None in a world without occasions.
 
         Args:
             n_lanes: how many live side by side.
@@ -220,7 +219,7 @@ class DecisionWorld(LaneWorld):
         *,
         keep_truth: bool = False,
     ) -> Columns:
-        """Whole lives of consecutive users under a policy that ignores them; here through lanes.
+        """Simulate consecutive users under a policy that treats all users alike, here through lanes.
 
         Args:
             seed: of the users and of the policy's uniforms.
@@ -259,7 +258,7 @@ class DecisionWorld(LaneWorld):
 
 
 def sha256_of(*arrays: NDArray[Any]) -> str:
-    """A digest of arrays, by which a provenance names what was given."""
+    """Return the SHA-256 digest of arrays, for a provenance."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
@@ -319,7 +318,7 @@ def checked_slates(slates: Any, n: int, n_items: int) -> Ints:
 
 
 def decision_world(world: Any, what: str) -> DecisionWorld:
-    """The world, where its users are recommended one item at a time.
+    """Return the world if its users are recommended one item at a time.
 
     Args:
         world: of any kind.

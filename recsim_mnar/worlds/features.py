@@ -1,4 +1,4 @@
-"""The features world: a team's own feature matrices of users and items, made a world whose truth is known."""
+"""The features world: users and items from feature matrices, with known mean rewards."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ Reward = str | Callable[[Floats, Floats], Any] | Any
 
 
 class FeatureWorld(DecisionWorld):
-    """Users and items are rows of feature matrices; each user answers recommendations by a mean reward for the item.
+    """World whose users and items are rows of feature matrices, with a mean reward for each pair.
 
     User u of any seed is row u mod U (round robin): U users, or a multiple of U, meet every row equally often. Seeds
     differ in what is drawn: rewards and, where it is drawn, when users leave. No one views anything unasked, so a
@@ -260,7 +260,7 @@ def _read_or_draw(params: FeatureParams, weights: Any, means: Any) -> tuple[Any,
 
 
 def _matrix(name: str, values: Any) -> Floats:
-    """A copy as float64, (n, d), finite."""
+    """Return a matrix (n, d) as a float64 copy; UserError if it is not finite."""
     try:
         matrix = np.array(values, np.float64)
     except (TypeError, ValueError):
@@ -277,7 +277,7 @@ def _matrix(name: str, values: Any) -> Floats:
 
 
 def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floats:
-    """Offset + x W z, through the logistic curve where the parameters say so; (U, I)."""
+    """Compute offset + x W z, (U, I), through the logistic function if the parameters ask for it."""
     if weights is None:
         if x.shape[1] != z.shape[1]:
             raise UserError(

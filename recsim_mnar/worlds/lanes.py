@@ -1,4 +1,4 @@
-"""Lanes: places in which users live side by side, and what happens in them between two decisions."""
+"""Lanes, in which users live side by side, and the transitions between their decisions."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Transition:
     alive: Flags
 
     def of(self, some: Flags) -> Transition:
-        """The same of some of the lanes; ``some`` is (n,)."""
+        """Return the transition of the lanes flagged in ``some`` (n,)."""
         n_events = np.diff(self.starts)
         rows = np.repeat(some, n_events)
         starts = np.concatenate([[0], np.cumsum(n_events[some])])
@@ -48,7 +48,7 @@ class Transition:
 
 
 class Moves(NamedTuple):
-    """Input of one step of n lanes, and its output, which is written into the arrays given.
+    """Arrays of one step of n lanes: inputs, and outputs that the step writes.
 
     Attributes:
         actions: (n,) int64 items recommended; those of lanes that have ended may be anything.
@@ -80,7 +80,7 @@ class Moves(NamedTuple):
 
 
 class Lanes(abc.ABC):
-    """Places in which users live side by side; each lane holds one user at a time.
+    """Lanes for users side by side; each lane holds one user at a time.
 
     Attributes:
         user, step, time, n_decisions: (n,) of the user in each lane; ``step`` and ``time`` are those of the decision
@@ -108,28 +108,28 @@ class Lanes(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
-        """Users arrive in lanes ``which`` and live until their first decision or their end."""
+        """Start users in lanes ``which`` and advance them to their first decision or their end."""
 
     @abc.abstractmethod
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
-        """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
+        """Show recommendations in lanes ``which`` (all waiting) and advance to the next decision or the end."""
 
     def begin_alone(self, seed: int, user: int) -> dict[str, list[Any]] | None:
-        """:meth:`begin` in the only lane, for a user who comes to a decision: columns of the views before it.
+        """Start a user in the only lane; return the columns of the views before the first decision.
 
         None where lanes know no shorter way, or the user may leave before.
         """
         return None
 
     def take_alone(self, action: int) -> tuple[float, bool] | None:
-        """:meth:`take` in the only lane, of a user who views nothing until the next decision, a unit of time later.
+        """Show an item in the only lane if the user views nothing before the next decision.
 
         Returns the reward, and whether there is a next decision; None where lanes know no shorter way, or more happens.
         """
         return None
 
     def runs(self, which: Ints) -> Ints:
-        """(n,) how many decisions from here on each lane's user comes to in the present state, at least 1.
+        """Return (n,) the number of decisions, at least 1, that each lane's user makes in the present state.
 
         All but the last of them are uneventful: they earn 0 and show nothing new, whatever is recommended.
         """
@@ -144,14 +144,14 @@ class Lanes(abc.ABC):
 
     @property
     def at_once(self) -> bool:
-        """Return whether :meth:`step_at_once` is there.
+        """Return whether :meth:`step_at_once` is implemented.
 
         One call instead of many, for environments that need no events.
         """
         return False
 
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
-        """Every lane answers or is reset, and lives until its next decision or its end, where :attr:`at_once` is set.
+        """Step or reset every lane, and advance it to its next decision or its end; needs :attr:`at_once`.
 
         The same lives as through :meth:`take` and :meth:`begin`. Users who leave without a decision leave their lanes
         ``ended``: call again, without ``acting``. Returns how many those are.
@@ -164,11 +164,11 @@ class Lanes(abc.ABC):
         raise NotImplementedError
 
     def seen_at_once(self) -> tuple[Ints, Columns]:
-        """Views of the last :meth:`step_at_once`, until lanes move: where each lane's rows start, and the columns."""
+        """Return the views of the last :meth:`step_at_once`: where each lane's rows start, and the columns."""
         raise NotImplementedError
 
     def skip_uneventful(self, which: Ints) -> Ints:
-        """Lanes ``which`` (all waiting) live through decisions that come next and change nothing; returns how many.
+        """Skip the next decisions in lanes ``which`` that change nothing; return (n,) their numbers.
 
         Each of them earns 0, whatever is recommended, shows nothing new, and is followed by the next decision one step
         and one unit of time later. (n,) zeros where that cannot be known before the recommendation is.
@@ -177,7 +177,7 @@ class Lanes(abc.ABC):
 
 
 class Prospects(NamedTuple):
-    """Expectations of a life whose recommendations are all clicked with one probability.
+    """Expected occasions of a user whose recommendations are all clicked with one probability.
 
     Attributes:
         begins: probability that a user comes to an occasion at all.
@@ -191,7 +191,7 @@ class Prospects(NamedTuple):
 
 
 class Occasions(abc.ABC):
-    """Places in which users live from occasion to occasion, one user a lane.
+    """Lanes that move from occasion to occasion, one user per lane.
 
     An occasion is a decision whose answer depends on what is shown. Which decisions are occasions is drawn for each of
     them alone, with the same probability, whatever was before and whatever is shown: they are a random sample of all
@@ -215,14 +215,14 @@ class Occasions(abc.ABC):
 
     @abc.abstractmethod
     def begin(self, which: Ints, seed: int, users: Ints) -> tuple[Ints, Actions, Flags]:
-        """Users arrive in lanes ``which`` and live until their first occasion.
+        """Start users in lanes ``which`` and advance them to their first occasion.
 
         Returns (n + 1,) where each lane's views begin among the (m,) items viewed, and (n,) whether an occasion came.
         """
 
     @abc.abstractmethod
     def answer(self, which: Ints, clicked: Flags) -> tuple[Ints, Actions, Flags]:
-        """Lanes ``which`` answer, and live until their next occasion; returns as :meth:`begin`."""
+        """Answer in lanes ``which`` and advance to the next occasion; return as :meth:`begin`."""
 
     @abc.abstractmethod
     def reward_means(self, which: Ints, actions: Actions) -> Floats:
@@ -230,7 +230,7 @@ class Occasions(abc.ABC):
 
     @abc.abstractmethod
     def order(self) -> Ints:
-        """(n_items,) all items, those of like rewards near each other."""
+        """Return (n_items,) all items, ordered so that items with similar rewards are neighbours."""
 
     @abc.abstractmethod
     def prospects(self, probability: float) -> Prospects:
@@ -268,13 +268,13 @@ class CountedLanes(Lanes):
         self.truth_column = truth_column
 
     def seat(self, which: Ints, seeds: Seeds, users: Ints) -> Iterator[tuple[int, Ints]]:
-        """New users take lanes ``which``; yields each seed with the places of its users among them."""
+        """Assign new users to lanes ``which``; yield each seed with the indices of its users."""
         self.user[which], self.seed[which] = users, seeds
         self.step[which], self.time[which], self.n_decisions[which] = 0, 0.0, 0
-        return of_seeds(seeds)
+        return rows_by_seed(seeds)
 
     def rows(self, which: Ints, count: Ints | None = None) -> tuple[Ints, Columns]:
-        """Start the next ``count[j]`` rows of each lane, one by default: (n + 1,) where they begin, and their columns.
+        """Start the next ``count[j]`` rows of each lane, one by default; return their starts (n + 1,) and columns.
 
         User, step and time, one unit a row, are filled in, all else is null; the lanes' steps move on.
         """
@@ -299,14 +299,14 @@ class CountedLanes(Lanes):
         return starts, columns
 
 
-def of_seeds(seeds: Seeds) -> Iterator[tuple[int, Ints]]:
-    """Each seed with its places."""
+def rows_by_seed(seeds: Seeds) -> Iterator[tuple[int, Ints]]:
+    """Yield each distinct seed with the indices of its rows."""
     for seed in np.unique(seeds):
         yield int(seed), np.flatnonzero(seeds == seed)
 
 
 class PlainLanes(CountedLanes):
-    """Users who come to a decision at once, answer it, and come to the next one or leave; one unit of time an event.
+    """Base of simple worlds: each user answers decisions one after another, one unit of time per event.
 
     Define :meth:`answer`; :meth:`arrive`, :meth:`browse` and :meth:`expected` where a world has something to say there.
     Draws that :meth:`uniforms` and :meth:`normals` give are addressed by user and decision, so that a user's life does
@@ -324,13 +324,13 @@ class PlainLanes(CountedLanes):
 
     @abc.abstractmethod
     def answer(self, which: Ints, actions: Actions) -> tuple[Floats, Flags]:
-        """Rewards of these actions in lanes ``which``, and whether their users come to another decision, (n,) each."""
+        """Return the rewards of actions in lanes ``which``, and whether users continue; (n,) each."""
 
     def arrive(self, which: Ints) -> None:
-        """New users are in lanes ``which`` (``self.user``, ``self.seed``): set up what the world keeps of them."""
+        """Set up the state of the new users in lanes ``which`` (``self.user``, ``self.seed``)."""
 
     def browse(self, which: Ints) -> tuple[Ints, Ints]:
-        """Items viewed unasked before the next decision: (n,) how many, and their ids, lane by lane."""
+        """Return the views before the next decision: their numbers (n,), and the items, lane by lane."""
         return np.zeros(len(which), np.int64), np.zeros(0, np.int64)
 
     def expected(self, which: Ints, actions: Actions) -> Floats:
@@ -340,16 +340,16 @@ class PlainLanes(CountedLanes):
     # -------------------------------------------------------------------------------------------------- addressed draws
 
     def uniforms(self, which: Ints, stream: int = rng.Stream.RESPONSE) -> Floats:
-        """(n,) a uniform on [0, 1) for each lane's present decision; each stream (``rng.Stream``) is another draw."""
+        """Draw (n,) uniforms on [0, 1) for the lanes' present decisions; streams are independent."""
         return self._drawn(rng.uniforms, which, stream)
 
     def normals(self, which: Ints, stream: int = rng.Stream.RESPONSE) -> Floats:
-        """(n,) a standard normal for each lane's present decision."""
+        """Draw (n,) standard normals for the lanes' present decisions."""
         return self._drawn(rng.normals_of, which, stream)
 
     def _drawn(self, draw: Callable[..., Floats], which: Ints, stream: int) -> Floats:
         out = np.empty(len(which))
-        for seed, rows in of_seeds(self.seed[which]):
+        for seed, rows in rows_by_seed(self.seed[which]):
             lanes = which[rows]
             out[rows] = draw(seed, stream, self.user[lanes], self.n_decisions[lanes])
         return out
@@ -372,7 +372,7 @@ class PlainLanes(CountedLanes):
         return self._transition(which, np.asarray(alive), columns)
 
     def _transition(self, which: Ints, alive: Flags, shown: dict[str, Any] | None) -> Transition:
-        """Rows of the actions taken, if any, and of what those who stay browse; moves the clocks."""
+        """Return the rows of the actions, if any, and of the views that follow; advance the clocks."""
         n_asked = int(shown is not None)
         viewed = np.zeros(len(which), np.int64)
         viewed[alive], items = self.browse(which[alive])
@@ -392,10 +392,6 @@ class PlainLanes(CountedLanes):
 # ---------------------------------------------------------------------------------------------- lanes of an own world
 
 _PLACES = ("user", "step", "time", "n_decisions")
-
-
-def _of_inner(name: str) -> property:
-    return property(lambda self: getattr(self.inner, name), doc="See :class:`Lanes`.")
 
 
 class CheckedLanes(Lanes):
@@ -433,8 +429,11 @@ class CheckedLanes(Lanes):
                 )
         self._columns: set[str] | None = None
 
-    # Read where the lanes inside keep them: they may put new arrays there.
-    user, step, time, n_decisions = (_of_inner(name) for name in _PLACES)
+    def __getattr__(self, name: str) -> Any:
+        """Return ``user``, ``step``, ``time`` and ``n_decisions`` of the lanes inside, which may replace the arrays."""
+        if name in _PLACES:
+            return getattr(self.inner, name)
+        raise AttributeError(name)
 
     @property
     def state(self) -> Floats:

@@ -1,4 +1,4 @@
-"""The worlds by name: where each is defined, how it is simulated, and how recommenders are compared in it.
+"""Registry of the worlds: named ones, classes, and files.
 
 A world may also stand in a file, made by ``calibrate`` or by hand: TOML with ``world``, a table ``params``, and where
 there are arrays a table ``arrays`` with the file's name (in the same folder) and its SHA-256. An ensemble is a list of
@@ -46,19 +46,22 @@ class WorldFile:
 
 
 def is_world_file(name: str) -> bool:
-    """Return whether what is given as a world's name is a file's, ``WORLD.toml`` or ``WORLD.toml#3``."""
+    """Return whether a name is that of a world's file, ``WORLD.toml`` or ``WORLD.toml#3``."""
     return name.lower().endswith(SUFFIX) or _MEMBER.match(name) is not None
 
 
 def read_world_file(name: str) -> WorldFile:
-    """The world that a file describes; with ``#i`` behind it the ensemble's i-th, from 1.
+    """Read the world that a file describes; ``#i`` selects the ensemble's i-th, from 1.
 
     Raises:
         UserError: no such file, no such member, an array file that is missing or not the one that was written.
     """
     match = _MEMBER.match(name)
-    named, member = (match["path"], int(match["member"])) if match else (name, 0)
-    path = path_of(named)
+    member = 0
+    if match:
+        name = match["path"]
+        member = int(match["member"])
+    path = path_of(name)
     content = read_toml(path)
     world = content.get("world")
     params = content.get("params")
@@ -75,7 +78,7 @@ def read_world_file(name: str) -> WorldFile:
 
 
 def _array_params(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """The parameter that names the file of arrays, where there is one; its digest is looked at."""
+    """Return the parameter that names the file of arrays, if any, after checking its digest."""
     arrays = content.get("arrays")
     if arrays is None:
         return {}
@@ -142,11 +145,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def _announced(ours: bool) -> dict[str, Entry]:
-    """Worlds of the entry-point group: those of this package's folders, or those of other packages."""
+    """Return the worlds of the entry-point group, of this package or of others."""
     entries = {}
     for name, point in announced(GROUP).items():
         module, _, kind = point.value.partition(":")
-        if (module.partition(".")[0] == _PACKAGE) == ours:
+        if module.startswith(f"{_PACKAGE}.") == ours:
             entries[name] = Entry(name, module, kind)
     return entries
 
@@ -156,7 +159,7 @@ WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OURS} | _announced(o
 
 
 def worlds() -> dict[str, Entry]:
-    """Every world that has a name: the package's own, and those announced in the entry-point group :data:`GROUP`.
+    """Return every named world, those of the entry-point group :data:`GROUP` included.
 
     A package that cannot be imported is named when its world is asked for, not here.
     """
@@ -164,7 +167,7 @@ def worlds() -> dict[str, Entry]:
 
 
 def of_a_world(name: str) -> Any:
-    """Get what a world's own folder makes public under a name; None where none does."""
+    """Return the public object of this name in a world's folder; None if there is none."""
     for entry in _announced(ours=True).values():
         package = importlib.import_module(entry.module.rpartition(".")[0])
         if name in package.__all__:
@@ -173,7 +176,7 @@ def of_a_world(name: str) -> Any:
 
 
 def listed() -> list[tuple[str, str]]:
-    """Name and one-line description of every world, by name; of one that cannot be imported, why."""
+    """Return the name and description of every world, or why it cannot be imported."""
     rows = []
     for name, entry in worlds().items():
         try:
@@ -223,7 +226,7 @@ def entry_of(name: str) -> Entry:
 def make_world(
     name: str, preset: str | None = None, settings: Sequence[str] | Mapping[str, Any] = (), **params: Any
 ) -> World:
-    """A world from its name, a preset's name (its default where None) and settings.
+    """Make a world from its name, a preset and settings.
 
     Args:
         name: of the world, ``package.module:Class`` for one of your own, or a file, ``WORLD.toml`` (``WORLD.toml#3``:
@@ -277,7 +280,7 @@ def make_world(
 
 
 def _params_of_preset(entry: Entry, kind: type[World], preset: str | None) -> Params:
-    """The parameters of a preset, of the default one, or of a class without any."""
+    """Return the parameters of a preset, the default one if None."""
     if preset is None:
         preset = entry.default or None
     if preset is not None and preset in kind.presets:
@@ -303,7 +306,7 @@ def _summary(kind: type[World]) -> str:
 
 
 def _checked_class(name: str, kind: Any) -> type[World]:
-    """The class, or a UserError that says why it is no world that can be made."""
+    """Return the class; UserError if no world can be made of it."""
     if not (inspect.isclass(kind) and issubclass(kind, World) and kind.simulated_by):
         raise UserError(
             f"world {name!r} must be a class derived from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, "

@@ -163,7 +163,7 @@ class RatingsLanes(CountedLanes):
         return ratings, p, drawn.reshape(p.shape) < p
 
     def _earned(self, ratings: Floats, revealed: Flags) -> Floats:
-        """(n, I) what each item earns when it is recommended first."""
+        """Return (n, I) the reward of each item when it is first recommended."""
         if self._params.repeat_pays:
             return ratings
         return np.where(revealed, 0.0, ratings)
@@ -297,7 +297,7 @@ class RatingsWorld(DecisionWorld):
 
     @functools.cached_property
     def _thresholds(self) -> Floats:
-        """Between scores of ratings r and r + 1, so that many users' ratings have the marginals."""
+        """Thresholds between the scores of ratings r and r + 1 that give the marginals."""
         users = np.arange(_CALIBRATION_USERS)
         per_batch = max(1, 4_000_000 // self.n_items)
         seed = derive_seed(self.params.catalogue_seed, "ratings/calibration")

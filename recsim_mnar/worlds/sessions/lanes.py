@@ -1,4 +1,4 @@
-"""Lanes of the sessions world: users who live side by side, and what the kernels keep of each."""
+"""Lanes of the sessions world, and the arrays of its kernels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def new_rows(capacity: int, keep_truth: bool) -> Any:
 
 
 def grown(rows: Any, capacity: int, used: int) -> Any:
-    """Rows with more room, the first ``used`` kept."""
+    """Return rows with more capacity; the first ``used`` are kept."""
     larger = []
     for old in rows:
         new = np.empty(capacity if len(old) else 0, old.dtype)
@@ -61,7 +61,7 @@ def grown(rows: Any, capacity: int, used: int) -> Any:
 
 
 def columns_of(rows: Any, used: int, keep_truth: bool) -> Columns:
-    """The first ``used`` rows, as views."""
+    """Return the columns of the first ``used`` rows, as views."""
     columns = {name: column[:used] for name, column in zip(schema.NAMES, rows, strict=False)}
     if keep_truth:
         columns["click_probability"] = rows[-1][:used]
@@ -149,7 +149,7 @@ class SessionsLanes(Lanes):
             array[...] = values
 
     def _held(self) -> tuple[NDArray[Any], ...]:
-        """All that lasts of the lanes' users."""
+        """Return the arrays of the users' lasting state."""
         unseen = () if self.unseen is None else (self.unseen.seen,)
         return (*self._arrays, *unseen, *held(self._changes))
 
@@ -170,15 +170,14 @@ class SessionsLanes(Lanes):
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
     def seat(self, which: Ints, seeds: Seeds, users: Ints) -> None:
-        """Users take their lanes; their lives begin when the lanes are next advanced."""
+        """Assign users to lanes; they begin when the lanes are next advanced."""
         self._arrays.seed[which] = seeds
         self.user[which] = users
         self._arrays.phase[which] = self._kernel.ARRIVING
 
     def awaits(self, which: Ints) -> Flags:
         """(n,) whether each lane's user waits for a recommendation."""
-        waits: Flags = self._arrays.phase[which] == self._kernel.AWAITING
-        return waits
+        return self._arrays.phase[which] == self._kernel.AWAITING
 
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
@@ -239,7 +238,7 @@ class SessionsLanes(Lanes):
         *,
         events_a_user: float,
     ) -> Columns:
-        """Whole lives of consecutive users in the first lane; see :meth:`DecisionWorld.trajectories`.
+        """Simulate consecutive users in the first lane; see :meth:`DecisionWorld.trajectories`.
 
         Args:
             seed: of the users.
@@ -390,7 +389,7 @@ _FIRST_CALLS = _FirstCalls()
 
 
 def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
-    """The scalars that the kernels read."""
+    """Return the scalars of the kernels."""
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
     return _sessions_kernel.Dynamics(
@@ -413,7 +412,7 @@ def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
 
 
 def _remembered(sampler: ViewSampler, tables: ViewTables) -> tuple[int, int]:
-    """Weights and sums that a lane keeps of its last softmax."""
+    """Return the numbers of weights and sums that a lane keeps of its last softmax."""
     if sampler.hot:
         return tables.n_warm + len(tables.cold_offsets), tables.centre.shape[1]
     if sampler.boxes:
@@ -444,7 +443,7 @@ def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
 
 
 def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
-    """Places in which the kernels work; nothing lasts there from one call to the next."""
+    """Return the kernels' working arrays, which keep nothing between calls."""
     from recsim_mnar.worlds.sessions import _softmax_kernel
 
     n_padded, room = tables.factors.shape
@@ -464,7 +463,7 @@ def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
 
 
 def draws_ahead(n_factors: int) -> Any:
-    """Room for the draws that whole lives make ahead."""
+    """Return arrays for the draws that whole lives make ahead."""
     from recsim_mnar.worlds.sessions import _trajectories_kernel as kernel
 
     deviates = -(-n_factors // 4) * 4 * kernel.DRIFTS
