@@ -49,7 +49,12 @@ class Profiles:
         Raises:
             UserError: the log has no times, no user holds an item yet, or an item is out of range.
         """
-        _refuse_untimed(log)
+        columns = log.provenance.get("columns")
+        if log.provenance.get("kind") == "interactions" and isinstance(columns, dict) and columns.get("time") is None:
+            raise UserError(
+                f"{log.provenance.get('file', 'the file')} has no times, and a reference time needs them: name the "
+                "column with --time-column (time_column=)"
+            )
         if not np.isfinite(time):
             raise UserError(f"a reference time must be a finite number, got {time}")
         bandit = log.is_bandit
@@ -141,13 +146,4 @@ class Profiles:
         starts = np.concatenate([[0], np.cumsum(length[kept])])
         return Profiles(
             self.time, self.n_items, self.users[kept], starts, self.items[which], self.causes[which], self.added[which]
-        )
-
-
-def _refuse_untimed(log: Log) -> None:
-    columns = log.provenance.get("columns")
-    if log.provenance.get("kind") == "interactions" and isinstance(columns, dict) and columns.get("time") is None:
-        raise UserError(
-            f"{log.provenance.get('file', 'the file')} has no times, and a reference time needs them: name the column "
-            "with --time-column (time_column=)"
         )

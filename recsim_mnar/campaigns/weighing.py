@@ -20,7 +20,7 @@ from recsim_mnar.campaigns.profiles import Floats, Ints, Profiles
 from recsim_mnar.campaigns.world import Platform
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
-from recsim_mnar.kernels.checks import level_of, whole_number
+from recsim_mnar.kernels.checks import level_of, refuse_first, whole_number
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
@@ -356,12 +356,13 @@ class Divergence:
         self._held = csr_array((np.ones(len(items)), items, starts), shape=(now.n_users, now.n_items))  # user, item
         self._holders = self._held.T
         self.present = self.reference > 0.0
-        lost = self.present & (now.n_holders() == 0)
-        if lost.any():
-            raise UserError(
-                f"item {int(np.flatnonzero(lost)[0])} is held at the reference time and by no user at time "
-                f"{now.time:g}: no weight can give it back its probability"
-            )
+        refuse_first(
+            self.present & (now.n_holders() == 0),
+            lambda item: (
+                f"item {item} is held at the reference time and by no user at time {now.time:g}: no weight can give it "
+                "back its probability"
+            ),
+        )
 
     def marginals(self, weights: Floats) -> Floats:
         """P_t1(i|w) = (1/U) sum over users of w_i / (sum of w over the user's items), (n_items,)."""

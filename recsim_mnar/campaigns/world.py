@@ -80,20 +80,19 @@ class Platform:
         self._proposals = np.zeros(p.n_users, np.int64)
         self._tables = tuple(np.cumsum(world.choice_weights(promotion), axis=1) for promotion in (False, True))
         self._last = np.full(p.n_users, -1, np.int64)
+        kinds = {"users": np.int32, "items": np.int32, "times": np.float64, "causes": np.int16, "before": np.int64}
+        size = max(1024, (p.starting_items + 4) * p.n_users)
+        self._additions: dict[str, NDArray[Any]] = {name: np.empty(size, kind) for name, kind in kinds.items()}
         self._n = 0
-        self._room(max(1024, (p.starting_items + 4) * p.n_users))
         self._held = np.zeros(p.n_items, np.bool_)
         self.advance(0.0)
 
     def _room(self, size: int) -> None:
         """Make room for this many additions, keeping what is there."""
-        kinds = {"users": np.int32, "items": np.int32, "times": np.float64, "causes": np.int16, "before": np.int64}
-        old = getattr(self, "_additions", {})
-        self._additions: dict[str, NDArray[Any]] = {}
-        for name, kind in kinds.items():
-            self._additions[name] = np.empty(size, kind)
-            if old:
-                self._additions[name][: self._n] = old[name][: self._n]
+        for name, values in self._additions.items():
+            larger = np.empty(size, values.dtype)
+            larger[: self._n] = values[: self._n]
+            self._additions[name] = larger
 
     # --------------------------------------------------------------------------------------------------------- living
 
@@ -187,15 +186,13 @@ class Platform:
         table = np.ascontiguousarray(scores, np.float64)
         if table.shape != (len(users), self.world.n_items):
             raise UserError(f"scores must have shape ({len(users)}, {self.world.n_items}), got {table.shape}")
-        lists, probabilities = self._empty_lists(len(users), k)
-        a = self._additions
+        lists, _ = self._empty_lists(len(users), k)
         with np.errstate(over="ignore"):
             _campaigns_kernel.best_lists(
                 np.uint64(self.seed), np.uint64(Stream.POLICY), len(self.campaigns), self.day, users, table,
-                self.world.birth, self._last, a["before"], a["items"], self._held, lists,
+                self.world.birth, self._last, self._additions["before"], self._additions["items"], self._held, lists,
             )  # fmt: skip
-        probabilities[lists >= 0] = 1.0
-        return lists, probabilities
+        return lists, np.where(lists >= 0, 1.0, np.nan)
 
     def recommend(self, lists: Lists, propensities: Floats | None = None, users: Ints | None = None) -> Campaign:
         """Run a campaign today: users answer their lists, and add what they accept, now or later.
@@ -270,8 +267,8 @@ class Platform:
         pairs = users[row] * self.world.n_items + item
         if len(np.unique(pairs)) < len(pairs):
             raise UserError("a list holds an item twice")
-        a = self._additions
-        held = a["users"][: self._n].astype(np.int64) * self.world.n_items + a["items"][: self._n]
+        users_of_additions = self._additions["users"][: self._n].astype(np.int64)
+        held = users_of_additions * self.world.n_items + self._additions["items"][: self._n]
         if np.isin(pairs, held).any():
             raise UserError("a list holds an item that its user already has: leave those out")
 
@@ -284,11 +281,11 @@ class Platform:
         item was accepted and added by today. Context columns: ``campaign`` (number, -1: none), ``place`` in the list
         (-1: none), ``added`` (day on which the row's item joined the profile, NaN: it did not).
         """
-        a = {name: values[: self._n] for name, values in self._additions.items()}
-        alone = np.flatnonzero((a["causes"] < 0) & (a["times"] <= self.day))
-        users = a["users"][alone]
-        days = a["times"][alone]
-        parts = [_rows(users, days, schema.ORGANIC, item=a["items"][alone], added=days)]
+        additions = {name: values[: self._n] for name, values in self._additions.items()}
+        is_alone = (additions["causes"] < 0) & (additions["times"] <= self.day)
+        days = additions["times"][is_alone]
+        items = additions["items"][is_alone]
+        parts = [_rows(additions["users"][is_alone], days, schema.ORGANIC, item=items, added=days)]
         for campaign in self.campaigns:
             row, place = np.nonzero(campaign.lists >= 0)
             added = campaign.added[row, place]

@@ -1,4 +1,4 @@
-"""Observations of the users in an agent's lanes: counts, the last items, what was shown, or features."""
+"""Observations of users: counts, the last items, recommendations, or features."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Observer(abc.ABC):
         """Begin new users in these lanes, with their features if the world has any."""
 
     def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
-        """Organic events in their order, (m,) each; their ratings where the world has them, None for views."""
+        """Add organic events in order, (m,) each; ``values`` are their ratings, None for views."""
 
     def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
         """Add answers to recommendations, at most one per lane: ratings that they revealed."""
@@ -49,15 +49,15 @@ class Observer(abc.ABC):
 
     @abc.abstractmethod
     def all(self) -> Any:
-        """Observations of all lanes, in new arrays."""
+        """Return the observations of all lanes, in new arrays."""
 
     def present(self) -> Any:
-        """Observations of all lanes, to be read until they change."""
+        """Return the observations of all lanes, valid until they change."""
         return self.all()
 
     @abc.abstractmethod
     def one(self, lane: int) -> Any:
-        """Observation of one lane, in a new array."""
+        """Return the observation of one lane, in a new array."""
 
     def alone(self) -> Any:
         """Observation of the only lane, at every step of a single environment."""
@@ -74,7 +74,7 @@ class Observer(abc.ABC):
 
 
 class _OfArray(Observer):
-    """An observation that is one row of an array."""
+    """Observer whose observation is one row of an array."""
 
     array: Array
 
@@ -257,7 +257,7 @@ class Last(OfRule):
 
 
 class WithFeatures(Observer):
-    """Another observation, with the user's features behind it."""
+    """Observer that appends the user's features to another observation."""
 
     def __init__(self, world: LaneWorld, n_lanes: int, events: _OfArray) -> None:
         self._events = events

@@ -1,4 +1,4 @@
-"""Recorders: the log of an environment, rebuilt from what ``reset`` and ``step`` return and nothing else.
+"""Recorders that rebuild the log of an environment from the returns of ``reset`` and ``step``.
 
 Wrappers record while anything steps the environment; :func:`record` lets a policy act in it.
 """
@@ -34,7 +34,7 @@ _NO_VIEWS = "a log is made of the events in info, here are none. Make the enviro
 
 
 def ask_views(env: Any) -> None:
-    """Let ``info`` hold events and not their number, for a recorder that makes a log of them."""
+    """Set ``info`` to hold events, not their number."""
     inner = env.unwrapped
     if isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
         inner.set_attr("info", "views")
@@ -43,7 +43,7 @@ def ask_views(env: Any) -> None:
 
 
 def shows_rankings(env: Any) -> bool:
-    """Return whether a decision of an environment is a ranking, whose places are rows in their order."""
+    """Return whether the actions of an environment are rankings."""
     inner = env.unwrapped
     world = getattr(inner, "world", None)
     if isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
@@ -69,7 +69,7 @@ class LogBuilder:
         self._slates: Counter[int] = Counter()
 
     def begin(self, info: Info) -> None:
-        """A user has arrived; ``info`` as ``reset`` returned it."""
+        """Start a user; ``info`` is that of ``reset``."""
         if "user" not in info:
             raise UserError(_NO_VIEWS)
         for left in info.get("skipped") or ():
@@ -82,7 +82,7 @@ class LogBuilder:
         self._events(user, 0, info)
 
     def answer(self, before: Info, after: Info, action: Any, propensity: Any, reward: float) -> None:
-        """A recommendation and what followed: one row, or of a slate one for each of its items.
+        """Add a recommendation and the events that followed: one row for each item shown.
 
         They stand by ascending item, those of a ranking from the top.
 
@@ -125,7 +125,7 @@ class LogBuilder:
         return set(self._rows)
 
     def log(self, n_users: int | None = None, provenance: Mapping[str, Any] | None = None) -> Log:
-        """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
+        """Return the log of users below ``n_users`` (all if None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
         declared = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
         columns = list(zip(*rows, strict=True)) or [()] * (len(declared) + 3)
@@ -141,7 +141,7 @@ class LogBuilder:
 
 
 def _shown(action: Any, propensity: Any, reward: float, after: Info) -> list[tuple[int, float, float]]:
-    """The item, propensity and reward of each item shown, by ascending item."""
+    """Return item, propensity and reward of each item shown, by ascending item."""
     if type(action) is int:  # almost always: this runs at every step
         return [(action, propensity, reward)]
     if np.size(action) == 1:
@@ -153,7 +153,7 @@ def _shown(action: Any, propensity: Any, reward: float, after: Info) -> list[tup
 
 
 def _clicks(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float, float]]:
-    """The item, propensity and reward of each place of a ranking, from the top.
+    """Return item, propensity and reward of each place of a ranking, from the top.
 
     Raises:
         UserError: an item stands there twice, so that a place was empty.
@@ -167,7 +167,7 @@ def _clicks(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float
 
 
 def events_of(info: Info, key: str) -> tuple[Any, ...]:
-    """The entries of one key of an ``info``, one an event; also of one that is of a fixed size.
+    """Return the events under one key of an ``info``, also of fixed size.
 
     Raises:
         UserError: a fixed size that was too small for all events, or that omits users who were skipped; or events that
@@ -192,11 +192,14 @@ def events_of(info: Info, key: str) -> tuple[Any, ...]:
 
 
 def lane_info(infos: Info, lane: int) -> Info:
-    """The entries of one lane of a vector environment's ``infos``: those whose mask is set; nested where they are."""
+    """Return the entries of one lane of a vector environment's ``infos``."""
     info = {}
     for key, values in infos.items():
         if not key.startswith("_") and infos[f"_{key}"][lane]:
-            info[key] = lane_info(values, lane) if isinstance(values, dict) else values[lane]
+            if isinstance(values, dict):
+                info[key] = lane_info(values, lane)
+            else:
+                info[key] = values[lane]
     return info
 
 
@@ -273,7 +276,9 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         """Step and record; the propensities given beforehand are used up."""
         chosen = np.asarray(actions)
         awake = ~self._ended
-        shape = None if self.propensities is None else np.shape(self.propensities)
+        shape = None
+        if self.propensities is not None:
+            shape = np.shape(self.propensities)
         if shape != chosen.shape:
             raise UserError(
                 f"set .propensities to P(action | state) of every lane, {chosen.shape}, before step(); got {shape}"
@@ -306,7 +311,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
 
 
 def _checked(propensity: Any, shape: tuple[int, ...], name: str) -> Floats:
-    """Propensities of an action, or of a slate's items."""
+    """Check the propensities of an action, or of a slate's items."""
     try:
         propensities = np.asarray(propensity, np.float64)
     except (TypeError, ValueError):
@@ -338,7 +343,7 @@ def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
 
 
 def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
-    """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed.
+    """Record the log of ``simulate``, to the byte, from a single environment: the first users of a seed.
 
     Of a policy that learns from all users it is the log of :func:`recsim_mnar.simulation.items.simulate_online` with
     one lane: one object throughout, and the column ``round``, by which ``replay`` goes through it again.
@@ -368,7 +373,7 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
 
 
 def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
-    """The log of users 0 .. n_users - 1 of a seed, from any environment: single, or vector in NEXT_STEP mode.
+    """Record the first users of a seed from any environment: single, or vector in NEXT_STEP mode.
 
     Args:
         env: stepped until all of them were met.
@@ -405,7 +410,7 @@ _Stepped = tuple[list[Info], Floats, Flags]
 
 
 class _Lanes:
-    """A vector environment as a recorder steps it, with actions of this shape; ``ended`` are lanes to be reset next.
+    """Adapter of a vector environment for a recorder; ``ended`` are lanes to be reset next.
 
     A step returns the ``info`` of each lane, and of those that decided the rewards and whether their users left.
     """
@@ -420,7 +425,7 @@ class _Lanes:
         return self._infos(self._env.reset(seed=seed)[1])
 
     def step(self, awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
-        """A step; lanes whose last one was the end meet their next users."""
+        """Step; ended lanes start their next users."""
         actions = np.zeros((self._env.num_envs, *self._shape), np.int64)
         if chosen is not None:
             actions[awake] = chosen
@@ -434,7 +439,7 @@ class _Lanes:
 
 
 class _OneLane:
-    """A single environment, stepped as :class:`_Lanes` are."""
+    """Adapter of a single environment with the methods of :class:`_Lanes`."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         self._env = env
@@ -445,7 +450,7 @@ class _OneLane:
         return [self._env.reset(seed=seed)[1]]
 
     def step(self, _awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
-        """A step, or a reset where the last one was the end."""
+        """Step, or reset after an end."""
         if chosen is None:
             info = self._env.reset()[1]
             reward = 0.0
@@ -458,7 +463,7 @@ class _OneLane:
 
 
 class Recorder:
-    """One policy among the users of an environment, asked in rounds and given the answers, and its log.
+    """Runs one policy on the users of an environment and records its log.
 
     Args:
         env: that the users live in.
@@ -553,7 +558,7 @@ class Recorder:
         return Log(columns, origin)
 
     def _of_rankings(self, log: Log) -> dict[str, NDArray[Any]]:
-        """The columns of a log that say how likely its rankings were; none where items are shown one by one."""
+        """Return the columns with the rankings' probabilities; none if items are shown one by one."""
         if not self.shape:
             return {}
         rows = np.flatnonzero(log.is_bandit)
@@ -580,7 +585,7 @@ class Recorder:
             self._gone = []
 
     def _observe(self, users: list[int], infos: list[Info]) -> None:
-        """Let the policy observe what each of these users, ascending, did alone."""
+        """Let the policy observe the organic events of users, ascending."""
         viewers: list[int] = []
         items: list[int] = []
         ratings: list[float] = []

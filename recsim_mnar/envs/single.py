@@ -27,7 +27,7 @@ from recsim_mnar.worlds.base import LaneWorld, World, decision_world
 
 
 class WorldEnv(Specified, gym.Env[Any, Any]):
-    """One user at a time; an episode is a user's life, a step a recommendation.
+    """Environment of one user at a time; an episode is a user's life, a step a recommendation.
 
     The observation is the vector of the user's view counts so far, the reward what the world pays (sessions: 1 for a
     click). After ``reset(seed=s)`` the environment meets user 0 of seed s, then user 1 at the next ``reset()``, and
@@ -87,7 +87,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
 
     def _checked_world(self, world: World) -> LaneWorld:
-        """The world, if its users can live in this environment."""
+        """Return the world if this environment can run it."""
         return decision_world(world, "this environment")
 
     @property
@@ -118,7 +118,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._seen(info), self._info(info, waiting=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Recommend an item; the user answers and lives on until the next decision or the end."""
+        """Recommend an item and advance to the next decision or the end."""
         self._check_waiting()
         chosen = self._checked(action)
         if self._ahead:
@@ -146,7 +146,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
 
     def close(self) -> None:
-        """Let the user go: after this :meth:`reset` comes before :meth:`step`."""
+        """End the episode; call :meth:`reset` before the next :meth:`step`."""
         self._waiting = False
 
     def _answered(self, chosen: int) -> tuple[Any, float, bool, bool, Info]:
@@ -161,7 +161,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))
 
     def _unseen(self, chosen: int, reward: float) -> Info:
-        """Line and ``info`` of a step after which the user viewed nothing."""
+        """Return the ``info`` of a step without views, and set its line."""
         if self.render_mode is not None:
             left = not self._waiting
             self._line = step_line(self._user, self._step - 1, chosen, reward, {"views": ()}, left=left)
@@ -170,7 +170,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
 
     def render(self) -> str | None:
         """Describe the last step or reset in one line; None without a render mode."""
-        return None if self.render_mode is None else self._line
+        if self.render_mode is None:
+            return None
+        return self._line
 
     def reward_means(self) -> NDArray[np.float64]:
         """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
@@ -185,13 +187,13 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
     def _seen(self, info: Info) -> Any:
-        """A new observation, updated with the user's own events."""
+        """Return a new observation, updated with the user's organic events."""
         if info["views"]:
             self._observer.alone_sees(info["views"], info["ratings"] if self.world.rates else None)
         return self._observer.alone()
 
     def _sized(self, info: Info) -> Info:
-        """``info`` as it was asked for."""
+        """Return ``info`` in the requested form."""
         if self._info_kind == "none":
             return {}
         if self._info_kind == "counts":
@@ -201,7 +203,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return fixed(info, self._event_keys, self._info_size)
 
     def _info(self, info: Info, *, waiting: bool, answered: tuple[Any, float] | None = None) -> Info:
-        """The complete ``info`` after the lane has moved, with the coming decisions that can already be computed.
+        """Return the complete ``info`` after a move, and skip decisions that change nothing.
 
         Args:
             info: of the events.

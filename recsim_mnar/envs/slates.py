@@ -136,8 +136,12 @@ class _Rankings(ShowsSeveral):
         array = as_array(items, "a ranking")
         shape = (size,) if lanes is None else (lanes, size)
         if array.shape != shape:
-            what = "an action is a ranking" if lanes is None else f"actions are {lanes} rankings"
-            got = f"an array of shape {array.shape}" if array.ndim else f"{items!r:.60}"
+            what = f"actions are {lanes} rankings"
+            if lanes is None:
+                what = "an action is a ranking"
+            got = f"an array of shape {array.shape}"
+            if not array.ndim:
+                got = f"{items!r:.60}"
             raise UserError(f"{what} of {size} items, top first: an array of shape {shape}, got {got}")
         shown = checked_slates(array.reshape(-1, size), lanes or 1, self.world.n_items).astype(np.int32)
         for place in range(1, size):

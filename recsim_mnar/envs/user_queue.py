@@ -58,7 +58,7 @@ class UserQueue:
         self._certain = np.ones(n_lanes)
 
     def assign(self, which: Ints, seeds: list[int], first_user: int) -> None:
-        """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
+        """Assign seeds to lanes ``which``, one for all or one each, from ``first_user`` on."""
         self.seeds[which] = np.array(seeds, np.uint64)
         if len(which) == len(self.queue):  # nobody draws from those that there are
             self.next_user = self.next_user[:0]
@@ -81,13 +81,13 @@ class UserQueue:
         self.assign(np.zeros(1, np.int64), [self.seed], user or 0)
 
     def move(self, which: Ints, user: int) -> None:
-        """Lanes ``which`` go on from another user; those that share a queue go on sharing it among themselves."""
+        """Move lanes ``which`` to another user; lanes that share a queue keep sharing it."""
         shared, place = np.unique(self.queue[which], return_inverse=True)
         self.queue[which] = len(self.next_user) + place
         self.next_user = np.append(self.next_user, np.full(len(shared), user))
 
     def admit(self, which: Ints) -> Iterator[Arrivals]:
-        """A next user for each of these lanes (ascending); those who leave without a decision are passed over.
+        """Start the next user of each lane (ascending); users who leave without a decision are skipped.
 
         Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
         """
@@ -101,7 +101,7 @@ class UserQueue:
             which = which[~transition.alive]
 
     def meet(self, lane: Ints) -> Info:
-        """A next user for one lane (1,); what is info of them, and ``skipped`` where others left before."""
+        """Start the next user of one lane (1,); return their info, with ``skipped`` users if any."""
         skipped: list[Info] = []
         queue = self.queue.item()
         alone = self.lanes.begin_alone(self.seeds.item(), self.next_user.item(queue))
@@ -126,12 +126,12 @@ class UserQueue:
         return out
 
     def take(self, which: Ints, actions: NDArray[np.int32]) -> Transition:
-        """These lanes are shown these items, or rankings (n, k)."""
+        """Show items, or rankings (n, k), in lanes."""
         certain = self._certain[: len(which)] if actions.ndim == 1 else np.ones(actions.shape)
         return self.lanes.take(which, actions, certain)
 
     def info(self, transition: Transition, j: int) -> Info:
-        """The organic events of the transition's lane number j, in order: all but the answer to an action.
+        """Return the organic events of lane number j of a transition, in order.
 
         Tuples: Gymnasium's own vector environments take an array in ``info`` to have the same shape at every step.
         """
@@ -153,7 +153,7 @@ def organic_rows(transition: Transition) -> Ints:
 
 
 def counted(info: Info, keys: tuple[str, ...]) -> Info:
-    """An environment's ``info`` with the number of events instead of them: ``n_views``, ``n_skipped``, ..."""
+    """Return an environment's ``info`` with numbers of events: ``n_views``, ``n_skipped``, ..."""
     out = info.copy()
     n_skipped = len(out.pop("skipped", ()))
     for key in keys:
@@ -167,7 +167,7 @@ def counted(info: Info, keys: tuple[str, ...]) -> Info:
 
 
 def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
-    """An environment's ``info`` with the last ``size`` events in arrays of that length, oldest first.
+    """Return an environment's ``info`` with the last ``size`` events in arrays, oldest first.
 
     Places beyond them hold -1 (items) or 0; ``n_views`` says how many events there were, which may be more than
     ``size``, and ``n_skipped`` how many users left without a decision before this one.
@@ -190,7 +190,7 @@ def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
 
 
 def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> Info:
-    """The same of a vector environment: arrays (n_lanes, size), set for every lane that ``user`` is set for."""
+    """Return :func:`fixed` of a vector environment: arrays (n_lanes, size) for lanes with a ``user``."""
     if "final_info" in infos:
         infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}
     changed = {*keys, "skipped"}

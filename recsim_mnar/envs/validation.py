@@ -72,10 +72,6 @@ class Specified:
     max_episode_steps: int | None = None
     _spec: WorldSpec | None = None
 
-    def _get_spec(self) -> WorldSpec | None:
-        """Get the specification that Gymnasium made the environment from; None where it was made without Gymnasium."""
-        return self._spec
-
     def _set_spec(self, spec: EnvSpec | None) -> None:
         if spec is not None:
             values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
@@ -85,7 +81,8 @@ class Specified:
             spec.bound = bound
         self._spec = spec
 
-    spec: Any = property(_get_spec, _set_spec)  # Gymnasium's is an attribute, in whose place mypy wants no property
+    # Gymnasium's is an attribute, in whose place mypy wants no property.
+    spec: Any = property(lambda self: self._spec, _set_spec)
 
 
 def listed(items: Any) -> str:
@@ -94,15 +91,23 @@ def listed(items: Any) -> str:
 
 
 def arrival_line(user: int, info: Mapping[str, Any]) -> str:
-    """Who has come, and what they viewed; the line of a reset."""
+    """Return the line of a reset: the user and their views."""
     skipped = ""
     if "skipped" in info:
         skipped = f" (after {len(info['skipped'])} who left without a decision)"
     return f"user {user}{skipped}: viewed {listed(info['views'])}"
 
 
-def step_line(user: int, step: int, shown: Any, reward: float, info: Mapping[str, Any], *, left: bool) -> str:
-    """Who was shown what, what they answered, what they viewed then; the line of a step."""
+def step_line(
+    user: int,
+    step: int,
+    shown: Any,
+    reward: float,
+    info: Mapping[str, Any],
+    *,
+    left: bool,
+) -> str:
+    """Return the line of a step: the user, items shown, reward and views."""
     items = shown if isinstance(shown, list) else [shown]
     names = listed(["(empty)" if item < 0 else item for item in items])
     events = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
@@ -115,7 +120,7 @@ USER_LIMIT = 2**62
 
 
 def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: World | str | None = None) -> World:
-    """The world that an environment's keywords describe.
+    """Return the world that an environment's keywords describe.
 
     Args:
         name: of the world where ``world`` is None.
@@ -134,7 +139,7 @@ def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: 
 
 
 class RenderModeError(UserError, TypeError):
-    """A render mode that an environment has not; libraries that try one first and then none catch a TypeError."""
+    """Unknown render mode; also a TypeError, which libraries catch when they try one."""
 
 
 def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
@@ -183,7 +188,7 @@ def keywords_of(vector: bool) -> tuple[str, ...]:
 
 
 def split_keywords(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
-    """Take the environment's own keywords out of the others.
+    """Remove the environment's keywords from all keywords and return them.
 
     Args:
         keywords: as they were given.
@@ -197,7 +202,7 @@ def split_keywords(keywords: dict[str, Any], *, vector: bool, of_world: Collecti
 
 
 def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """A mode of automatic resets, or a UserError that names those there are."""
+    """Return a mode of automatic resets; UserError for an unknown one."""
     try:
         return AutoresetMode(mode)
     except ValueError:
@@ -242,13 +247,15 @@ def checked_options(options: Any, known: Collection[str]) -> dict[str, Any]:
         raise UserError(f"options must be a dictionary or None, got {options!r}")
     for name in options:
         if name not in known:
-            hint = nearest(str(name), known) if known else "this environment takes none"
+            hint = "this environment takes none"
+            if known:
+                hint = nearest(str(name), known)
             raise UserError(f"options: unknown option {name!r}; {hint}")
     return dict(options)
 
 
 def reset_seed(seed: Any) -> int | None:
-    """The seed of a reset as an int, or None; an integer of any library will do, and an array that holds just one.
+    """Return the seed of a reset as an int, or None; integers of any library are accepted.
 
     Raises:
         UserError: it is no integer in [0, 2**64).

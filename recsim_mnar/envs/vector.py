@@ -41,7 +41,7 @@ Answers = tuple[Floats, Flags, Flags]
 
 
 class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
-    """Lanes of one world; see :class:`recsim_mnar.envs.WorldEnv` for what a lane does.
+    """Vector environment: lanes of one world, each as a :class:`recsim_mnar.envs.WorldEnv`.
 
     With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
     list of seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a
@@ -107,7 +107,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._uncounted = np.zeros((num_envs, 0), np.float32)
 
     def _checked_world(self, world: World) -> LaneWorld:
-        """The world, if its users can live in this environment."""
+        """Return the world if this environment can run it."""
         return decision_world(world, "this environment")
 
     @property
@@ -121,7 +121,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def reset(
         self, *, seed: int | Iterable[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Info]:
-        """Every lane, or those in ``options["reset_mask"]``, meets its next user who comes to a decision."""
+        """Start the next user who reaches a decision in every lane, or in those of ``options["reset_mask"]``."""
         options = checked_options(options, ("user", "reset_mask"))
         mask = reset_mask(options.pop("reset_mask", None), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask)
@@ -179,7 +179,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._seeded = True
 
     def _checked(self, actions: Array) -> Array:
-        """(n,) valid actions; those of ended lanes may be anything."""
+        """Return (n,) valid actions; those of ended lanes may be anything."""
         chosen = as_array(actions, "actions")
         if chosen.shape != (self.num_envs,):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
@@ -196,7 +196,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return chosen
 
     def _observed(self) -> Any:
-        return self._observer.all() if self.copy else self._observer.present()
+        if self.copy:
+            return self._observer.all()
+        return self._observer.present()
 
     def _no_answers(self) -> Answers:
         """Rewards, and whether episodes were terminated and truncated, to be filled in."""
@@ -204,7 +206,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return np.zeros(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
 
     def _live(self, infos: Info, answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
-        """Next users in lanes that have ended; with actions, answers in the others."""
+        """Start next users in ended lanes; with actions, step the others."""
         queue = self._queue
         if not queue.at_once:
             resetting = np.flatnonzero(ended)
@@ -257,7 +259,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
                 yield self._lanes, lanes.user, Transition(starts, columns, ~moves.ended)
 
     def _answer(self, chosen: Array, infos: Info, answers: Answers) -> None:
-        """Answers of lanes that have not ended."""
+        """Step the lanes that have not ended."""
         rewards, terminated, truncated = answers
         due = np.flatnonzero(~self._ended)
         if len(due):
@@ -279,7 +281,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._observer.answered(due, chosen, rewards)
 
     def _admit(self, which: Ints, infos: Info, met_by: Iterator[Arrivals]) -> None:
-        """Reset lanes: next users, counts, and what is info of them."""
+        """Start the next users in lanes, with their observations and info."""
         self._elapsed[which] = 0
         if not self.world.n_user_features:
             self._observer.begin(which, None)
@@ -341,11 +343,12 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         if len(some) == 0:
             return
         lanes = which[some]
-        cuts = list(zip(lanes.tolist(), edges[some].tolist(), edges[some + 1].tolist(), strict=True))
+        starts = edges[some].tolist()
+        ends = edges[some + 1].tolist()
         for key, column in events.items():
             values = tuple(column.tolist())
             info = self._entry(infos, key)
-            for lane, first, last in cuts:
+            for lane, first, last in zip(lanes.tolist(), starts, ends, strict=True):
                 info[lane] = values[first:last]
             infos[f"_{key}"][lanes] = True
 
@@ -392,14 +395,14 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         infos[f"_{key}"][lane] = True
 
     def _entry(self, infos: Info, key: str) -> Array:
-        """The array of infos of this name, and its mask, made where it is not there yet."""
+        """Return the array of infos of this name; make it and its mask if missing."""
         if key not in infos:
             infos[key] = np.empty(self.num_envs, object)  # holds None
             infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
         return infos[key]
 
     def _counts(self, infos: Info, key: str) -> Array:
-        """The numbers of this name, made where they are not there yet; :meth:`_note_state` sets their mask."""
+        """Return the counts of this name, made if missing; :meth:`_note_state` sets their mask."""
         if key not in infos:
             infos[key] = np.zeros(self.num_envs, np.int64)
         return infos[key]

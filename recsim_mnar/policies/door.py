@@ -1,4 +1,4 @@
-"""Adapters that make a full policy or learner of a user's object, or say what it lacks.
+"""Adapters that make a full policy or learner of a user's object.
 
 A policy need not derive from :class:`~recsim_mnar.policies.base.Policy`: an object with ``n_items``, ``act`` and
 ``probabilities`` will do. :func:`as_policy` is called wherever a policy enters the package, and behind it every method
@@ -35,7 +35,7 @@ _FLAGS = {"batches_decisions": False, "is_uniform": False, "predicts_ratings": F
 
 
 def as_policy(policy: Any, *, who: str | None = None) -> Policy:
-    """A full policy from a user's object; a full one is returned as it is.
+    """Return a full policy of a user's object; a full one is returned as it is.
 
     Args:
         policy: a :class:`Policy`, or an object with ``n_items``, ``act`` and, where they are asked for,
@@ -74,7 +74,7 @@ _OF_FUNCTIONS = ": recsim_mnar.FeaturePolicy(n_items, scores=f) makes a policy o
 
 
 def as_learner(learner: Any, *, name: str | None = None) -> Learner:
-    """A full learner from a user's object; a full one is returned as it is.
+    """Return a full learner of a user's object; a full one is returned as it is.
 
     Args:
         learner: a :class:`Learner`, an object with ``fit``, or a policy, which is taken as it is.
@@ -96,7 +96,7 @@ def as_learner(learner: Any, *, name: str | None = None) -> Learner:
 
 
 class ReadyLearner(Learner):
-    """Hands out policies that need no training: new ones of a class, or copies of one without the users it has met.
+    """Returns policies that need no training: new objects of a class, or fresh copies of one.
 
     Args:
         given: a policy, or a class of policies made by ``Class(n_items=...)``.
@@ -132,7 +132,7 @@ class ReadyLearner(Learner):
 
 
 def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
-    """The policy that a learner fits on a log, as a full one.
+    """Fit a learner on a log and return a full policy.
 
     Raises:
         UserError: as ``fit`` and :func:`of_fit`.
@@ -141,7 +141,7 @@ def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
 
 
 def of_fit(name: str, policy: Any) -> Policy:
-    """The return value of the agent's ``fit`` as a full policy; one that ranks stays what it is.
+    """Return the result of an agent's ``fit`` as a full policy; ranking policies are left as they are.
 
     Raises:
         UserError: it is none, or as :func:`as_policy`.
@@ -160,7 +160,7 @@ def of_fit(name: str, policy: Any) -> Policy:
 
 
 def able(learner: Learner, ability: str) -> Any:
-    """The learner within a name and softening if it has this method, else None.
+    """Return the innermost learner if it has an optional method, else None.
 
     Beyond :class:`Learner` a learner may have
 
@@ -189,7 +189,7 @@ def has_fixed_distribution(policy: Policy) -> bool:
 
 
 def declared_learning(thing: Any) -> Any:
-    """Get ``learns`` of a policy or of a user's own object; None where it is not declared.
+    """Return ``learns`` of a policy or of a user's object; None if it is not declared.
 
     A class that overrides ``learn`` and not ``learns`` says nothing: what is inherited was said of another ``learn``.
     """
@@ -203,7 +203,7 @@ def declared_learning(thing: Any) -> Any:
 
 
 def learning_of(policy: Policy | Ranks) -> Learns:
-    """The users whose outcomes a policy learns from: as declared; all users if it only defines ``learn``.
+    """Return whose outcomes a policy learns from: as declared, or all users if it only defines ``learn``.
 
     Raises:
         UserError: it declares something else.
@@ -223,7 +223,7 @@ _ONLINE = "run it by recsim_mnar.simulate_online, or "
 
 
 def refuse_common_learning(policy: Policy | Ranks, where: str, instead: str = _ONLINE) -> None:
-    """Raise UserError for a policy that learns from all users, where users are taken in shards or in any order.
+    """Raise UserError for a policy that learns from all users, where users are processed in shards.
 
     Args:
         policy: that is handed in.
@@ -249,7 +249,7 @@ HOLDINGS: Mapping[str, str] = {
 
 
 def needs_of(learner: Any) -> frozenset[str]:
-    """Declaration of a learner, or of a class of learners.
+    """Return the declared needs of a learner, or of a class of learners.
 
     Raises:
         UserError: something that is not in :data:`HOLDINGS`.
@@ -283,7 +283,7 @@ def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str
 
 
 class EventForwarder:
-    """Hands events on to the policies within, and has what they have in common.
+    """Forwards events to the policies within, and has their common attributes.
 
     Attributes:
         inner: the policy within; of several, override :attr:`within`.
@@ -299,7 +299,7 @@ class EventForwarder:
 
     @property
     def within(self) -> Sequence[Policy]:
-        """The policies to which events are handed on."""
+        """Policies to which events are forwarded."""
         return (self.inner,)
 
     @property
@@ -321,7 +321,7 @@ class EventForwarder:
         return "own user" if "own user" in learned else "nothing"
 
     def changes(self, event: str, users: Ints) -> None:
-        """Called with the name of an event before it is handed on: what is kept of these users is out of date."""
+        """Drop what is cached of users; called with an event's name before the event is forwarded."""
 
 
 def _forwarder(event: str) -> Callable[..., None]:
@@ -339,7 +339,7 @@ for _event in EVENTS:
 
 
 class PolicyWrapper(EventForwarder, Policy):  # type: ignore[misc,override]  # what others declare as values are properties
-    """Hands events on to the policies within, and ranks as the one within does; derive, and decide otherwise."""
+    """Base of wrappers: forwards events, and ranks as the policy within."""
 
     def defines(self, method: str) -> bool:
         """Check whether a wrapped policy defines an attribute."""
@@ -353,7 +353,7 @@ class PolicyWrapper(EventForwarder, Policy):  # type: ignore[misc,override]  # w
 
 
 class AdaptedPolicy(Policy):
-    """A user's object as a full policy: its methods are called directly, missing ones do nothing.
+    """Full policy of a user's object: its methods are called directly, missing ones do nothing.
 
     Args:
         own: the object.
@@ -376,7 +376,7 @@ class AdaptedPolicy(Policy):
         learning_of(self)
 
     def _bind(self, own: Any) -> None:
-        """Call this object's methods: bound to it, a call costs what it costs without the wrapper."""
+        """Bind the methods of an object, so that calls cost nothing extra."""
         self.own = own
         for name in self._offered:
             setattr(self, name, fitting(name, getattr(own, name, None), self._who))
@@ -421,7 +421,7 @@ class AdaptedPolicy(Policy):
 
 
 class LearnerWrapper(Learner):
-    """Fits what an inner learner fits; derive, and change the name or the policy.
+    """Base of learners that fit an inner learner and change the name or the policy.
 
     Attributes:
         inner: the learner within, or an object of the user's own that fits.
@@ -443,7 +443,7 @@ class LearnerWrapper(Learner):
 
 
 class AdaptedLearner(LearnerWrapper):
-    """An object of the user's own, with ``fit``, as a full learner."""
+    """Full learner of a user's object with ``fit``."""
 
     def __init__(self, own: Any) -> None:
         self.inner = own
@@ -455,14 +455,14 @@ class AdaptedLearner(LearnerWrapper):
 
 
 def unwrapped(learner: Learner) -> Any:
-    """The learner within its name and softening: a softened agent ranks as the agent within."""
+    """Return the innermost learner, without name and softening."""
     while isinstance(learner, LearnerWrapper):
         learner = learner.inner
     return learner
 
 
 def rewrapped(learner: Learner, inner: Learner) -> Learner:
-    """``learner`` with another learner in the place of the one that :func:`unwrapped` gives."""
+    """Return a learner with its innermost learner replaced."""
     if not isinstance(learner, LearnerWrapper):
         return inner
     again = copy.copy(learner)
@@ -471,7 +471,7 @@ def rewrapped(learner: Learner, inner: Learner) -> Learner:
 
 
 def is_softened(learner: Learner) -> bool:
-    """Return whether a learner's policies act more randomly than the learner within asks for."""
+    """Return whether a learner softens its policies."""
     return isinstance(learner, LearnerWrapper) and (bool(learner.softeners) or is_softened(learner.inner))
 
 
@@ -498,7 +498,7 @@ def misfit(name: str, own: Any, wanted: Any) -> str | None:
 
 
 def binds(call: Any, places: Sequence[Any], keywords: Mapping[str, Any], *, partial: bool = False) -> bool:
-    """Return whether something can be called with so many arguments and these keywords."""
+    """Return whether a callable accepts these arguments and keywords."""
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):  # compiled code has no signature
@@ -511,7 +511,7 @@ def binds(call: Any, places: Sequence[Any], keywords: Mapping[str, Any], *, part
 
 
 def role_of(thing: Any) -> str | None:
-    """``policy`` or ``agent`` (what fits one) for an object that acts or fits, else None."""
+    """Return ``policy`` for an object that acts, ``agent`` for one that fits, else None."""
     if callable(getattr(thing, "act", None)):
         return "policy"
     if callable(getattr(thing, "fit", None)):
@@ -520,7 +520,7 @@ def role_of(thing: Any) -> str | None:
 
 
 def fitting(name: str, method: Any, who: str, wanted: Any = None) -> Any:
-    """A user's method as the interface calls it; ``learn`` may do without the propensities.
+    """Return a user's method as the interface calls it; ``learn`` may omit the propensities.
 
     Raises:
         UserError: it takes other arguments.

@@ -1,4 +1,4 @@
-"""FeaturePolicy: write only how users are scored from a matrix of features."""
+"""FeaturePolicy: a policy of a function of feature matrices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import refuse_first, whole_number
 from recsim_mnar.log.contexts import (
     Context,
     UserFeatures,
@@ -22,7 +22,7 @@ from recsim_mnar.log.contexts import (
 from recsim_mnar.policies.answers import checked_distribution, checked_scores
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, best_of
 from recsim_mnar.policies.door import learning_of
-from recsim_mnar.policies.slots import Entry, StatefulPolicy
+from recsim_mnar.policies.slots import Entry, Indices, StatefulPolicy
 
 Matrix = NDArray[np.float32]
 Written = Callable[[Matrix], Any]
@@ -30,7 +30,7 @@ _CELLS = 1 << 22
 
 
 class FeaturePolicy(StatefulPolicy):
-    """A policy of features: how each user's events become a row of numbers is kept here, what follows from it is yours.
+    """Policy of a user-written function of features; this class keeps each user's features.
 
     Hand in a function, ``FeaturePolicy(50, distribution=model.predict_proba)``, or derive a class and define one of
 
@@ -71,7 +71,7 @@ class FeaturePolicy(StatefulPolicy):
     """The ``scores(x)`` of a derived class; the ``scores`` that others call takes users."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """A derived class's ``scores`` is of features, so it must not stand where others ask for users' scores."""
+        """Move a derived class's ``scores``, of features, away from the policy's ``scores``, of users."""
         super().__init_subclass__(**arguments)
         if "scores" in vars(cls):
             cls.written = vars(cls)["scores"]
@@ -144,7 +144,7 @@ class FeaturePolicy(StatefulPolicy):
         """
         return self._rows_of(self._slots.find(users))
 
-    def _rows_of(self, slots: NDArray[np.int64]) -> Matrix:
+    def _rows_of(self, slots: Indices) -> Matrix:
         if self._of_users is None:
             return self._x[slots]
         return joined(self._x[slots], self._given[slots])
@@ -158,7 +158,7 @@ class FeaturePolicy(StatefulPolicy):
         return joined_space(own_space, self._n_known)
 
     def forget_answers(self) -> None:
-        """Ask again for every user: for a class whose scores or distributions change, as by learning."""
+        """Drop all cached answers; for a class whose scores or distributions change, as by learning."""
         self._known[:] = False
 
     def reset(self, users: Ints) -> None:
@@ -182,12 +182,13 @@ class FeaturePolicy(StatefulPolicy):
             self.rule.show(self._x, slots, actions, rewards)
             self._known[slots] = False
 
-    def _found(self, users: Ints, items: Any) -> NDArray[np.int64]:
-        """Slots of users, to whom these items are about to be counted."""
+    def _found(self, users: Ints, items: Any) -> Indices:
+        """Return the slots of users, after checking their items."""
         items = np.asarray(items)
-        if len(items) and (items.min() < 0 or items.max() >= self.n_items):
-            bad = int(items[(items < 0) | (items >= self.n_items)][0])
-            raise UserError(f"policy {self.name!r}: item {bad} is out of range, it knows items 0..{self.n_items - 1}")
+        refuse_first(
+            (items < 0) | (items >= self.n_items),
+            lambda i: f"policy {self.name!r}: item {items[i]} is out of range, it knows items 0..{self.n_items - 1}",
+        )
         return self._slots.find(users)
 
     def describe(self) -> Mapping[str, Any]:
@@ -233,7 +234,7 @@ class FeaturePolicy(StatefulPolicy):
         return out
 
     def _parts(self, users: Ints) -> Iterator[tuple[slice, Floats]]:
-        """Distributions of some users at a time."""
+        """Yield the distributions of some users at a time."""
         slots = self._answered(users)
         step = max(1, _CELLS // self.n_items)
         for begin in range(0, len(slots), step):
@@ -242,7 +243,7 @@ class FeaturePolicy(StatefulPolicy):
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _answered(self, users: Ints) -> NDArray[np.int64]:
+    def _answered(self, users: Ints) -> Indices:
         """Return the slots of users, after asking for the answers that are missing."""
         slots = self._slots.find(users)
         unanswered = np.unique(slots[~self._known[slots]])
@@ -252,7 +253,7 @@ class FeaturePolicy(StatefulPolicy):
         return slots
 
     def _ask(self, x: Matrix) -> Floats:
-        """Checked scores or probabilities of features."""
+        """Return checked scores or probabilities of features."""
         if self._scored:
             call = self._given_scores or self.written.__get__(self)
         else:
@@ -274,7 +275,7 @@ class FeaturePolicy(StatefulPolicy):
         law = checked_distribution(self, answer, self.n_items, n=n)
         return law / law.sum(axis=1, keepdims=True)
 
-    def _shares(self, slots: NDArray[np.int64]) -> Floats:
+    def _shares(self, slots: Indices) -> Floats:
         """(n, n_items) probabilities of slots that were answered."""
         answers = self._answers[slots]
         if self._scored:

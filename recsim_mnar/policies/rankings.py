@@ -15,7 +15,7 @@ import abc
 import copy
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -67,7 +67,7 @@ class Propensities(NamedTuple):
 
 
 class RankingPolicy(EventForwarder, Ranks, abc.ABC):
-    """Ranks ``slate_size`` distinct items for each of many users at once.
+    """Base of policies that rank ``slate_size`` distinct items for each of many users at once.
 
     A law of one's own defines ``conditional``; the rest follows. Its set probabilities then take k 2^k conditionals
     for each ranking where ``set_suffices``, else k! orders; its marginals are exact while there are at most
@@ -116,7 +116,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         """
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """A ranking for each user.
+        """Draw a ranking for each user.
 
         Args:
             users: (n,) ids.
@@ -136,7 +136,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """Probabilities of given rankings in each user's present state.
+        """Compute the probabilities of given rankings in each user's present state.
 
         Args:
             users: (n,) ids; a user may stand there several times.
@@ -155,7 +155,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         return Propensities(marginal.reshape(rankings.shape), conditional, slate, self._sets(users, rankings))
 
     def fresh(self) -> RankingPolicy:
-        """The same without any user; this one is left as it is. A deep copy unless defined."""
+        """Return the same policy without any user, by default a deep copy."""
         return copy.deepcopy(self)
 
     def describe(self) -> Mapping[str, Any]:
@@ -171,9 +171,10 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         conditional = call_readonly(self, "conditional", self.conditional, np.asarray(users).view(), np.array(above))
         return checked_conditional(self, conditional, above)
 
-    def _pieces(self, n: int) -> Iterator[slice]:
+    def _pieces(self, n: int) -> list[slice]:
+        """Split n rows so that few probabilities are in memory at a time."""
         size = max(1, _ENTRIES // self.n_items)
-        return (slice(begin, begin + size) for begin in range(0, n, size))
+        return [slice(begin, begin + size) for begin in range(0, n, size)]
 
     def _step(self, user: Ints, above: Ints) -> Floats:
         """``conditional`` of one user after each of many beginnings, (m, n_items)."""
@@ -181,7 +182,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         return np.concatenate(parts)
 
     def _sets(self, users: Ints, rankings: Ints) -> Floats:
-        """Through all subsets, or all orders, of each set: beginnings of the same length together."""
+        """Compute (n,) probabilities of each set, through all its subsets or all its orders."""
         k = self.slate_size
         if not self.set_suffices and math.factorial(k) > MOST_ORDERS:
             why = (
@@ -238,7 +239,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
 
 
 class PlackettLuce(RankingPolicy):
-    """Each position holds an item left, drawn by a policy's probabilities; then by its scores, ties evenly.
+    """Ranking whose positions are drawn from the items left by a policy's probabilities, then by its scores.
 
     Of an :class:`~recsim_mnar.policies.EpsilonMixture` the policy within ranks so, and with probability epsilon all
     rankings are as likely. Probabilities are right to 1e-10 of themselves; those of a ranking that cannot come are 0.
@@ -319,7 +320,7 @@ class PlackettLuce(RankingPolicy):
         return Propensities(marginal, conditional, slate, sets)
 
     def _weights(self, users: Ints) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        """Weights and scores, (r, n_items), and the row of each user, (n,)."""
+        """Return weights and scores, (r, n_items), and the row of each user, (n,)."""
         inner = self._inner
         n = self.n_items
         fixed = np.full(n, 1.0 / n) if inner.is_uniform else inner.fixed_distribution()
@@ -381,13 +382,13 @@ class PlackettLuce(RankingPolicy):
             )
 
     def _table(self, weights: Floats) -> Floats:
-        """Marginals of every item at every position, (n_items, slate_size), made once for weights of all users."""
+        """Return (n_items, slate_size) marginals of every item at every position; cached."""
         if self._known is None or not np.array_equal(self._known[0], weights):
             self._known = weights, position_table(weights, self.slate_size)
         return self._known[1]
 
     def _orders(self, users: Ints, above: Rankings) -> Floats:
-        """Conditionals of the items above, by the policy within."""
+        """Compute the conditionals of the items above, by the policy within."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         out = np.empty(above.shape)
@@ -401,7 +402,7 @@ class PlackettLuce(RankingPolicy):
         return out
 
     def _explored(self, conditional: Floats) -> Floats:
-        """Probability, before each position and after the last, that all rankings are as likely; (n, j + 1)."""
+        """Compute (n, j + 1) the probability of the uniform branch before each position and after the last."""
         n, j = conditional.shape
         random = np.full((n, j + 1), self._random)
         for t in range(j):
@@ -507,7 +508,7 @@ def random_ranking(n_items: int, slate_size: int) -> Propensities:
 
 
 def as_ranking_policy(policy: Any, slate_size: int) -> RankingPolicy:
-    """A ranking policy from a user's object.
+    """Return a ranking policy of a user's object.
 
     Args:
         policy: a :class:`RankingPolicy`, which is returned as it is, or what :func:`~recsim_mnar.policies.as_policy`
@@ -529,7 +530,7 @@ def as_ranking_policy(policy: Any, slate_size: int) -> RankingPolicy:
 
 
 def ranking_uniforms(seed: int, users: Ints, decisions: Ints, slate_size: int) -> Floats:
-    """The uniforms that :meth:`RankingPolicy.rank` takes, (n, slate_size + 1), of each user's decision (from 0).
+    """Draw the (n, slate_size + 1) uniforms of :meth:`RankingPolicy.rank` for users' decisions, from 0.
 
     Two from each block of words, so (slate_size + 2) // 2 blocks a decision.
     """
@@ -550,7 +551,7 @@ def checked_slate_size(slate_size: Any, n_items: int) -> int:
 
 
 def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
-    """Rankings of ``n`` users as int32.
+    """Check rankings of ``n`` users; return them as int32.
 
     Raises:
         UserError: wrong shape, not integers, an item out of range, or one that stands in a ranking twice.
@@ -572,13 +573,13 @@ def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
 
 
 def drawn_rankings(policy: RankingPolicy, users: Ints, uniforms: Floats) -> Rankings:
-    """The answer of ``rank`` to read-only arrays, checked as :func:`checked_rankings`."""
+    """Call ``rank`` with read-only arrays and check its return value."""
     ranked = call_readonly(policy, "rank", policy.rank, users.view(), uniforms.view())
     return checked_rankings(policy, ranked, len(users))
 
 
 def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) -> Propensities:
-    """The answer of ``propensities_of`` to read-only arrays.
+    """Call ``propensities_of`` with read-only arrays and check its return value.
 
     Raises:
         UserError: it is none, of another shape, outside [0, 1], or the conditionals' product is not the slate's.
@@ -607,7 +608,7 @@ def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) 
 
 
 def checked_conditional(policy: RankingPolicy, answer: Any, above: Ints) -> Floats:
-    """Return the answer of ``conditional`` as float64.
+    """Check the return value of ``conditional``; return it as float64.
 
     Raises:
         UserError: wrong shape, not numbers, negative, sums other than 1, or more than 0 for an item above.
@@ -650,7 +651,7 @@ def _scores(policy: Policy, users: Ints) -> Floats:
 
 
 class _Rule(NamedTuple):
-    """Times at which integrals of rankings of k items are taken, as the kernels want them."""
+    """Nodes of the integrals for rankings of k items."""
 
     roots: Floats
     lowest: int
@@ -692,7 +693,7 @@ def _reach(k: int) -> float:
 
 
 def _room(n: int, k: int, m: int, asked: int) -> tuple[Floats, ...]:
-    """Working space of ``position_table``, from ``largest`` on."""
+    """Return the working arrays of ``position_table``, from ``largest`` on."""
     from recsim_mnar.policies._rankings_kernel import OCTAVES
 
     nodes = m * OCTAVES

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from recsim_mnar.errors import UserError, nearest
@@ -76,14 +75,14 @@ def learner(spec: str) -> Learner:
 
 
 def uniform_policy(n_items: int) -> Policy:
-    """Every item, for every user."""
+    """Return the policy that shows all items equally often."""
     from recsim_mnar.log.table import Log
 
     return learner("random").fit(Log({}), n_items=n_items, seed=0)
 
 
 def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
-    """A learner of what was found under a name."""
+    """Return a learner of the class or object of a name."""
     if not inspect.isclass(found):
         if parameters:
             raise UserError(f"agent {spec!r} is an object already: {next(iter(parameters))} has no effect")
@@ -103,7 +102,7 @@ def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
 
 
 def _of_agent(spec: str, agent: Any, error: UserError) -> str:
-    """An error of an agent's, headed by its name once: agents of ours begin with their own."""
+    """Return the text of an agent's error, with its name at the head once."""
     text = str(error)
     names = [spec, spec.partition("+")[0], getattr(agent, "name", "")]
     if any(name and text.startswith(f"{name} ") for name in names) or text.startswith(f"agent {spec!r}"):
@@ -114,7 +113,6 @@ def _of_agent(spec: str, agent: Any, error: UserError) -> str:
     return f"agent {spec!r}: {text}"
 
 
-@dataclass(eq=False)
 class _Named(LearnerWrapper):
     """Fits the inner learner, softens its policy, and gives it the name that was asked for.
 
@@ -125,10 +123,11 @@ class _Named(LearnerWrapper):
         unsoftened: the name without the softeners.
     """
 
-    inner: Learner
-    softeners: list[tuple[str, float]]
-    name: str
-    unsoftened: str
+    def __init__(self, inner: Learner, softeners: list[tuple[str, float]], name: str, unsoftened: str) -> None:
+        self.inner = inner
+        self.softeners = softeners
+        self.name = name
+        self.unsoftened = unsoftened
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
@@ -145,7 +144,7 @@ class _Named(LearnerWrapper):
 
 
 def agent_class(name: str) -> Any:
-    """The class of policies or learners that a name stands for, or an object of one.
+    """Return the class of policies or learners of a name, or an object of one.
 
     Raises:
         UserError: an unknown name, with the nearest one; a class that is no agent.
@@ -173,7 +172,7 @@ def _is_agent(thing: Any) -> bool:
 
 
 def _fits(found: Any) -> bool:
-    """Return whether a class of agents, or an object of one, makes policies; one that fits and acts is asked to fit."""
+    """Return whether a class of agents, or an object of one, fits policies."""
     kind = found if inspect.isclass(found) else type(found)
     if issubclass(kind, (Learner, Policy)):
         return issubclass(kind, Learner)

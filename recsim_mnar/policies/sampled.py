@@ -1,4 +1,4 @@
-"""SampledPolicy: what can only draw actions, as a policy whose propensities are exact for what it does.
+"""SampledPolicy: a policy with exact propensities for objects that can only draw actions.
 
 Thompson sampling, a library's ``predict()``, a simulation: such agents give an action, never its probability. Here one
 draws a number of actions for a decision, and the uniform that is handed in picks one of them. The probability over that
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import flag, whole_number
+from recsim_mnar.kernels.checks import flag, refuse_first, whole_number
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
 from recsim_mnar.policies.door import EVENTS, AdaptedPolicy, PolicyWrapper, binds, declared_learning
 from recsim_mnar.rng import Stream, blocks, check_seed
@@ -52,7 +52,7 @@ class Cost:
 
 
 class SampledPolicy(PolicyWrapper):
-    """A policy of something that can only draw actions.
+    """Policy of a function or object that can only draw actions.
 
     The draws for a user are made anew whenever something can have changed them: after the user's own events, and after
     any ``learn`` of one that learns from all users. In between the same draws serve every decision.
@@ -215,7 +215,8 @@ class SampledPolicy(PolicyWrapper):
                 f"policy {self.name!r}: sample() must return {self.draws} integers, got {actions.dtype} of "
                 f"{actions.shape}"
             )
-        if actions.min() < 0 or actions.max() >= self.n_items:
-            bad = actions[(actions < 0) | (actions >= self.n_items)][0]
-            raise UserError(f"policy {self.name!r}: sample() drew {bad}, actions are 0..{self.n_items - 1}")
+        refuse_first(
+            (actions < 0) | (actions >= self.n_items),
+            lambda i: f"policy {self.name!r}: sample() drew {actions[i]}, actions are 0..{self.n_items - 1}",
+        )
         return np.bincount(actions, minlength=self.n_items)

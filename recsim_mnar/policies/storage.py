@@ -37,8 +37,11 @@ MOVED = {
 """Modules of agents by the names that files written by version 0.1.0 know them by."""
 
 
+Arrays = dict[str, NDArray[Any]]
+
+
 class Stored:
-    """A policy that is rebuilt from its fitted arrays and its parameters.
+    """Base of policies that are rebuilt from their fitted arrays and parameters.
 
     Its constructor takes ``n_items``, ``name``, each of the arrays by name, and ``parameters`` where it has any.
     """
@@ -46,13 +49,13 @@ class Stored:
     n_items: int
     name: str
 
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
+    def fitted(self) -> tuple[Arrays, Mapping[str, Any]]:
         """Fitted arrays by name, and parameters of JSON types."""
         return {}, {}
 
     @classmethod
-    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: Mapping[str, Any]) -> Self:
-        """The policy that :meth:`fitted` describes, without any user."""
+    def refitted(cls, n_items: int, name: str, arrays: Arrays, parameters: Mapping[str, Any]) -> Self:
+        """Return the policy that :meth:`fitted` describes, without any user."""
         extra: dict[str, Any] = {"parameters": parameters} if parameters else {}
         return cls(n_items=n_items, name=name, **arrays, **extra)  # type: ignore[call-arg]
 
@@ -81,7 +84,7 @@ class Stored:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The policy that :meth:`save` wrote, without any user.
+        """Read the policy that :meth:`save` wrote, without any user.
 
         Raises:
             UserError: no such file, not a saved policy, or one of another class.
@@ -107,7 +110,7 @@ class Stored:
 
 
 def _class_named(stored: str) -> Any:
-    """The class that ``module:Class`` names, wherever it is today; None where there is none.
+    """Return the class of a stored ``module:Class``, moved ones included; None if there is none.
 
     A file runs no code: a module that is not this package's must be loaded already.
     """

@@ -289,7 +289,8 @@ def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: in
         truth = np.empty((2, n_users, world.n_items), np.float32)
         for users in _batches(0, n_users, world.n_items):
             outcomes = world.outcomes_of(seed, users)
-            truth[0, users], truth[1, users] = outcomes.control, outcomes.treated
+            truth[0, users] = outcomes.control
+            truth[1, users] = outcomes.treated
         with into.recording("outcomes.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, control=truth[0], treated=truth[1])
 

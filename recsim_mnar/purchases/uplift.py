@@ -139,14 +139,15 @@ def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> Ints:
     check_length(table.shape[2], exposures.n_items)
     if not np.issubdtype(table.dtype, np.integer):
         raise UserError(f"lists must hold integers, got {table.dtype}")
-    if table.min() < 0 or table.max() >= exposures.n_items:
-        bad = table[(table < 0) | (table >= exposures.n_items)][0]
-        raise UserError(f"a list has item {bad}, outside 0..{exposures.n_items - 1}")
+    refuse_first(
+        (table < 0) | (table >= exposures.n_items),
+        lambda *place: f"a list has item {table[place]}, outside 0..{exposures.n_items - 1}",
+    )
     ordered = np.sort(table, axis=2)
-    twice = ordered[:, :, 1:] == ordered[:, :, :-1]
-    if twice.any():
-        k, u, j = np.argwhere(twice)[0]
-        raise UserError(f"the list of user {u} has item {ordered[k, u, j]} twice")
+    refuse_first(
+        ordered[:, :, 1:] == ordered[:, :, :-1],
+        lambda k, u, j: f"the list of user {u} has item {ordered[k, u, j]} twice",
+    )
     return table.astype(np.int64)
 
 

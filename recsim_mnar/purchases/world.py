@@ -168,7 +168,8 @@ class PurchasesLanes(CountedLanes):
         """Implement :meth:`Lanes.begin`: nothing has happened yet."""
         for seed, rows in self.seat(which, seeds, users):
             truth = self._world.checked_outcomes(seed, users[rows])
-            self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
+            self._control[which[rows]] = truth.control
+            self._treated[which[rows]] = truth.treated
         starts, columns = self.rows(which, np.zeros(len(which), np.int64))
         return Transition(starts, columns, np.ones(len(which), np.bool_))
 

@@ -82,7 +82,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats
 def replay_with_support(
     log: Log, policy: Any, logging: Any, *, executor: Executor | None = None
 ) -> tuple[Floats, Floats]:
-    """:func:`replay`, and what the log cannot show of the policy, in one pass.
+    """Replay a policy, and compute its probability of actions that the log cannot show.
 
     Args:
         log: ordered by (user, step).
@@ -103,7 +103,7 @@ def replay_with_support(
 
 
 def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -> Columns:
-    """All probabilities of a ranking policy on a log of slates.
+    """Compute all probabilities of a ranking policy on a log of slates.
 
     Args:
         log: ordered by (user, step), with the column ``position``.
@@ -117,10 +117,12 @@ def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -
     of_type(log, "log", Log, "a Log (read_log reads one)")
     policies = {"": as_ranking_policy(policy, slate_size_of(log))}
     check_replayable(log.highest_item, policies)
-    names = {"": "marginal", **{ending: ending[1:] for ending in OF_RANKING}}
     keep = functools.partial(added, policies)
     blocks = list(replay_blocks(blocks_of(log), policies, None, keep, executor))
-    return {name: np.concatenate([np.zeros(0), *(block[column] for block in blocks)]) for column, name in names.items()}
+    columns = {}
+    for ending in ("", *OF_RANKING):
+        columns[ending[1:] or "marginal"] = np.concatenate([np.zeros(0), *(block[ending] for block in blocks)])
+    return columns
 
 
 def slate_size_of(log: Log) -> int:
@@ -140,10 +142,10 @@ def as_replayed(policy: Any, slate_size: int) -> Replayed:
 def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = None) -> bool:
     """Return whether a policy's replayed propensities are those of a log; not so where it cannot be replayed there."""
     try:
-        apart = np.abs(replay(log, policy, executor=executor) - log["propensity"])[log.is_bandit]
+        replayed = replay(log, policy, executor=executor)
     except UserError:
         return False
-    return bool(np.all(apart <= TOLERANCE))
+    return bool(np.all(np.abs(replayed - log["propensity"])[log.is_bandit] <= TOLERANCE))
 
 
 def replay_blocks(
@@ -153,7 +155,7 @@ def replay_blocks(
     reduce: Callable[[Columns], T],
     executor: Executor | None,
 ) -> Iterator[T]:
-    """``reduce(columns)`` of every block, in order: its columns and, for each policy, those that a replay adds.
+    """Yield ``reduce(columns)`` of every block, in order, with each policy's replayed columns added.
 
     Args:
         blocks: columns of whole users, ordered by (user, step). With :data:`SHARD_USERS` users each, which is what
@@ -260,7 +262,7 @@ class Round(NamedTuple):
 
 
 def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]) -> Iterator[Rows]:
-    """Lead policies through a log as it was logged; yields the rows of decisions, before they are learned from."""
+    """Show policies a log as it was logged; yield the rows of decisions before they learn from them."""
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     policies = list(acting)
     learners = [policy for policy in policies if learning_of(policy) != "nothing"]
@@ -284,7 +286,7 @@ def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]
 def walks(
     rows: Columns, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
 ) -> Iterator[tuple[Rows, dict[str, Replayed], Replayed | None]]:
-    """One walk of all policies that only observe, and one of all that learn; through fresh copies of them.
+    """Walk fresh copies of policies through a log: those that observe together, those that learn together.
 
     Args:
         rows: of whole users, ordered by (user, step).
@@ -314,7 +316,7 @@ def walks(
 
 
 def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
-    """A log as a policy meets it: views to observe, then decisions, again and again, all users at once.
+    """Yield a log in rounds of views and then decisions, of all users at once.
 
     Views after a user's last decision are left out.
 
@@ -372,9 +374,9 @@ class Prices:
     ) -> None:
         decision_rows = rows["event"] == schema.BANDIT
         self.columns: dict[str, Floats] = {}
-        for name in policies:
-            endings = OF_RANKING if isinstance(policies[name], RankingPolicy) else ()
-            for ending in ("", *endings):
+        for name, policy in policies.items():
+            endings = ("", *OF_RANKING) if isinstance(policy, RankingPolicy) else ("",)
+            for ending in endings:
                 self.columns[name + ending] = np.full(len(decision_rows), np.nan)
             if logging is not None:
                 self.columns[name + UNSUPPORTED] = np.where(decision_rows, 0.0, np.nan)
@@ -384,7 +386,7 @@ class Prices:
         self._looked: set[str] = set()
 
     def add(self, decisions: Rows, acting: Policies, logger: Replayed | None = None) -> None:
-        """Ask policies, in the state before these decisions, for their prices."""
+        """Add policies' probabilities in the state before these decisions."""
         users = self._user[decisions]
         actions = self._action[decisions]
         begins = user_begins(users)
@@ -441,14 +443,14 @@ def _mass_outside(policy: Policy, logging: Policy, users: Ints) -> Floats:
 
 
 def with_gaps(policies: Policies, logging: Replayed | None) -> list[str]:
-    """Names of policies that may take what the logging policy cannot, for all that is known of their kinds."""
+    """Return names of policies that may take actions that the logging policy cannot."""
     if logging is None or isinstance(logging, RankingPolicy) or least_propensity(logging) is not None:
         return []
     return [name for name, policy in policies.items() if not identical_policies(policy, logging)]
 
 
 def identical_policies(policy: Replayed, logging: Replayed) -> bool:
-    """Return whether two policies are known to do the same: a policy misses nothing of its own."""
+    """Return whether two policies are known to act identically."""
     if policy is logging:
         return True
     if isinstance(policy, PlackettLuce) and isinstance(logging, PlackettLuce):
@@ -469,7 +471,7 @@ def identical_policies(policy: Replayed, logging: Replayed) -> bool:
 
 
 def probability_range(policy: Replayed) -> tuple[float, float]:
-    """The least and the largest probability that a policy gives any action in any state, by what kind of policy it is.
+    """Return bounds of a policy's probabilities of any action in any state, by its kind.
 
     0 and 1 if unknown. Of rankings: of an item at a place.
     """
@@ -501,7 +503,7 @@ def least_propensity(policy: Replayed) -> float | None:
 
 
 def largest_ratio(policy: Replayed, logging: Replayed | None) -> float | None:
-    """A bound on target / propensity in any state, by what kinds of policies the two are; None where there is none.
+    """Return a bound on target / propensity in any state, by the policies' kinds; None if there is none.
 
     A policy softened by epsilon takes what the policy within takes with at least 1 - epsilon times its probability, and
     a mixture with at least the part's weight.

@@ -1,4 +1,4 @@
-"""A log with policies' probabilities next to its columns, in a file or in a folder of parts, made block by block."""
+"""Logs with policies' probabilities as further columns, written block by block."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FORM = "parquet"
 
 @dataclass(frozen=True)
 class ReplayRun:
-    """A log, and the policies that are replayed on it.
+    """Replay of policies on a log in files.
 
     Attributes:
         log: in files.
@@ -87,7 +87,7 @@ class ReplayRun:
             write_file(out, self.survey.n_rows, write)
 
     def _columns(self) -> Iterator[Columns]:
-        """The columns of each block, those of the policies behind the log's own."""
+        """Yield the columns of each block, followed by those of the policies."""
         waiting: collections.deque[Columns] = collections.deque()
 
         def kept() -> Iterator[Columns]:

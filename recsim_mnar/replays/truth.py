@@ -62,7 +62,7 @@ class PolicyOnLog(NamedTuple):
 def value_on_log(
     world: World, log: Log, policies: Mapping[str, Policy], seed: int, *, executor: Executor | None = None
 ) -> dict[str, float]:
-    """Each policy's mean expected reward over the decisions of a log, in the states that the logging policy met.
+    """Compute each policy's mean expected reward over the decisions of a log, in its states.
 
     This is what single-step importance weighting estimates. It is not the policy's on-policy value: a policy that runs
     itself leads users into other states. In a world of slates it is a mean per item shown; of a ranking policy that is
@@ -95,7 +95,7 @@ def policies_on_log(
     *,
     executor: Executor | None = None,
 ) -> dict[str, PolicyOnLog]:
-    """The probabilities of ``replay_with_support`` and the value of ``value_on_log``, of each policy, in one pass.
+    """Compute ``replay_with_support`` and ``value_on_log`` of each policy in one pass.
 
     Args:
         world: that made the log.
@@ -189,7 +189,7 @@ def _block(
 
 
 def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
-    """Hidden state at each row's decision, (n, .); NaN on organic rows.
+    """Return the hidden state at each row's decision, (n, .); NaN on organic rows.
 
     The users live again: the streams are addressed, so the logged actions lead them through the same life.
     """
@@ -228,7 +228,7 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
 def _expected_of_rankings(
     world: DecisionWorld, policies: Mapping[str, Any], state: Floats, users: Ints, after: Rows, seed: int
 ) -> dict[str, Floats]:
-    """By policy the mean expected reward (n,) per item of its rankings for users (n,) in these states.
+    """Compute, by policy, the mean expected reward (n,) per item of its rankings in these states.
 
     ``after``: (n,) rows of the user before; they address the draws.
     """
@@ -244,7 +244,7 @@ def _expected_of_rankings(
 
 
 def _expected(world: DecisionWorld, policies: Mapping[str, Any], state: Floats, users: Ints) -> dict[str, Floats]:
-    """By policy the exact expected reward (n,) of its choice for users (n,) in these states (n, .).
+    """Compute, by policy, the expected reward (n,) of its choice for users (n,) in states (n, .).
 
     Who is sure of an item needs that item's mean alone; the means of all items are made where some policy is not sure.
     """

@@ -1,4 +1,4 @@
-"""Users of a seed meet a policy, and what they do is a log: ``simulate``, shard by shard, on any executor.
+"""Simulation of users under a policy: ``simulate``, shard by shard, on any executor.
 
 Items one by one or in rankings; and ``simulate_online``, where one policy learns from all users, round by round.
 """
@@ -87,7 +87,7 @@ def simulate(
     executor: Executor | None = None,
     keep_truth: bool = False,
 ) -> Log:
-    """Users ``first_user .. first_user + n_users - 1`` of a seed live under a policy; what they do is the log.
+    """Simulate users ``first_user .. first_user + n_users - 1`` of a seed under a policy; return the log.
 
     Args:
         world: where they live.
@@ -119,7 +119,7 @@ def simulate(
 
 
 def _joined(parts: list[Columns]) -> Columns:
-    """The rows of parts one after another; a column of theirs is let go when it stands in the whole."""
+    """Concatenate the rows of parts, freeing each column of theirs in turn."""
     columns = {}
     for name in list(parts[0]):
         columns[name] = np.concatenate([part.pop(name) for part in parts])
@@ -147,7 +147,7 @@ def described(policy: Recommender) -> Provenance:
 
 
 def made_by(world: World) -> Provenance:
-    """The head of every log's provenance: package and world."""
+    """Return the head of every log's provenance: package and world."""
     from recsim_mnar._version import __version__
 
     return {"package": f"recsim-mnar {__version__}", "world": world.describe()}
@@ -188,7 +188,7 @@ def map_shards(
     keep: bool = False,
     shard_users: int | None = None,
 ) -> Iterator[T]:
-    """``reduce(columns)`` of every shard, in order; with an executor the reduction runs along with the simulation."""
+    """Yield ``reduce(columns)`` of every shard, in order; an executor runs reductions with the simulation."""
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
     return mapped(reduce, world, policy, seed, list(user_shards(0, n_users, shard_users)), executor, keep)
@@ -203,7 +203,7 @@ def mapped(
     executor: Executor | None,
     keep: bool,
 ) -> Iterator[T]:
-    """``reduce(columns)`` of shards, (first user, number of users), with progress; arguments as checked before."""
+    """Yield ``reduce(columns)`` of shards (first user, number of users), with progress."""
     shard = carrying(_reduced_shard, reduce, world, policy, seed, keep, in_python=acts_in_python(policy))
     results = run_in_order((functools.partial(shard, first, n) for first, n in shards), executor)
     advance = counted(sum(n for _, n in shards), "users")
@@ -223,7 +223,7 @@ def users_at_once(world: World) -> int:
 
 
 def checked_run(world: World, policy: Recommender, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
-    """The number of users and the seed, after a look at whether all fits together."""
+    """Check the arguments of a run; return the number of users and the seed."""
     n_users = checked_users("n_users", n_users)
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
@@ -251,7 +251,7 @@ def simulate_shard(
     *,
     keep_truth: bool = False,
 ) -> Columns:
-    """The columns of a few users, ordered by (user, step).
+    """Simulate a few users; return the columns ordered by (user, step).
 
     Args:
         world: where they live.
@@ -513,7 +513,7 @@ class OnlineRun:
 
 
 def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: int = 1) -> OnlineRun:
-    """Users 0 .. n_users - 1 of a seed live under one object that acts and learns throughout.
+    """Simulate users 0 .. n_users - 1 of a seed under one object that acts and learns throughout.
 
     A round is one decision for every user who waits for one. In each, users who arrive (one in every lane that is free)
     are reset and show their views, then comes ``act``, then ``learn``, then the views that followed, then ``forget`` of
@@ -562,7 +562,7 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
 
 
 def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> Provenance:
-    """Describe a run that one object went through, so that ``replay`` knows whether it has the whole."""
+    """Return the provenance of an online run, by which ``replay`` checks that a log is whole."""
     return {
         "learns": learning_of(policy),
         "lanes": lanes,

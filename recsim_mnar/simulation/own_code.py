@@ -1,4 +1,4 @@
-"""Code that users bring: its sources and fitted arrays, by which a log is known, and what it raised, in a line."""
+"""Code of users: digests of its sources and fitted arrays, and one-line reports of its errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MODULE = re.compile(r"\b([A-Za-z_][\w.]*):[A-Za-z_]")
 
 
 def origin_of(*things: Any) -> dict[str, str]:
-    """A digest of every module that is not this package's and has part in the things, of what was fitted, and of files.
+    """Return digests of the users' modules, fitted arrays and files that objects depend on.
 
     Args:
         things: a world, a policy.
@@ -106,7 +106,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _objects_within(things: tuple[Any, ...]) -> Iterator[Any]:
-    """The things and the objects and functions that they hold, each once."""
+    """Yield objects, and the objects and functions that they hold, each once."""
     seen: set[int] = set()
     level = list(things)
     for _ in range(_DEEP):
@@ -195,7 +195,7 @@ def _names_in(file: Path, module: str) -> Iterator[str]:
 
 
 def _fitted(policy: Stored) -> str:
-    """A digest of what a policy has learned."""
+    """Return a digest of a policy's fitted arrays and parameters."""
     arrays, parameters = policy.fitted()
     digest = hashlib.sha256(json.dumps(parameters, sort_keys=True, default=str).encode())
     for name, array in sorted(arrays.items()):

@@ -1,4 +1,4 @@
-"""A world, and a policy or its name, to a folder: a new one is empty, an interrupted one can be taken up again.
+"""Simulation into a folder, new or of an interrupted run.
 
 Each function of a request has the same two arguments and returns what the folder then holds, so that a world's entry
 (:class:`recsim_mnar.worlds.registry.Entry`) can name one of its own. The way back, from a log's provenance to the
@@ -205,7 +205,7 @@ def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names
 
 
 def _divided(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The log's own columns, and users, steps and truth of what was shown; no truth where there is no such column."""
+    """Split columns into those of the log and the truth of its recommendations, if any."""
     log = Log(columns)
     rows = dict(log.columns)
     if truth_column is None:
@@ -252,7 +252,7 @@ class Request:
 
 
 def users(world: DecisionWorld, request: Request) -> Written:
-    """Users meet a policy.
+    """Simulate users under the policy of a request.
 
     Raises:
         UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`,
@@ -264,7 +264,7 @@ def users(world: DecisionWorld, request: Request) -> Written:
 
 
 def simulate_request(world: World, request: Request, policy: Any, training: Provenance | None) -> Written:
-    """Users of a request meet a policy, which was fitted on what ``training`` says, for the provenance."""
+    """Simulate a request under a policy; ``training`` describes what it was fitted on."""
     options = ("keep_truth", "form", "resume", "executor", "progress")
     return simulate_to(
         *(request.out, world, policy, request.n_users, request.seed),
@@ -274,7 +274,7 @@ def simulate_request(world: World, request: Request, policy: Any, training: Prov
 
 
 def trained(world: World, request: Request) -> tuple[Any, Provenance]:
-    """The policy that a request names, fitted on other users under the uniform policy, and who they are."""
+    """Fit the policy of a request on other users under the uniform policy; return it and its training."""
     seed = derive_seed(request.seed, "train")
     learner = registry.learner(request.policy)
     check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
@@ -290,7 +290,7 @@ def trained(world: World, request: Request) -> tuple[Any, Provenance]:
 def logging_policy(
     provenance: Mapping[str, Any], *, name: str | None = None, world: Any = None, executor: Executor | None = None
 ) -> Any:
-    """The policy under which a log was simulated, made again from its provenance; None where that does not suffice.
+    """Make the policy of a simulated log again from its provenance; None if that does not suffice.
 
     Args:
         provenance: of the log.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Observation
 from recsim_mnar.rng import policy_uniforms
@@ -296,7 +297,13 @@ def as_world(world: Any) -> World:
             f"world {name!r}: truth_column must be None or the name of a column that a log has not yet, got {truth!r}"
         )
     world.check_params()
-    _check_description(world)
+    try:
+        description = world.describe()
+        copied = json.loads(json.dumps(description))
+    except Exception as error:  # an own world's code may raise anything
+        raise UserError(f"world {name!r}: describe() must return JSON types, it raises {described(error)}") from None
+    if not isinstance(description, dict) or copied.get("name") != name:
+        raise UserError(f"world {name!r}: describe() must be a dictionary that holds the name")
     return world
 
 
@@ -311,9 +318,10 @@ def checked_slates(slates: Any, n: int, n_items: int) -> Ints:
         raise UserError(f"slates must have shape ({n}, N), got {slates.shape}")
     if not np.issubdtype(slates.dtype, np.integer):
         raise UserError(f"slates must hold integers, got {slates.dtype}")
-    outside = (slates < 0) | (slates >= n_items)
-    if outside.any():
-        raise UserError(f"item {slates[outside][0]} is out of range, the world has items 0..{n_items - 1}")
+    refuse_first(
+        (slates < 0) | (slates >= n_items),
+        lambda *place: f"item {slates[place]} is out of range, the world has items 0..{n_items - 1}",
+    )
     return slates.astype(np.int64)
 
 
@@ -331,15 +339,3 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
     if not isinstance(world, DecisionWorld):
         raise UserError(f"{what} asks for one item at a time, the {world.name} world {world.instead}")
     return world
-
-
-def _check_description(world: World) -> None:
-    try:
-        stated = world.describe()
-        again = json.loads(json.dumps(stated))
-    except Exception as error:  # an own world's code may raise anything
-        raise UserError(
-            f"world {world.name!r}: describe() must return JSON types, it raises {described(error)}"
-        ) from None
-    if not isinstance(stated, dict) or again.get("name") != world.name:
-        raise UserError(f"world {world.name!r}: describe() must be a dictionary that holds the name")

@@ -12,6 +12,7 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.rng import Stream, check_seed
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.worlds.base import DecisionWorld, add_products, sha256_of
@@ -114,7 +115,7 @@ Reward = str | Callable[[Floats, Floats], Any] | Any
 
 
 class FeatureWorld(DecisionWorld):
-    """World whose users and items are rows of feature matrices, with a mean reward for each pair.
+    """Users and items are rows of feature matrices; each user answers recommendations by a mean reward for the item.
 
     User u of any seed is row u mod U (round robin): U users, or a multiple of U, meet every row equally often. Seeds
     differ in what is drawn: rewards and, where it is drawn, when users leave. No one views anything unasked, so a
@@ -267,12 +268,12 @@ def _matrix(name: str, values: Any) -> Floats:
         raise UserError(f"{name} must be a matrix of numbers") from None
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise UserError(f"{name} must be a matrix with a row and a column at least, got shape {matrix.shape}")
-    bad = ~(np.abs(matrix) <= np.finfo(np.float32).max)
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
-        raise UserError(
+    refuse_first(
+        ~(np.abs(matrix) <= np.finfo(np.float32).max),
+        lambda row, column: (
             f"{name} must hold finite float32 numbers, got {matrix[row, column]} in row {row}, column {column}"
-        )
+        ),
+    )
     return matrix
 
 
@@ -298,10 +299,10 @@ def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floa
 
 
 def _check_means(means: Floats, params: FeatureParams) -> None:
-    outside = (means < 0) | (means > 1)
-    if params.noise == 0 and outside.any():
-        u, i = np.argwhere(outside)[0].tolist()
-        raise UserError(
+    refuse_first(
+        ((means < 0) | (means > 1)) & (params.noise == 0),
+        lambda u, i: (
             f"the mean reward of user {u}, item {i} is {means[u, i]:g}: rewards of 0 or 1 need means in [0, 1]; use "
             "reward = logistic, or noise above 0 for rewards that are numbers"
-        )
+        ),
+    )

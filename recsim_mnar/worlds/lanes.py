@@ -269,8 +269,10 @@ class CountedLanes(Lanes):
 
     def seat(self, which: Ints, seeds: Seeds, users: Ints) -> Iterator[tuple[int, Ints]]:
         """Assign new users to lanes ``which``; yield each seed with the indices of its users."""
-        self.user[which], self.seed[which] = users, seeds
-        self.step[which], self.time[which], self.n_decisions[which] = 0, 0.0, 0
+        self.user[which] = users
+        self.seed[which] = seeds
+        for array in (self.step, self.time, self.n_decisions):
+            array[which] = 0
         return rows_by_seed(seeds)
 
     def rows(self, which: Ints, count: Ints | None = None) -> tuple[Ints, Columns]:

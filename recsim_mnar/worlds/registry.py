@@ -74,22 +74,18 @@ def read_world_file(name: str) -> WorldFile:
             raise UserError(f"world file {path} has an ensemble of {len(ensemble)}: there is no member {member}")
         table_by_name(ensemble[member - 1], f"world file {path}: member {member}")
         params.update(ensemble[member - 1])
-    return WorldFile(path, world, {**params, **_array_params(path, content)}, content)
-
-
-def _array_params(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameter that names the file of arrays, if any, after checking its digest."""
     arrays = content.get("arrays")
-    if arrays is None:
-        return {}
-    for key in ("file", "sha256", "parameter"):
-        text_of(table_by_name(arrays, f"world file {path}: arrays").get(key), f"world file {path}: {key} of its arrays")
-    file = path.parent / Path(str(arrays.get("file", ""))).name
-    if not file.is_file():
-        raise UserError(f"world file {path}: its arrays {file} are missing; they belong next to it")
-    if hashlib.sha256(file.read_bytes()).hexdigest() != arrays.get("sha256"):
-        raise UserError(f"world file {path}: {file} is not the file of arrays that was written with it (SHA-256)")
-    return {str(arrays["parameter"]): str(file)}
+    if arrays is not None:
+        table_by_name(arrays, f"world file {path}: arrays")
+        for key in ("file", "sha256", "parameter"):
+            text_of(arrays.get(key), f"world file {path}: {key} of its arrays")
+        file = path.parent / Path(arrays["file"]).name
+        if not file.is_file():
+            raise UserError(f"world file {path}: its arrays {file} are missing; they belong next to it")
+        if hashlib.sha256(file.read_bytes()).hexdigest() != arrays["sha256"]:
+            raise UserError(f"world file {path}: {file} is not the file of arrays that was written with it (SHA-256)")
+        params[arrays["parameter"]] = str(file)
+    return WorldFile(path, world, params, content)
 
 
 GROUP = "recsim_mnar.worlds"
@@ -115,8 +111,21 @@ class Entry:
     summary: str = ""
 
     def world_class(self) -> type[World]:
-        """The class."""
-        return _checked_class(self.name, imported("world", f"{self.module}:{self.kind}", base=World))
+        """Import the class.
+
+        Raises:
+            UserError: no world can be made of it.
+        """
+        kind = imported("world", f"{self.module}:{self.kind}", base=World)
+        if not (inspect.isclass(kind) and issubclass(kind, World) and kind.simulated_by):
+            raise UserError(
+                f"world {self.name!r} must be a class derived from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, "
+                f"PlatformWorld), got {kind!r}"
+            )
+        if inspect.isabstract(kind):
+            missing = ", ".join(sorted(kind.__abstractmethods__))
+            raise UserError(f"world {self.name!r} lacks {missing}: define it, as docs/worlds.md shows")
+        return kind
 
     def presets(self) -> dict[str, str]:
         """Name and one-line description of each preset."""
@@ -303,16 +312,3 @@ def _params_of_preset(entry: Entry, kind: type[World], preset: str | None) -> Pa
 
 def _summary(kind: type[World]) -> str:
     return kind.summary or (inspect.getdoc(kind) or "").partition("\n")[0]
-
-
-def _checked_class(name: str, kind: Any) -> type[World]:
-    """Return the class; UserError if no world can be made of it."""
-    if not (inspect.isclass(kind) and issubclass(kind, World) and kind.simulated_by):
-        raise UserError(
-            f"world {name!r} must be a class derived from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, "
-            f"PlatformWorld), got {kind!r}"
-        )
-    if inspect.isabstract(kind):
-        missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise UserError(f"world {name!r} lacks {missing}: define it, as docs/worlds.md shows")
-    return kind

@@ -16,6 +16,7 @@ import numpy as np
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.rng import Stream, check_seed, derive_seed
@@ -138,17 +139,17 @@ class RatingsLanes(CountedLanes):
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`: users reveal their ratings."""
         n = len(which)
-        n_items = self._params.n_items
-        ratings = np.empty((n, n_items))
-        p = np.empty((n, n_items))
-        revealed = np.empty((n, n_items), np.bool_)
+        ratings = np.empty((n, self._params.n_items))
+        p = np.empty_like(ratings)
+        revealed = np.empty(ratings.shape, np.bool_)
         for seed, rows in self.seat(which, seeds, users):
             ratings[rows], p[rows], revealed[rows] = self._reveal(seed, users[rows])
         self._earns[which] = self._earned(ratings, revealed)
         lane, item = np.nonzero(revealed)
         starts, columns = self.rows(which, revealed.sum(axis=1))
         columns["event"][:] = schema.ORGANIC
-        columns["item"][:], columns["reward"][:] = item, ratings[lane, item]
+        columns["item"][:] = item
+        columns["reward"][:] = ratings[lane, item]
         columns["observation_propensity"][:] = p[lane, item]
         self.time[which] = self.step[which]
         return Transition(starts, columns, np.ones(n, np.bool_))
@@ -193,7 +194,9 @@ class RatingsLanes(CountedLanes):
                 )
             self._ahead = seed, first, earns, known_events
         columns = known_events[user - first]
-        self.user[0], self.seed[0], self.n_decisions[0] = user, seed, 0
+        self.user[0] = user
+        self.seed[0] = seed
+        self.n_decisions[0] = 0
         self.step[0] = self.time[0] = len(columns["item"])
         self._earns[0] = earns[user - first]
         return columns
@@ -215,7 +218,8 @@ class RatingsLanes(CountedLanes):
         """Implement :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
         starts, columns = self.rows(which)
         columns["event"][:] = schema.BANDIT
-        columns["action"][:], columns["propensity"][:] = actions, propensities
+        columns["action"][:] = actions
+        columns["propensity"][:] = propensities
         columns["reward"][:] = self._earns[which, actions]
         if self.truth_column is not None:
             columns[self.truth_column][:] = columns["reward"]
@@ -354,8 +358,8 @@ class RatingsWorld(DecisionWorld):
         p = np.empty((n_users, self.n_items))
         for first in range(0, n_users, _TRUTH_CHUNK):
             users = np.arange(first, min(first + _TRUTH_CHUNK, n_users))
-            ratings[users] = own_ratings = self.ratings_of(seed, users)
-            p[users] = self.propensities_of(users, own_ratings)
+            ratings[users] = user_ratings = self.ratings_of(seed, users)
+            p[users] = self.propensities_of(users, user_ratings)
         return {
             "ratings": ratings,
             "observation_propensities": p,
@@ -376,10 +380,10 @@ def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
     ratings = np.asarray(matrix, np.float64)
     if ratings.ndim != 2 or ratings.shape[1] != params.n_items or len(ratings) == 0:
         raise UserError(f"the matrix has shape {ratings.shape}, the parameters say (users, {params.n_items})")
-    outside = ~np.isin(ratings, STARS)
-    if outside.any():
-        u, i = np.argwhere(outside)[0].tolist()
-        raise UserError(f"the matrix has a rating {ratings[u, i]:g} (user {u}, item {i}), outside the scale 1..5")
+    refuse_first(
+        ~np.isin(ratings, STARS),
+        lambda u, i: f"the matrix has a rating {ratings[u, i]:g} (user {u}, item {i}), outside the scale 1..5",
+    )
     return ratings
 
 
@@ -399,8 +403,7 @@ def _checked_propensities(propensities: Any, matrix: Floats, params: RatingsPara
     p = np.asarray(propensities, np.float64)
     if p.shape != matrix.shape:
         raise UserError(f"the propensities have shape {p.shape}, the ratings {matrix.shape}")
-    impossible = ~((p > 0) & (p <= 1))
-    if impossible.any():
-        u, i = np.argwhere(impossible)[0].tolist()
-        raise UserError(f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must be in (0, 1]")
+    refuse_first(
+        ~((p > 0) & (p <= 1)), lambda u, i: f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must be in (0, 1]"
+    )
     return p

@@ -115,7 +115,13 @@ class SessionsLanes(Lanes):
         self.tiers = None
         if sampler.hot:
             self.tiers = _views_kernel.Tiers(*(arguments[name] for name in _views_kernel.Tiers._fields))
-        remembered, n_sums = _remembered(sampler, tables)
+        remembered = n_sums = 0  # weights and sums that a lane keeps of its last softmax
+        if sampler.hot:
+            remembered = tables.n_warm + len(tables.cold_offsets)
+            n_sums = tables.centre.shape[1]
+        elif sampler.boxes:
+            remembered = tables.factors.shape[1]
+            n_sums = sampler.boxes
         self.unseen = None
         if params.no_repeats:
             n_items = len(catalogue.item_offsets)
@@ -409,15 +415,6 @@ def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
         logistic_clicks=p.click_link == LOGISTIC,
         never_clicks=2.0 if p.click_link == LOGISTIC else _sessions_kernel.NEVER_CLICKS,
     )
-
-
-def _remembered(sampler: ViewSampler, tables: ViewTables) -> tuple[int, int]:
-    """Return the numbers of weights and sums that a lane keeps of its last softmax."""
-    if sampler.hot:
-        return tables.n_warm + len(tables.cold_offsets), tables.centre.shape[1]
-    if sampler.boxes:
-        return (tables.factors.shape[1], sampler.boxes)
-    return (0, 0)
 
 
 def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:

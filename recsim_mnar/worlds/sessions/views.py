@@ -129,10 +129,8 @@ class ViewTables:
     def __setstate__(self, held: dict[str, Any]) -> None:
         for name, value in held.items():
             if isinstance(value, np.ndarray):
-                kept = _aligned_copy(value)
-            else:
-                kept = value
-            object.__setattr__(self, name, kept)
+                value = _aligned_copy(value)
+            object.__setattr__(self, name, value)
 
 
 def view_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:

@@ -63,24 +63,15 @@ class SessionsWorld(DecisionWorld):
     @functools.cached_property
     def catalogue(self) -> Catalogue:
         """The items, drawn from ``catalogue_seed``."""
-        p = self.params
-        return make_catalogue(
-            n_items=p.n_items,
-            n_factors=p.n_factors,
-            sigma_mu_organic=p.sigma_mu_organic,
-            n_flips=p.n_flips,
-            normalize_beta=p.normalize_beta,
-            seed=p.catalogue_seed,
-        )
+        return make_catalogue(self.params)
 
     @functools.cached_property
     def _sampler(self) -> ViewSampler:
         if self.params.no_repeats:
             return ViewSampler(0)
+        spread = self.params.sigma_mu_organic
         if self.given:
             spread = float(self.catalogue.item_offsets.std())
-        else:
-            spread = self.params.sigma_mu_organic
         return view_sampler(self.n_items, self.params.n_factors, spread)
 
     @functools.cached_property
