@@ -78,8 +78,7 @@ def score_users(policy: Policy, log: Log, users: Ints) -> Floats:
 
 def lists_of(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> ListsOf:
     """Return the k best items not held by each present user, by a recommender fitted today."""
-    lists, probabilities, _ = _by_scores(platform, learner, seed, lambda scores, of: platform.best_lists(scores, of, k))
-    return lists, probabilities
+    return _by_scores(platform, learner, seed, lambda scores, users: platform.best_lists(scores, users, k))[:2]
 
 
 def _by_scores(
@@ -88,9 +87,11 @@ def _by_scores(
     """Apply ``lists(scores, users)`` to all present users in parts, with scores of a recommender fitted today."""
     log = additions_log(platform)
     users = platform.present()
-    policy = fitted(learner, log, n_items=platform.world.n_items, seed=seed)
-    parts = [lists(score_users(policy, log, part), part) for part in _chunks(users, platform.world.n_items)]
-    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]), users
+    n_items = platform.world.n_items
+    policy = fitted(learner, log, n_items=n_items, seed=seed)
+    parts = [lists(score_users(policy, log, part), part) for part in _chunks(users, n_items)]
+    items, propensities = zip(*parts, strict=True)
+    return np.concatenate(items), np.concatenate(propensities), users
 
 
 def true_quality(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> float:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from recsim_mnar.log import schema
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import LaneWorld, Transition
+from recsim_mnar.worlds.lanes import rows_by_seed
 
 Ints = NDArray[np.int64]
 
@@ -120,9 +121,8 @@ class UserQueue:
     def features(self, which: Ints) -> NDArray[np.float32]:
         """(n, n_user_features) of the users in these lanes."""
         out = np.empty((len(which), self.world.n_user_features), np.float32)
-        for seed in np.unique(self.seeds[which]):
-            rows = self.seeds[which] == seed
-            out[rows] = self.world.features_of(int(seed), self.lanes.user[which[rows]])
+        for seed, rows in rows_by_seed(self.seeds[which]):
+            out[rows] = self.world.features_of(seed, self.lanes.user[which[rows]])
         return out
 
     def take(self, which: Ints, actions: NDArray[np.int32]) -> Transition:

@@ -258,13 +258,12 @@ class FeaturePolicy(StatefulPolicy):
             call = self._given_scores or self.written.__get__(self)
         else:
             call = self._given_distribution or self.distribution
-        rows = self.rows
         n = len(x)
-        if rows is None:
+        if self.rows is None:
             return self._checked(call(x), n)
-        padded = np.concatenate([x, np.zeros((-n % rows, x.shape[1]), x.dtype)])
-        parts = [self._checked(call(padded[begin : begin + rows]), rows) for begin in range(0, len(padded), rows)]
-        return np.concatenate(parts)[:n]
+        padded = np.concatenate([x, np.zeros((-n % self.rows, x.shape[1]), x.dtype)])
+        batches = np.split(padded, len(padded) // self.rows)
+        return np.concatenate([self._checked(call(batch), self.rows) for batch in batches])[:n]
 
     def _checked(self, answer: Any, n: int) -> Floats:
         if self._scored:

@@ -152,12 +152,9 @@ class SampledPolicy(PolicyWrapper):
         self.cost.decisions += len(users)
         place = (np.asarray(uniforms) * self.draws).astype(np.int64)
         actions = np.empty(len(users), np.int32)
-        counts = np.empty(len(users), np.int64)
         for j, user in enumerate(users.tolist()):
-            drawn = self._drawn(user)
-            actions[j] = np.searchsorted(np.cumsum(drawn), place[j], side="right")
-            counts[j] = drawn[actions[j]]
-        return actions, counts / self.draws
+            actions[j] = np.searchsorted(np.cumsum(self._drawn(user)), place[j], side="right")
+        return actions, self.propensity_of(users, actions)
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.probabilities`: count / draws."""

@@ -59,14 +59,14 @@ class MixturePolicy(PolicyWrapper):
                 spot_check_probabilities(policy, users[:1])
             self._looked = True
         turn = np.searchsorted(self._edges, uniforms, side="right")
-        begin = np.concatenate([[0.0], self._edges])[turn]
+        begin = np.append(0.0, self._edges)[turn]
         stretched = np.clip((uniforms - begin) / self.weights[turn], 0.0, np.nextafter(1.0, 0.0))
         actions = np.empty(len(users), np.int64)
         for place, policy in enumerate(self.policies):
-            mine = turn == place
-            if mine.any():
-                decided = policy.act(users[mine], stretched[mine])
-                actions[mine], _ = checked_decisions(policy, decided, n=int(mine.sum()), n_items=self.n_items)
+            rows = np.flatnonzero(turn == place)
+            if len(rows):
+                decided = policy.act(users[rows], stretched[rows])
+                actions[rows], _ = checked_decisions(policy, decided, n=len(rows), n_items=self.n_items)
         return actions, self.propensity_of(users, actions)
 
     def probabilities(self, users: Ints) -> Floats:

@@ -212,15 +212,15 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
         if len(which) == 0:
             return out
         runs = np.minimum(lanes.runs(which), n_of[which] - done[which])
-        of_run = np.repeat(np.arange(len(which)), runs)
-        place = np.arange(len(of_run)) - np.repeat(np.cumsum(runs) - runs, runs)
-        rows = bandit[(first_of[which] + size * done[which])[of_run] + place]
+        lane = np.repeat(np.arange(len(which)), runs)  # of each decision
+        place = np.arange(len(lane)) - np.repeat(np.cumsum(runs) - runs, runs)
+        rows = bandit[(first_of[which] + size * done[which])[lane] + place]
         if size > 1:
             rows = rows[:, None] + np.arange(size)
             out[rows] = lanes.state[which][:, None]
             transition = lanes.take(which, action[rows], np.ones(rows.shape))
         else:
-            out[rows] = lanes.state[which][of_run]
+            out[rows] = lanes.state[which][lane]
             transition = lanes.take_runs(which, runs, action[rows], np.ones(len(rows)))
         done[which] += runs
 

@@ -265,11 +265,18 @@ def users(world: DecisionWorld, request: Request) -> Written:
 
 def simulate_request(world: World, request: Request, policy: Any, training: Provenance | None) -> Written:
     """Simulate a request under a policy; ``training`` describes what it was fitted on."""
-    options = ("keep_truth", "form", "resume", "executor", "progress")
     return simulate_to(
-        *(request.out, world, policy, request.n_users, request.seed),
+        request.out,
+        world,
+        policy,
+        request.n_users,
+        request.seed,
         training=training,
-        **{name: getattr(request, name) for name in options},
+        keep_truth=request.keep_truth,
+        form=request.form,
+        resume=request.resume,
+        executor=request.executor,
+        progress=request.progress,
     )
 
 

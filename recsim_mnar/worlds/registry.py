@@ -219,13 +219,13 @@ def entry_of(name: str) -> Entry:
             raise UserError(f"world file {stored.path}: its world is a file too; write the world's name")
         return dataclasses.replace(entry_of(stored.world), default="")
     module, colon, kind = name.partition(":")
-    known_worlds = worlds()
-    if not colon and name not in known_worlds:
-        raise UserError(unknown("world", name, known_worlds, "Class"))
+    entries = worlds()
     if colon:
         entry = Entry(name, module, kind)
+    elif name in entries:
+        entry = entries[name]
     else:
-        entry = known_worlds[name]
+        raise UserError(unknown("world", name, entries, "Class"))
     if entry.summary:
         return entry
     cls = entry.world_class()
