@@ -267,8 +267,8 @@ class WithFeatures(Observer):
 
     def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
-        for part in (self._events, self._known):
-            part.begin(lanes, features)
+        self._events.begin(lanes, features)
+        self._known.begin(lanes, features)
 
     def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""

@@ -19,8 +19,11 @@ Ints = NDArray[np.int64]
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
 
-_PADS = {"views": -1, "bought": -1, "clicked": -1, "view_times": 0.0, "ratings": 0.0, "observation_propensities": 0.0}
-"""What stands in places without an event."""
+_PADS: dict[str, np.generic] = {
+    **dict.fromkeys(("views", "bought", "clicked"), np.int64(-1)),
+    **dict.fromkeys(("view_times", "ratings", "observation_propensities"), np.float64(0.0)),
+}
+"""Values of places without an event."""
 
 
 Info = dict[str, Any]
@@ -180,7 +183,7 @@ def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
     out = {key: value for key, value in info.items() if key not in keys and key != "skipped"}
     for key in keys:
         events = info.get(key) or ()
-        array = np.full(size, _PADS[key], np.int64 if isinstance(_PADS[key], int) else np.float64)
+        array = np.full(size, _PADS[key])
         last = events[-size:]
         array[: len(last)] = last
         out[key] = array
@@ -197,8 +200,7 @@ def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> 
     out = {key: value for key, value in infos.items() if key.removeprefix("_") not in changed}
     has_user = infos["_user"]
     for key in keys:
-        kind = np.int64 if isinstance(_PADS[key], int) else np.float64
-        array = np.full((n_lanes, size), _PADS[key], kind)
+        array = np.full((n_lanes, size), _PADS[key])
         for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
             last = infos[key][lane][-size:]
             array[lane, : len(last)] = last

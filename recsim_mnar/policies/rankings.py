@@ -27,6 +27,7 @@ from recsim_mnar.kernels.checks import number_in, refuse_first, whole_number
 from recsim_mnar.policies.answers import call_readonly, checked_distribution, checked_scores
 from recsim_mnar.policies.base import Floats, Ints, Policy, Ranks
 from recsim_mnar.policies.door import EventForwarder, as_policy, has_fixed_distribution
+from recsim_mnar.policies.slots import Indices
 from recsim_mnar.policies.softening import EpsilonMixture
 
 ENUMERATED = 100_000
@@ -196,6 +197,7 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         return np.array([self._set(users[i : i + 1], rankings[i]) for i in range(len(users))], np.float64)
 
     def _set(self, user: Ints, items: Ints) -> float:
+        """Compute the probability of one user's set of items, beginnings of the same length together."""
         k = self.slate_size
         beginnings: list[tuple[int, ...]] = [()]
         weight = np.ones(1)
@@ -204,7 +206,9 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
             steps = self._step(user, items[above])[:, items]
             longer: dict[tuple[int, ...], float] = {}
             for beginning, w, step in zip(beginnings, weight.tolist(), steps.tolist(), strict=True):
-                for i in set(range(k)) - set(beginning):
+                for i in range(k):
+                    if i in beginning:
+                        continue
                     key = (*beginning, i)
                     if self.set_suffices:
                         key = tuple(sorted(key))
@@ -319,7 +323,7 @@ class PlackettLuce(RankingPolicy):
             sets = e * of_random.set + (1.0 - e) * sets
         return Propensities(marginal, conditional, slate, sets)
 
-    def _weights(self, users: Ints) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    def _weights(self, users: Ints) -> tuple[Floats, Floats, Indices]:
         """Return weights and scores, (r, n_items), and the row of each user, (n,)."""
         inner = self._inner
         n = self.n_items

@@ -406,11 +406,11 @@ class Exposures:
             UserError: nothing there, or a column is missing.
         """
         columns, metadata = read_files(path_of(path))
-        strange = next((name for name in metadata if name not in _KNOWN), None)
-        if strange is not None:
-            raise UserError(
-                f"{path}: its metadata have {strange!r}, which is no word of a purchase log: is it damaged?"
-            )
+        for name in metadata:
+            if name not in _KNOWN:
+                raise UserError(
+                    f"{path}: its metadata have {name!r}, which is no word of a purchase log: is it damaged?"
+                )
         return cls.from_columns(columns, **metadata)
 
 

@@ -173,18 +173,18 @@ class RatingsLanes(CountedLanes):
         """Implement :meth:`Lanes.begin_alone`. Users who come one after the other are made more and more at a time."""
         if type(self) is not RatingsLanes:  # what a derived class does is its own
             return None
-        of_seed, first, earns, known_events = self._ahead
-        if seed != of_seed or not first <= user < first + len(known_events):
+        last_seed, first, earns, histories = self._ahead
+        if seed != last_seed or not first <= user < first + len(histories):
             n_ahead = 1
-            if seed == of_seed and user == first + len(known_events):
-                n_ahead = max(min(2 * len(known_events), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items), 1)
+            if seed == last_seed and user == first + len(histories):
+                n_ahead = max(min(2 * len(histories), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items), 1)
             ratings, p, revealed = self._reveal(seed, np.arange(user, user + n_ahead))
             first = user
             earns = self._earned(ratings, revealed)
-            known_events = []
+            histories = []
             for j in range(n_ahead):
                 item = np.flatnonzero(revealed[j])
-                known_events.append(
+                histories.append(
                     {
                         "item": item.tolist(),
                         "reward": ratings[j, item].tolist(),
@@ -192,8 +192,8 @@ class RatingsLanes(CountedLanes):
                         "time": np.arange(len(item), dtype=np.float64).tolist(),
                     }
                 )
-            self._ahead = seed, first, earns, known_events
-        columns = known_events[user - first]
+            self._ahead = seed, first, earns, histories
+        columns = histories[user - first]
         self.user[0] = user
         self.seed[0] = seed
         self.n_decisions[0] = 0
