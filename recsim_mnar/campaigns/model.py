@@ -350,7 +350,8 @@ class CampaignsModel(PlatformWorld):
     def logit_acceptance(self, campaign: int) -> float:
         """Log odds of acceptance at mean affinity in campaign number ``campaign``."""
         rate = min(self.params.acceptance * self.params.fatigue**campaign, 1.0 - 1e-12)
-        return float(elementary.log(np.array([rate]))[0] - elementary.log(np.array([1.0 - rate]))[0])
+        log_rate, log_rest = elementary.log(np.array([rate, 1.0 - rate]))
+        return float(log_rate - log_rest)
 
     def reward_means(self, state: Floats) -> Floats:
         """Truth: acceptance in the first campaign by users of these groups (n, 1); returns (n, I)."""

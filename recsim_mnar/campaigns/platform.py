@@ -323,10 +323,12 @@ def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -
 
 
 def _by_weights(weights: Floats, platform: Any) -> ListsOf:
+    """Draw lists by weights."""
     return platform.draw_lists(weights)
 
 
 def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
+    """Draw lists by the weights that an agent gives for the platform's observation."""
     weights = np.asarray(agent(platform_observation(platform)), np.float64)
     if weights.shape != (platform.world.n_items,):
         raise UserError(

@@ -396,7 +396,7 @@ class PurchasesExperiment(Experiment):
         trial.data = Lists(longer, users_seed, first, longer.params.n_periods, truth, rankings, lists)
 
     def _rankings(self, trial: Trial, first: int) -> dict[str, RankedItems]:
-        """Every agent's scores, learnt from the periods before ``first``."""
+        """Return every agent's scores, learnt from the periods before ``first``."""
         agents = trial.learners
         trial.report(f"train {len(agents)} agents on {first} periods")
         world = trial.world

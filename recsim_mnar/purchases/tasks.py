@@ -154,4 +154,5 @@ class Slates(Items):
 
 
 def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
-    return np.asarray(world.outcomes_of(seed, users).uplift[place, columns["action"][shown]], np.float64)
+    """Return the true uplift of each item shown."""
+    return world.outcomes_of(seed, users).uplift[place, columns["action"][shown]]
