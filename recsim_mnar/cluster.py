@@ -21,7 +21,7 @@ from recsim_mnar.errors import UserError, described
 from recsim_mnar.runs.receipts import made_with
 from recsim_mnar.simulation.executor import Carried, carried_by, object_of
 from recsim_mnar.simulation.own_code import files_of, is_installed
-from recsim_mnar.simulation.pools import said_here
+from recsim_mnar.simulation.pools import run_job
 
 T = TypeVar("T")
 
@@ -274,4 +274,4 @@ def _work(needs: Needs, job: bytes, digest: str | None, common: bytes | None) ->
     call = pickle.loads(job)
     if digest is not None and common is not None:
         call = functools.partial(call, common=object_of(digest, lambda: common))
-    return said_here(call)
+    return run_job(call)

@@ -76,9 +76,9 @@ class Loud:
 
 def test_what_code_of_ones_own_raises_is_said_where_it_ran():
     with pytest.raises(UserError, match=r"policy '.*:Loud': its act\(\) raised KeyError: 'nobody'"):
-        pools.said_here(Loud().act, [0], [0.5])
+        pools.run_job(Loud().act, [0], [0.5])
     with pytest.raises(ZeroDivisionError):
-        pools.said_here(divmod, 1, 0)
+        pools.run_job(divmod, 1, 0)
 
 
 @pytest.mark.slow

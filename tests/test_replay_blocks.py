@@ -14,7 +14,7 @@ from recsim_mnar.log import table as log_table
 from recsim_mnar.log.blocks import FiledLog, LogBlocks
 from recsim_mnar.log.table import write_part, write_stream
 from recsim_mnar.policies import registry
-from recsim_mnar.replays.probabilities import replay_with_support, same_law
+from recsim_mnar.replays.probabilities import identical_policies, replay_with_support
 from recsim_mnar.replays.replayed_log import ReplayRun
 from recsim_mnar.simulation import simulate
 from recsim_mnar.simulation.pools import pool
@@ -240,7 +240,7 @@ def test_what_is_made_of_counts_is_fitted_block_by_block(tmp_path, log, monkeypa
             with pytest.raises(UserError, match=str(error)):
                 registry.learner(name).fit(filed, n_items=N_ITEMS + 2, seed=0)
             continue
-        assert same_law(registry.learner(name).fit(filed, n_items=N_ITEMS + 2, seed=0), expected)
+        assert identical_policies(registry.learner(name).fit(filed, n_items=N_ITEMS + 2, seed=0), expected)
         assert ("columns" in vars(filed)) == (name == "item-knn")
     with pytest.raises(UserError, match="must be in"):
         registry.learner("popularity").fit(filed, n_items=2, seed=0)

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from typing import ClassVar
-
-import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.campaigns.model import PlatformWorld, of_lists
 from recsim_mnar.campaigns.platform import additions_log, lists_of, opened, platform_log, run_campaigns
-from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.profiles import Floats, Profiles
 from recsim_mnar.campaigns.weighing import SCHEMES, AfterCampaigns, Hits
 from recsim_mnar.campaigns.world import Platform
 from recsim_mnar.errors import UserError
@@ -23,8 +19,6 @@ from recsim_mnar.protocols.base import Experiment, Trial
 from recsim_mnar.protocols.records import Record, Target, truth_of_users
 from recsim_mnar.simulation.run_folder import DEPLOYED_NAMES
 from recsim_mnar.worlds.params import Params
-
-Floats = NDArray[np.float64]
 
 _PARAMS = ("n_users", "n_days", "list_length", "n_campaigns", "reference_day")
 
@@ -74,9 +68,9 @@ class CampaignsExperiment(Experiment):
     preset = "affinity"
     agents = ("random", "popularity", "cosine-cf", "naive-cf", "item-knn", "user-knn")
     protocols = ("unweighted", "weights")
-    own_protocols: ClassVar = SCHEMES
+    own_protocols = SCHEMES
     provides = frozenset({"train_log", "test_log", "platform"})
-    log_holds: ClassVar = frozenset()
+    log_holds = frozenset()
 
     def targets(self, settings: CampaignsSettings) -> tuple[Target, ...]:
         """Implement :meth:`Experiment.targets`."""
@@ -103,14 +97,13 @@ class CampaignsExperiment(Experiment):
         k = sizes.length or params.list_length
         if k > world.n_items:
             raise UserError(f"lists of {k} items cannot be made of {world.n_items} items")
-        if sizes.recommender in DEPLOYED_NAMES:
-            by = None
-        else:
-            by = registry.learner(sizes.recommender)
+        recommender = None
+        if sizes.recommender not in DEPLOYED_NAMES:
+            recommender = registry.learner(sizes.recommender)
         trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
         trial.test_seed = trial.seed_of("users")
         opened(world, trial.test_seed, ("acceptance",))
-        platform = run_campaigns(world, trial.test_seed, recommender=by, sharpness=sizes.sharpness)
+        platform = run_campaigns(world, trial.test_seed, recommender=recommender, sharpness=sizes.sharpness)
         trial.test_log = log = platform_log(platform)
         trial.train_log = additions = additions_log(platform)
         for name, learner in trial.learners.items():

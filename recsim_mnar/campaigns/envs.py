@@ -35,7 +35,11 @@ from recsim_mnar.worlds.base import World
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
-Observation = NDArray[np.float32]
+Floats32 = NDArray[np.float32]
+Floats = NDArray[np.float64]
+
+
+Observation = Floats32
 Step = tuple[Observation, float, bool, bool, Info]
 
 
@@ -77,7 +81,7 @@ def of_platforms(world: World, lanes: int | None, asked: Mapping[str, Any]) -> A
     return CampaignsVectorEnv(world, lanes, **asked)
 
 
-class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
+class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
     """An episode is the life of a platform, a step one of its campaigns.
 
     The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items they do not
@@ -111,7 +115,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
 
     @property
     def platform(self) -> Platform:
-        """The platform of this episode, with its truth; for what judges, never for what acts."""
+        """Platform of this episode, with its truth; for evaluation, never for agents."""
         if self._platform is None:
             raise gym.error.ResetNeeded("there is no platform yet: call reset() first")
         return self._platform
@@ -121,36 +125,37 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         return platform_log(self.platform)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
-        """Open the next platform and let it live until the day of its first campaign."""
+        """Open the next platform and advance it to the day of its first campaign."""
         checked_options(options, ())
         seed = reset_seed(seed)
         super().reset(seed=seed)
-        if seed is not None or self._seed < 0:
-            self.seat(int(self.np_random.integers(2**63)) if seed is None else seed, [0])
+        if seed is None and self._seed < 0:
+            seed = int(self.np_random.integers(2**63))
+        if seed is not None:
+            self.seat(seed, [0])
         episode = self._next[0]
         self._next[0] += 1
-        if episode == 0:
-            current = self._seed
-        else:
-            current = derive_seed(self._seed, f"platform/{episode}")
-        self._platform = self.world.open_platform(current)
+        platform_seed = self._seed
+        if episode > 0:
+            platform_seed = derive_seed(self._seed, f"platform/{episode}")
+        self._platform = self.world.open_platform(platform_seed)
         self._platform.advance(self.world.params.first_campaign)
         self._waiting = True
         return self._observe(), self._info()
 
     def seat(self, seed: int, next_episode: list[int]) -> None:
-        """Open platforms of this seed from now on; environments with the same next number share them out."""
+        """Open platforms of this seed from now on; environments that share ``next_episode`` divide them."""
         self._seed = seed
         self._next = next_episode
 
-    def step(self, action: NDArray[np.float32]) -> Step:
-        """A campaign whose lists are drawn by these weights; then the platform lives on until the next one."""
+    def step(self, action: Floats32) -> Step:
+        """Run a campaign with lists drawn by these weights, then advance to the next campaign."""
         self._check_waiting()
         lists, propensities = self.platform.draw_lists(as_numbers(action, "weights"))
         return self._campaign(lists, propensities)
 
-    def step_lists(self, lists: NDArray[np.integer], propensities: NDArray[np.float64] | None = None) -> Step:
-        """A campaign that shows every present user the list given.
+    def step_lists(self, lists: NDArray[np.integer], propensities: Floats | None = None) -> Step:
+        """Run a campaign that shows each present user a given list.
 
         Args:
             lists: (n, k) for ``platform.present()``: distinct items that the user does not hold, -1 for none.
@@ -160,13 +165,11 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
         items = as_numbers(lists, "lists")
         if items.size and not np.issubdtype(items.dtype, np.integer):
             raise UserError(f"lists must hold integers, got {items.dtype}")
-        if propensities is None:
-            probabilities = None
-        else:
-            probabilities = as_numbers(propensities, "propensities")
-        return self._campaign(items.astype(np.int32), probabilities)
+        if propensities is not None:
+            propensities = as_numbers(propensities, "propensities")
+        return self._campaign(items.astype(np.int32), propensities)
 
-    def _campaign(self, lists: NDArray[np.int32], propensities: NDArray[np.float64] | None) -> Step:
+    def _campaign(self, lists: NDArray[np.int32], propensities: Floats | None) -> Step:
         platform = self.platform
         campaign = platform.recommend(lists, propensities)
         platform.advance(platform.day + self.world.params.campaign_every)
@@ -194,8 +197,13 @@ class CampaignsEnv(Specified, gym.Env[Observation, NDArray[np.float32]]):
 
     def _info(self, recommended: int = 0, accepted: int = 0) -> Info:
         platform = self.platform
-        now = {"day": platform.day, "campaign": len(platform.campaigns), "users": len(platform.present())}
-        self._last = {**now, "recommended": recommended, "accepted": accepted}
+        self._last = {
+            "day": platform.day,
+            "campaign": len(platform.campaigns),
+            "users": len(platform.present()),
+            "recommended": recommended,
+            "accepted": accepted,
+        }
         return dict(self._last)
 
 
@@ -237,7 +245,7 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
 
     @property
     def platforms(self) -> list[Any]:
-        """The platform of each lane, with its truth; for what judges, never for what acts."""
+        """Platforms of the lanes, with their truth; for evaluation, never for agents."""
         return [lane.platform for lane in self._lanes]
 
     def reset(self, *, seed: int | Iterable[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
@@ -247,23 +255,21 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
         which = np.flatnonzero(mask).tolist()
         seeds_by_lane = listed_seeds(seed, which, self.num_envs, seeded=self._seeded)
         if seeds_by_lane is not None:
-            for lane, of_lane in seeds_by_lane.items():
-                self._lanes[lane].seat(of_lane, [0])
+            for lane, lane_seed in seeds_by_lane.items():
+                self._lanes[lane].seat(lane_seed, [0])
         elif reset_seed(seed) is not None or not self._seeded:
-            single = reset_seed(seed)
-            shared = [0]
-            if single is None:
-                drawn = int(self._lanes[0].np_random.integers(2**63))
-            else:
-                drawn = single
+            common = reset_seed(seed)
+            if common is None:
+                common = int(self._lanes[0].np_random.integers(2**63))
+            next_episode = [0]
             for lane in which:
-                self._lanes[lane].seat(drawn, shared)
+                self._lanes[lane].seat(common, next_episode)
         self._seeded = True
         self.closed = False
         return super().reset(options={"reset_mask": mask})
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
-        """A campaign on every platform; in NEXT_STEP mode, a lane that has ended opens its next one instead."""
+        """Run a campaign on every platform; in NEXT_STEP mode, ended lanes open their next platform."""
         weights = as_numbers(actions, "weights")
         if weights.shape != self.action_space.shape:
             raise UserError(f"weights must have shape {self.action_space.shape}, got {weights.shape}")

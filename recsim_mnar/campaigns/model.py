@@ -1,4 +1,4 @@
-"""The laws of the campaigns world: its parameters, what its items are, which users choose, and which they accept."""
+"""Model of the campaigns world: parameters, items, choices and acceptance."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,20 +19,24 @@ from recsim_mnar.rng import Stream, check_seed, normals_at, uniforms
 from recsim_mnar.worlds.base import World
 from recsim_mnar.worlds.params import Params, must
 
+Lists = NDArray[np.int32]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 class PlatformWorld(World):
-    """Users of one platform do not live apart: what is recommended to some changes what others see.
+    """World of one platform, on which recommendations to some users change the data of others.
 
     Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
     what :class:`recsim_mnar.campaigns.world.Platform` has: :data:`PLATFORM`.
     """
 
-    in_parts: ClassVar[bool] = False
-    simulated_by: ClassVar[str] = "recsim_mnar.campaigns.platform:simulated"
-    compared_by: ClassVar[str] = "recsim_mnar.campaigns.comparison:CampaignsExperiment"
-    environments_by: ClassVar[str] = "recsim_mnar.campaigns.envs:of_platforms"
-    tasks_by: ClassVar[str] = "recsim_mnar.campaigns.platform:Platforms"
-    instead: ClassVar[str] = (
+    in_parts = False
+    simulated_by = "recsim_mnar.campaigns.platform:simulated"
+    compared_by = "recsim_mnar.campaigns.comparison:CampaignsExperiment"
+    environments_by = "recsim_mnar.campaigns.envs:of_platforms"
+    tasks_by = "recsim_mnar.campaigns.platform:Platforms"
+    instead = (
         "is a whole platform: use recsim_mnar.campaigns.platform.run_campaigns or the environment "
         "recsim_mnar/Campaigns-v0"
     )
@@ -44,10 +48,10 @@ class PlatformWorld(World):
 
     @abc.abstractmethod
     def with_users(self, n_users: int) -> PlatformWorld:
-        """The same world with so many users."""
+        """Return the same world with another number of users."""
 
     @property
-    def deployed_weights(self) -> NDArray[np.float64]:
+    def deployed_weights(self) -> Floats:
         """(n_items,) weights by which the platform's own campaigns recommend; 0: never. Uniform unless defined."""
         return np.ones(self.n_items)
 
@@ -67,15 +71,15 @@ PLATFORM = (
 
 
 def check_weights(weights: NDArray[Any]) -> None:
-    """Raise UserError where weights by which items are drawn are not finite, or negative."""
+    """Raise UserError if weights are negative or not finite."""
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         raise UserError("weights must be finite and not negative")
 
 
-def of_lists(table: NDArray[np.float64], lists: NDArray[np.int32]) -> NDArray[np.float64]:
-    """Take from a table (n, n_items) what stands at the items of lists (n, k); 0 at an empty place, -1."""
-    found = np.take_along_axis(table, np.maximum(lists, 0).astype(np.int64), axis=1)
-    return np.where(lists >= 0, found, 0.0)
+def of_lists(table: Floats, lists: Lists) -> Floats:
+    """Return the entries of a table (n, n_items) at the items of lists (n, k); 0 at an empty place, -1."""
+    values = np.take_along_axis(table, np.maximum(lists, 0).astype(np.int64), axis=1)
+    return np.where(lists >= 0, values, 0.0)
 
 
 @dataclass(frozen=True)
@@ -243,9 +247,6 @@ class User(enum.IntEnum):
     ARRIVAL = 3
 
 
-Floats = NDArray[np.float64]
-
-
 class CampaignsModel(PlatformWorld):
     """Items, choices and acceptance on a platform where users collect items alone and through campaigns.
 
@@ -258,10 +259,8 @@ class CampaignsModel(PlatformWorld):
         params: the model; defaults to the preset ``viadeo``.
     """
 
-    name: ClassVar[str] = "campaigns"
-    summary: ClassVar[str] = (
-        "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)"
-    )
+    name = "campaigns"
+    summary = "users collect items on a platform that recommends some in campaigns (de Myttenaere et al. 2015)"
     params_class = CampaignsParams
     presets = PRESETS
     params: CampaignsParams
@@ -271,10 +270,14 @@ class CampaignsModel(PlatformWorld):
         self.n_items = self.params.n_items
         self.most_decisions = self.params.n_campaigns
 
+    def _item_uniforms(self, offset: Item) -> Floats:
+        """(I,) a uniform for each item."""
+        return uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), offset)
+
     @functools.cached_property
-    def _ranks(self) -> NDArray[np.int64]:
+    def _ranks(self) -> Ints:
         """(I,) popularity rank of each item: items are numbered at random."""
-        draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.RANK)
+        draws = self._item_uniforms(Item.RANK)
         return np.argsort(np.argsort(draws, kind="stable"))
 
     @functools.cached_property
@@ -283,7 +286,7 @@ class CampaignsModel(PlatformWorld):
         return -self.params.popularity_exponent * elementary.log(self._ranks + self.params.popularity_shift)
 
     @functools.cached_property
-    def item_cluster(self) -> NDArray[np.int32]:
+    def item_cluster(self) -> Lists:
         """(I,) group of each item."""
         draws = uniforms(self.params.catalogue_seed, Stream.CATALOGUE, np.arange(self.n_items), GROUP)
         return np.minimum((draws * self.params.n_clusters).astype(np.int32), self.params.n_clusters - 1)
@@ -292,16 +295,17 @@ class CampaignsModel(PlatformWorld):
     def birth(self) -> Floats:
         """(I,) day on which each item appears."""
         p = self.params
-        which, when = (uniforms(p.catalogue_seed, BIRTH, np.arange(self.n_items), i) for i in (Birth.LATE, Birth.DAY))
-        return np.where(which < p.item_growth, when * p.n_days, 0.0)
+        is_late = uniforms(p.catalogue_seed, BIRTH, np.arange(self.n_items), Birth.LATE) < p.item_growth
+        day = uniforms(p.catalogue_seed, BIRTH, np.arange(self.n_items), Birth.DAY) * p.n_days
+        return np.where(is_late, day, 0.0)
 
     @functools.cached_property
     def appeal(self) -> Floats:
         """(I,) the part of affinity that all users share; with their own groups, its mean over items and users is 0."""
         p = self.params
-        followed = self.log_popularity - self.log_popularity.mean()
-        own_appeal = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.APPEAL)
-        shared = p.appeal_sd * own_appeal + p.appeal_popularity * followed
+        popularity = self.log_popularity - self.log_popularity.mean()
+        normals = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.APPEAL)
+        shared = p.appeal_sd * normals + p.appeal_popularity * popularity
         centre = math.fsum(shared.tolist()) / len(shared)  # rounds once, whatever the machine's vectors
         # Users' groups are drawn uniformly: each item is of a user's own in a share 1 / n_clusters of them.
         return shared - centre - self.same_bonus / p.n_clusters
@@ -312,13 +316,13 @@ class CampaignsModel(PlatformWorld):
         return float(elementary.log(np.array([1.0 + self.params.taste]))[0])
 
     @functools.cached_property
-    def promoted_items(self) -> NDArray[np.int64]:
+    def promoted_items(self) -> Ints:
         """Items on promotion."""
-        draws = uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.PROMOTION)
+        draws = self._item_uniforms(Item.PROMOTION)
         return np.sort(np.argsort(draws, kind="stable")[: self.params.n_promoted])
 
     def choice_weights(self, promotion: bool = False) -> Floats:
-        """(n_clusters, I) how often each group chooses each item, up to a factor; ``promotion``: while it lasts."""
+        """Return (n_clusters, I) choice weights of each group, up to a factor; with ``promotion`` while it lasts."""
         same = self.item_cluster == np.arange(self.params.n_clusters)[:, None]
         weights = elementary.exp(self.log_popularity) * np.where(same, 1.0 + self.params.taste, 1.0)
         if promotion and len(self.promoted_items):
@@ -330,11 +334,10 @@ class CampaignsModel(PlatformWorld):
         """(I,) weights by which the platform's own campaigns recommend; 0: never."""
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
-        focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
+        is_focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
         normals = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.DEPLOYED_WEIGHT)
-        spread = elementary.exp(p.weight_sd * normals)
-        weights *= np.where(focus, p.focus_boost, spread)
-        order = uniforms(p.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), Item.NEVER_SHOWN)
+        weights *= np.where(is_focus, p.focus_boost, elementary.exp(p.weight_sd * normals))
+        order = self._item_uniforms(Item.NEVER_SHOWN)
         tail = np.flatnonzero(self._ranks >= p.never_from)
         weights[tail[np.argsort(order[tail], kind="stable")[: p.n_never]]] = 0.0
         return weights
@@ -347,7 +350,8 @@ class CampaignsModel(PlatformWorld):
     def logit_acceptance(self, campaign: int) -> float:
         """Log odds of acceptance at mean affinity in campaign number ``campaign``."""
         rate = min(self.params.acceptance * self.params.fatigue**campaign, 1.0 - 1e-12)
-        return float(elementary.log(np.array([rate]))[0] - elementary.log(np.array([1.0 - rate]))[0])
+        log_rate, log_rest = elementary.log(np.array([rate, 1.0 - rate]))
+        return float(log_rate - log_rest)
 
     def reward_means(self, state: Floats) -> Floats:
         """Truth: acceptance in the first campaign by users of these groups (n, 1); returns (n, I)."""

@@ -7,14 +7,13 @@ import hashlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.model import PLATFORM, PlatformWorld, check_weights
-from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.model import PLATFORM, PlatformWorld, check_weights, of_lists
+from recsim_mnar.campaigns.profiles import Floats, Ints, Profiles
 from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
@@ -35,14 +34,16 @@ from recsim_mnar.worlds.base import as_world
 if TYPE_CHECKING:
     from recsim_mnar.campaigns.world import Campaign, Platform
 
-Floats = NDArray[np.float64]
-ListsOf = tuple[NDArray[np.int32], Floats]
+Items = NDArray[np.int32]
+
+
+ListsOf = tuple[Items, Floats]
 
 _SCORES_AT_A_TIME = 1 << 22
 
 
 def platform_log(platform: Platform) -> Log:
-    """The platform's log up to its present day, with the provenance that suffices to make it again."""
+    """Return the platform's log up to its present day, with its provenance."""
     run_config = {
         **made_by(platform.world),
         "seed": platform.seed,
@@ -53,9 +54,9 @@ def platform_log(platform: Platform) -> Log:
 
 
 def platform_observation(platform: Platform) -> NDArray[np.float32]:
-    """(n_items + 1,) what environments observe: the share of users who hold each item, and of campaigns over."""
-    holders = platform.holders() / max(len(platform.present()), 1)
-    return np.append(holders, len(platform.campaigns) / platform.world.params.n_campaigns).astype(np.float32)
+    """Return (n_items + 1,) the share of users who hold each item, and the share of campaigns that are over."""
+    shares = platform.holders() / max(len(platform.present()), 1)
+    return np.append(shares, len(platform.campaigns) / platform.world.params.n_campaigns).astype(np.float32)
 
 
 def additions_log(platform: Platform) -> Log:
@@ -63,8 +64,8 @@ def additions_log(platform: Platform) -> Log:
     return Profiles.of(platform_log(platform), platform.day, platform.world.n_items).to_log()
 
 
-def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
-    """Scores of every item for each of these users of the log that the policy was fitted on; (n, n_items)."""
+def score_users(policy: Policy, log: Log, users: Ints) -> Floats:
+    """Return (n, n_items) scores for users of the log that the policy was fitted on."""
     policy = as_policy(policy)
     rows = log.select(np.isin(log["user"], users))
     # Users without a row (a world in which one arrives with nothing) show nothing.
@@ -75,27 +76,26 @@ def score_users(policy: Policy, log: Log, users: NDArray[np.int64]) -> Floats:
     return scores
 
 
-def lists_of(
-    platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0
-) -> tuple[NDArray[np.int32], Floats]:
-    """The k best items not held, for every present user, of a recommender fitted on what users hold today."""
-    lists, probabilities, _ = _by_scores(platform, learner, seed, lambda scores, of: platform.best_lists(scores, of, k))
-    return lists, probabilities
+def lists_of(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> ListsOf:
+    """Return the k best items not held by each present user, by a recommender fitted today."""
+    return _by_scores(platform, learner, seed, lambda scores, users: platform.best_lists(scores, users, k))[:2]
 
 
 def _by_scores(
-    platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, NDArray[np.int64]], Any]
-) -> tuple[NDArray[np.int32], Floats, NDArray[np.int64]]:
-    """``lists(scores, users)`` of all present users, in parts, with the scores of a recommender fitted today."""
+    platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, Ints], Any]
+) -> tuple[Items, Floats, Ints]:
+    """Apply ``lists(scores, users)`` to all present users in parts, with scores of a recommender fitted today."""
     log = additions_log(platform)
     users = platform.present()
-    policy = fitted(learner, log, n_items=platform.world.n_items, seed=seed)
-    parts = [lists(score_users(policy, log, part), part) for part in _chunks(users, platform.world.n_items)]
-    return np.concatenate([p[0] for p in parts]), np.concatenate([p[1] for p in parts]), users
+    n_items = platform.world.n_items
+    policy = fitted(learner, log, n_items=n_items, seed=seed)
+    parts = [lists(score_users(policy, log, part), part) for part in _chunks(users, n_items)]
+    items, propensities = zip(*parts, strict=True)
+    return np.concatenate(items), np.concatenate(propensities), users
 
 
 def true_quality(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> float:
-    """Truth: expected share of a recommender's k recommendations to every present user today that are accepted."""
+    """Truth: expected accepted share of a recommender's k recommendations to present users today."""
     return platform.quality(lists_of(platform, learner, k=k, seed=seed)[0])
 
 
@@ -107,7 +107,7 @@ def run_campaign(
     sharpness: float | None = 1.0,
     seed: int = 0,
 ) -> Campaign:
-    """A campaign today.
+    """Run a campaign today.
 
     Without a recommender lists are drawn by the weights alone: the campaign is not personalised. With one, fitted on
     what users hold today, they are drawn by weight_i (score_ui / max_i score_ui) ** sharpness: personalised, while
@@ -126,12 +126,11 @@ def run_campaign(
     """
     if weights is None:
         weights = platform.world.deployed_weights
-    else:
-        weights = np.asarray(weights, np.float64)
+    weights = np.asarray(weights, np.float64)
     if recommender is None:
         return platform.recommend(*platform.draw_lists(weights))
 
-    def lists(scores: Floats, users: NDArray[np.int64]) -> Any:
+    def lists(scores: Floats, users: Ints) -> Any:
         if sharpness is None:
             return platform.best_lists(np.where(weights > 0, scores, -np.inf), users)
         scores = np.where(np.isneginf(scores), 0.0, scores)
@@ -153,17 +152,21 @@ def run_campaigns(
     days: Sequence[float] | None = None,
     until: float | None = None,
 ) -> Platform:
-    """A platform on its last day, after campaigns on the world's days (or on given ones)."""
+    """Run campaigns on the world's days, or on given ones, and return the platform on its last day."""
     platform = opened(world, seed)
-    for number, day in enumerate(world.campaign_days() if days is None else days):
+    if days is None:
+        days = world.campaign_days()
+    for number, day in enumerate(days):
         platform.advance(day)
         run_campaign(platform, recommender, sharpness=sharpness, seed=derive_seed(seed, f"campaign/{number}"))
-    platform.advance(world.params.n_days if until is None else until)
+    if until is None:
+        until = world.params.n_days
+    platform.advance(until)
     return platform
 
 
 def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platform:
-    """A platform on its first day, after a look at whether campaigns can be run on it.
+    """Open a platform on its first day and check that campaigns can be run on it.
 
     Args:
         world: of platforms.
@@ -186,49 +189,32 @@ def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platfor
 
 
 def simulated(world: PlatformWorld, request: Request) -> Written:
-    """A platform of so many users lives through its campaigns, by its own weights or a recommender's best items.
+    """Run a platform through its campaigns, by its own weights or a recommender's best items, and write its log.
 
-    It is simulated whole (``in_parts`` is False), so ``resume`` is not read.
-    """
-    if request.policy in DEPLOYED_NAMES:
-        recommender = None
-    else:
-        recommender = registry.learner(request.policy)
-    sized: Any = world.with_users(request.n_users)
-    return Written(
-        request.n_users, platform_to(request.out, sized, request.seed, recommender, keep_truth=request.keep_truth)
-    )
-
-
-def platform_to(
-    folder: Path, world: PlatformWorld, seed: int, recommender: Learner | None = None, *, keep_truth: bool = False
-) -> int:
-    """Run a platform and write its log as ``folder/log``; the recommender shows its best items.
-
-    With ``keep_truth``, ``truth.parquet`` holds (user, step, acceptance_probability) of each recommendation, and
-    ``catalogue.npz`` what items and users are.
-
-    Returns:
-        The number of rows of the log.
+    It is simulated whole (``in_parts`` is False), so ``resume`` is not read. With ``keep_truth``, ``truth.parquet``
+    holds (user, step, acceptance_probability) of each recommendation, and ``catalogue.npz`` what items and users are.
 
     Raises:
         UserError: the folder holds something.
     """
-    with RunFolder.fill(folder) as into:
-        if keep_truth:
-            opened(world, seed, ("acceptance",))
-        platform = run_campaigns(world, seed, recommender=recommender, sharpness=None)
+    recommender = None
+    name = DEPLOYED
+    if request.policy not in DEPLOYED_NAMES:
+        recommender = registry.learner(request.policy)
+        name = recommender.name
+    sized = world.with_users(request.n_users)
+    with RunFolder.fill(request.out) as into:
+        if request.keep_truth:
+            opened(sized, request.seed, ("acceptance",))
+        platform = run_campaigns(sized, request.seed, recommender=recommender, sharpness=None)
         log = platform_log(platform)
-        if recommender is None:
-            log.provenance["recommender"] = DEPLOYED
-        else:
-            log.provenance["recommender"] = recommender.name
+        log.provenance["recommender"] = name
         into.begin(digest_of({"provenance": log.provenance}))
-        if keep_truth:
+        if request.keep_truth:
             _write_truth(into, platform, log)
-        log.write(folder / "log")
+        log.write(request.out / "log")
         into.record(f"log/{INDEX}")
-    return len(log)
+    return Written(request.n_users, len(log))
 
 
 def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
@@ -248,13 +234,14 @@ def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
     }
     with into.recording("truth.parquet", rows=rows_in) as path:
         write_table(pa.table(columns), path)
-    if truth := platform.world.platform_truth(platform):
+    truth = platform.world.platform_truth(platform)
+    if truth:
         with into.recording("catalogue.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, **truth)  # type: ignore[arg-type]  # arrays by name
 
 
-def _chunks(users: NDArray[np.int64], n_items: int) -> list[NDArray[np.int64]]:
-    """Users in parts whose score tables stay small; the parts change no result."""
+def _chunks(users: Ints, n_items: int) -> list[Ints]:
+    """Split users into parts with small score tables; results do not depend on it."""
     size = max(1, _SCORES_AT_A_TIME // n_items)
     return [users[i : i + size] for i in range(0, len(users), size)]
 
@@ -298,17 +285,15 @@ class Platforms(Runner):
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """Implement :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
         job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
-        seeds = (derive_seed(seed, f"platform/{number}") if number else seed for number in range(n))
-        earnings = list(
-            run_in_order((functools.partial(job, seed_of_platform) for seed_of_platform in seeds), executor)
-        )
-        rewards, decisions, done = zip(*earnings, strict=True)
-        return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(done)).hexdigest())
+        seeds = [seed, *(derive_seed(seed, f"platform/{number}") for number in range(1, n))]
+        earnings = run_in_order([functools.partial(job, platform_seed) for platform_seed in seeds], executor)
+        rewards, decisions, digests = zip(*earnings, strict=True)
+        return Earned(np.array(rewards), np.array(decisions), hashlib.sha256(b"".join(digests)).hexdigest())
 
 
 @dataclass(frozen=True)
 class Lists:
-    """Who makes a campaign's lists.
+    """Maker of a campaign's lists.
 
     Attributes:
         name: for people.
@@ -322,28 +307,28 @@ class Lists:
 def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[float, float, bytes]:
     """Expected acceptances and recommendations per user of a platform, and a digest of its lists."""
     platform = opened(world, seed, ("acceptance",))
-    done = hashlib.sha256()
+    digest = hashlib.sha256()
     accepted = 0.0
     n_shown = 0
     for number, day in enumerate(world.campaign_days()[:horizon]):
         platform.advance(day)
-        lists, propensities = policy.make(platform)
-        campaign = platform.recommend(lists, propensities)
-        chance = platform.acceptance(campaign.users, number)
-        expected = np.take_along_axis(chance, np.maximum(campaign.lists, 0).astype(np.int64), axis=1)
-        there = campaign.lists >= 0
-        accepted = accepted + float(expected[there].sum())
-        n_shown = n_shown + int(there.sum())
-        done.update(campaign.lists.astype("<i4").tobytes())
-        done.update(campaign.propensities.astype("<f8").tobytes())
-    return accepted / world.params.n_users, n_shown / world.params.n_users, done.digest()
+        campaign = platform.recommend(*policy.make(platform))
+        is_shown = campaign.lists >= 0
+        acceptance = of_lists(platform.acceptance(campaign.users, number), campaign.lists)
+        accepted += float(acceptance[is_shown].sum())
+        n_shown += int(is_shown.sum())
+        digest.update(campaign.lists.astype("<i4").tobytes())
+        digest.update(campaign.propensities.astype("<f8").tobytes())
+    return accepted / world.params.n_users, n_shown / world.params.n_users, digest.digest()
 
 
 def _by_weights(weights: Floats, platform: Any) -> ListsOf:
-    return cast("ListsOf", platform.draw_lists(weights))
+    """Draw lists by weights."""
+    return platform.draw_lists(weights)
 
 
 def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
+    """Draw lists by the weights that an agent gives for the platform's observation."""
     weights = np.asarray(agent(platform_observation(platform)), np.float64)
     if weights.shape != (platform.world.n_items,):
         raise UserError(
@@ -354,12 +339,12 @@ def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
     return _by_weights(weights, platform)
 
 
-def _by_learner(found: Learner, platform: Any) -> ListsOf:
-    """The best items not held, by what is fitted on what users hold that day."""
-    return lists_of(platform, found, seed=derive_seed(platform.seed, f"campaign/{len(platform.campaigns)}"))
+def _by_learner(learner: Learner, platform: Any) -> ListsOf:
+    """Return the best items not held, by a learner fitted on what users hold that day."""
+    return lists_of(platform, learner, seed=derive_seed(platform.seed, f"campaign/{len(platform.campaigns)}"))
 
 
 def _by_truth(platform: Any) -> ListsOf:
-    """The items that users are most likely to accept."""
+    """Return the items that users are most likely to accept."""
     users = platform.present()
-    return cast("ListsOf", platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users))
+    return platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users)

@@ -1,4 +1,4 @@
-"""Profiles: which items each user holds at a time, the bipartite graph on which the weighted leave-one-out works."""
+"""Profiles: the items that each user holds at a time."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_starts
 from recsim_mnar.log.table import Log
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Profiles:
 
     @classmethod
     def of(cls, log: Log, time: float, n_items: int) -> Profiles:
-        """The profiles at a time: items added alone, and recommendations accepted and added, until then.
+        """Build the profiles at a time, of items added alone or accepted from recommendations until then.
 
         An item counts once a user, from its first addition. Where the log has no column ``added`` a row's own time
         stands for it.
@@ -49,45 +49,46 @@ class Profiles:
         Raises:
             UserError: the log has no times, no user holds an item yet, or an item is out of range.
         """
-        _refuse_untimed(log)
+        columns = log.provenance.get("columns")
+        if log.provenance.get("kind") == "interactions" and isinstance(columns, dict) and columns.get("time") is None:
+            raise UserError(
+                f"{log.provenance.get('file', 'the file')} has no times, and a reference time needs them: name the "
+                "column with --time-column (time_column=)"
+            )
         if not np.isfinite(time):
             raise UserError(f"a reference time must be a finite number, got {time}")
         bandit = log.is_bandit
-        if "added" in log.columns:
-            when = log["added"]
-        else:
-            when = log["time"]
-        holds = (~bandit | (log["reward"] > 0)) & (when <= time)  # NaN, not added, is never <= time
-        rows = np.flatnonzero(holds)
+        when = log["added" if "added" in log.columns else "time"]
+        is_addition = ~bandit | (log["reward"] > 0)
+        rows = np.flatnonzero(is_addition & (when <= time))  # NaN, not added, is never <= time
         if len(rows) == 0:
-            first = when[(~bandit | (log["reward"] > 0)) & np.isfinite(when)]
-            if len(first):
-                hint = f"the first addition is at {first.min():g}"
-            else:
-                hint = "the log has no addition at all"
+            hint = "the log has no addition at all"
+            additions = when[is_addition & np.isfinite(when)]
+            if len(additions):
+                hint = f"the first addition is at {additions.min():g}"
             raise UserError(f"reference time {time:g} is without users: {hint}")
         item = np.where(bandit[rows], log["action"][rows], log["item"][rows]).astype(np.int32)
         if item.min() < 0 or item.max() >= n_items:
             raise UserError(f"items must be in 0..{n_items - 1}, the log has {int(item.max())}")
+        cause = np.where(bandit[rows], 0, -1)
         if "campaign" in log.columns:
             cause = log["campaign"][rows]
-        else:
-            cause = np.where(bandit[rows], 0, -1)
         user = log["user"][rows]
-        at = when[rows]
-        order = np.lexsort((np.arange(len(rows)), at, user))
-        user = user[order]
-        item = item[order]
-        at = at[order]
-        cause = cause[order]
-        _, first_row = np.unique(user * n_items + item, return_index=True)
-        kept = np.sort(first_row)
+        day = when[rows]
+        order = np.lexsort((day, user))
+        _, first = np.unique(user[order] * n_items + item[order], return_index=True)
+        kept = order[np.sort(first)]
         user = user[kept]
-        cause = cause[kept].astype(np.int16)
-        at = at[kept].astype(np.float64)
         new = user_starts(user)
-        starts = np.append(new, len(user)).astype(np.int64)
-        return cls(float(time), n_items, user[new], starts, item[kept], cause, at)
+        return cls(
+            float(time),
+            n_items,
+            user[new],
+            np.append(new, len(user)).astype(np.int64),
+            item[kept],
+            cause[kept].astype(np.int16),
+            day[kept].astype(np.float64),
+        )
 
     @property
     def n_users(self) -> int:
@@ -117,7 +118,7 @@ class Profiles:
         return np.bincount(self.items, share, minlength=self.n_items) / self.n_users
 
     def by_length(self) -> tuple[Ints, NDArray[np.uint32]]:
-        """Starts and items with the users ordered by profile length, in which order the weights sum over them."""
+        """Return starts and items with users ordered by profile length."""
         order = np.argsort(self.lengths(), kind="stable")
         length = self.lengths()[order]
         starts = np.concatenate([[0], np.cumsum(length)])
@@ -125,7 +126,7 @@ class Profiles:
         return starts, self.items[place].astype(np.uint32)
 
     def to_log(self) -> Log:
-        """Write organic rows only, for learners, which know nothing of campaigns."""
+        """Return the pairs as a log of organic rows, for learners."""
         n = self.n_pairs
         step = np.arange(n) - np.repeat(self.starts[:-1], self.lengths())
         event = np.full(n, schema.ORGANIC, np.int8)
@@ -138,20 +139,11 @@ class Profiles:
         return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=16).digest()
 
     def pairs(self, which: NDArray[np.bool_]) -> Profiles:
-        """Only some of the pairs, and the users who keep any; ``which`` (E,)."""
+        """Return the profiles of the pairs flagged in ``which`` (E,), without users who keep none."""
         owner = self.owners()[which]
         length = np.bincount(owner, minlength=self.n_users)
         kept = np.flatnonzero(length)
         starts = np.concatenate([[0], np.cumsum(length[kept])])
         return Profiles(
             self.time, self.n_items, self.users[kept], starts, self.items[which], self.causes[which], self.added[which]
-        )
-
-
-def _refuse_untimed(log: Log) -> None:
-    columns = log.provenance.get("columns")
-    if log.provenance.get("kind") == "interactions" and isinstance(columns, dict) and columns.get("time") is None:
-        raise UserError(
-            f"{log.provenance.get('file', 'the file')} has no times, and a reference time needs them: name the column "
-            "with --time-column (time_column=)"
         )

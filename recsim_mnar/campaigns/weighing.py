@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from recsim_mnar.campaigns.profiles import Profiles
+from recsim_mnar.campaigns.profiles import Floats, Ints, Profiles
 from recsim_mnar.campaigns.world import Platform
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
-from recsim_mnar.kernels.checks import level_of, whole_number
+from recsim_mnar.kernels.checks import level_of, refuse_first, whole_number
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
@@ -30,15 +29,13 @@ from recsim_mnar.protocols.base import Protocol, Trial, protocol
 from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
 
-Floats = NDArray[np.float64]
-
 SCHEMES = {"unweighted": f"{__name__}:Unweighted", "weights": f"{__name__}:Weights"}
 """Names of the ways to weigh pairs, each of which is a protocol of the campaigns world too."""
 
 
 @dataclass(frozen=True)
 class Weighing:
-    """Decision of a weighting scheme.
+    """Probabilities with which a scheme holds out pairs.
 
     Attributes:
         profiles: those judged: of now, or of the reference time.
@@ -62,16 +59,16 @@ class Hits:
     def __init__(self, learners: Mapping[str, Learner], k: int) -> None:
         self.learners = learners
         self.k = k
-        self._found: dict[tuple[bytes, str], tuple[Floats, float]] = {}
+        self._computed: dict[tuple[bytes, str], tuple[Floats, float]] = {}
 
     def of(self, profiles: Profiles, name: str) -> tuple[Floats, float]:
         """Compute :func:`hit_probabilities` and the seconds that it took."""
         key = (profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
-        if key not in self._found:
+        if key not in self._computed:
             began = clock.perf_counter()
             probabilities = hit_probabilities(profiles, self.learners[name], self.k, name=name)
-            self._found[key] = probabilities, clock.perf_counter() - began
-        return self._found[key]
+            self._computed[key] = probabilities, clock.perf_counter() - began
+        return self._computed[key]
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ class Scheme(Protocol):
         return f"{metric.upper()}, {self._words()}"
 
     def _words(self) -> str:
-        """With the parameters asked for, to distinguish two of the same kind."""
+        """Return the scheme's words and its parameters."""
         return ", ".join([self.words, *self.name.split("+")[1:]])
 
 
@@ -230,15 +227,15 @@ def weighted_leave_one_out(
     if min(times) < max(references):
         raise UserError(f"time {min(times):g} is before the reference time {max(references):g}: score at it or after")
     made = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
-    chosen = {scheme.name: scheme for scheme in made}
+    chosen = {scheme.name: scheme for scheme in made}.values()
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
     hits = Hits(learners, k)
     records = []
     for t in times:
         now = Profiles.of(log, float(t), n_items)
         for t0, reference in at_reference.items():
-            for spec, scheme in chosen.items():
-                where = {"scheme": spec, "time": float(t), "reference_time": t0}
+            for scheme in chosen:
+                where = {"scheme": scheme.name, "time": float(t), "reference_time": t0}
                 weighing = scheme.weigh(now, reference)
                 records += scored(weighing, hits, where, world=world, protocol="weighted_loo", level=level)
     return records
@@ -253,21 +250,21 @@ def scored(
     protocol: str,
     level: float,
 ) -> list[Record]:
-    """One record per recommender; ``where`` leads the details."""
-    one = int((weighing.profiles.lengths() == 1).sum())
-    details = {**where, **weighing.details, "users_with_one_item": one}
+    """Return one record per recommender; ``where`` leads the details."""
+    profiles = weighing.profiles
+    n_single = int((profiles.lengths() == 1).sum())
+    details = {**where, **weighing.details, "users_with_one_item": n_single}
     records = []
     for name in hits.learners:
-        probabilities, seconds = hits.of(weighing.profiles, name)
+        probabilities, seconds = hits.of(profiles, name)
         key = (world, protocol, name, f"hr@{hits.k}")
-        scored_sums = score(weighing, probabilities, level=level)
-        n = weighing.profiles.n_users
-        records.append(Record.of(*key, scored_sums, level=level, n=n, seconds=seconds, details=details))
+        interval = score(weighing, probabilities, level=level)
+        records.append(Record.of(*key, interval, level=level, n=profiles.n_users, seconds=seconds, details=details))
     return records
 
 
 def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> tuple[float, float, float]:
-    """The score of one recommender: value, low and high, users being the sample.
+    """Compute the score of one recommender: value, low and high, with users as the sample.
 
     Args:
         weighing: pairs and their probabilities.
@@ -281,7 +278,7 @@ def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> 
 
 
 def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
-    """For every pair, the probability that the recommender fitted without it recommends its item among k.
+    """Compute, for every pair, the probability that the recommender fitted without it lists its item among k.
 
     A fixed list of at most k items is looked up; all else is
     :func:`recsim_mnar.protocols.ranks.exhaustive_ranks`.
@@ -306,7 +303,7 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
     return np.where(listed[profiles.items], probability_of_ranks(above, n_tied, k), 0.0)
 
 
-def probability_of_ranks(above: NDArray[np.int64], n_tied: NDArray[np.int64], k: int) -> Floats:
+def probability_of_ranks(above: Ints, n_tied: Ints, k: int) -> Floats:
     """P(rank <= k) where the rank is uniform on above + 1 .. above + n_tied + 1."""
     return np.clip((k - above) / (n_tied + 1.0), 0.0, 1.0)
 
@@ -334,7 +331,7 @@ class ItemWeights:
     """
 
     weights: Floats
-    active: NDArray[np.int64]
+    active: Ints
     divergence: float
     divergence_before: float
     details: dict[str, int | float]
@@ -352,22 +349,25 @@ class Divergence:
     """
 
     def __init__(self, now: Profiles, reference: Floats) -> None:
+        from scipy.sparse import csr_array
+
         self.reference = np.ascontiguousarray(reference, np.float64)
-        self._held = _held_items(*now.by_length(), now.n_items)
+        starts, items = now.by_length()
+        self._held = csr_array((np.ones(len(items)), items, starts), shape=(now.n_users, now.n_items))  # user, item
         self._holders = self._held.T
         self.present = self.reference > 0.0
-        lost = self.present & (now.n_holders() == 0)
-        if lost.any():
-            raise UserError(
-                f"item {int(np.flatnonzero(lost)[0])} is held at the reference time and by no user at time "
-                f"{now.time:g}: no weight can give it back its probability"
-            )
+        refuse_first(
+            self.present & (now.n_holders() == 0),
+            lambda item: (
+                f"item {item} is held at the reference time and by no user at time {now.time:g}: no weight can give it "
+                "back its probability"
+            ),
+        )
 
     def marginals(self, weights: Floats) -> Floats:
         """P_t1(i|w) = (1/U) sum over users of w_i / (sum of w over the user's items), (n_items,)."""
         inverse = 1.0 / (self._held @ weights)
-        result: Floats = (self._holders @ inverse) * (weights / len(inverse))
-        return result
+        return (self._holders @ inverse) * (weights / len(inverse))
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
         """D(w) and its gradient in log w, (n_items,).
@@ -387,14 +387,7 @@ class Divergence:
         return float(-(p0 * np.log1p((p1 - p0) / p0)).sum()), slope
 
 
-def _held_items(starts: NDArray[np.int64], items: NDArray[np.integer], n_items: int) -> Any:
-    """Return who holds what, as a sparse matrix (users, items) of ones."""
-    from scipy.sparse import csr_array
-
-    return csr_array((np.ones(len(items)), items, starts), shape=(len(starts) - 1, n_items))
-
-
-def most_moved(before: Floats, after: Floats, p: int) -> NDArray[np.int64]:
+def most_moved(before: Floats, after: Floats, p: int) -> Ints:
     """The p items of largest ``|P_t0(i) - P_t1(i)|``, largest first, equal ones by index."""
     return np.argsort(-np.abs(after - before), kind="stable")[:p]
 
@@ -402,7 +395,7 @@ def most_moved(before: Floats, after: Floats, p: int) -> NDArray[np.int64]:
 def fit_item_weights(
     now: Profiles, reference: Floats, p: int | None = None, *, max_iterations: int = 500
 ) -> ItemWeights:
-    """Weights of the p items that moved most, the others 1, that minimise D(w); L-BFGS in log w from 0.
+    """Fit the weights of the p items that moved most, the others 1, that minimise D(w); L-BFGS in log w from 0.
 
     Args:
         now: profiles at t1.
@@ -413,32 +406,53 @@ def fit_item_weights(
     Raises:
         UserError: p is out of range, or the search does not converge.
     """
-    from scipy.optimize import minimize
-
     n_items = now.n_items
     reference = np.ascontiguousarray(reference, np.float64)
     if reference.shape != (n_items,):
         raise UserError(f"the reference's probabilities must have shape ({n_items},), got {reference.shape}")
-    p = n_items if p is None else whole_number(p, "p", 0, n_items)
+    if p is None:
+        p = n_items
+    p = int(whole_number(p, "p", 0, n_items))
     divergence = Divergence(now, reference)
-    ones = np.ones(n_items)
-    plain = divergence.marginals(ones)
-    active = most_moved(reference, plain, int(p))
-    before = divergence.value_and_gradient(ones)[0]
-    counted = _counts(now, reference)
+    weights = np.ones(n_items)
+    unweighted = divergence.marginals(weights)
+    active = most_moved(reference, unweighted, p)
+    before = divergence.value_and_gradient(weights)[0]
+    counts = _counts(now, reference)
     if p == 0:
-        return ItemWeights(ones, active, before, before, counted)
+        return ItemWeights(weights, active, before, before, counts)
     # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) rare items move as readily as others.
-    unit = 1.0 / np.sqrt(np.maximum(np.maximum(reference, plain)[active], _RAREST))
+    unit = 1.0 / np.sqrt(np.maximum(np.maximum(reference, unweighted)[active], _RAREST))
+    minimum = _minimise(divergence, active, unit, max_iterations)
+    theta = np.clip(minimum.x * unit, -BOUND, BOUND)
+    slope = minimum.jac / unit
+    edge = BOUND - 1e-9
+    is_stuck = ((theta <= -edge) & (slope > 0)) | ((theta >= edge) & (slope < 0))
+    steepest = float(np.abs(slope[~is_stuck]).max(initial=0.0))
+    if not (np.isfinite(minimum.fun) and steepest < _STALLED):
+        raise UserError(
+            f"the weights do not converge: after {minimum.nit} iterations the gradient is still {steepest:.1e}; allow "
+            "more with max_iterations, or lower p"
+        )
+    if p == n_items:
+        theta = np.clip(theta - reference @ theta[np.argsort(active)], -2 * BOUND, 2 * BOUND)
+    weights[active] = np.exp(theta)
+    counts["weights_at_a_bound"] = int(is_stuck.sum())
+    return ItemWeights(weights, active, float(minimum.fun), before, counts)
+
+
+def _minimise(divergence: Divergence, active: Ints, unit: Floats, max_iterations: int) -> Any:
+    """Minimise D over the log weights of the active items, in these units; other weights are 1."""
+    from scipy.optimize import minimize
 
     def objective(x: Floats) -> tuple[float, Floats]:
-        weights = ones.copy()
+        weights = np.ones(len(divergence.reference))
         weights[active] = np.exp(x * unit)
         value, gradient = divergence.value_and_gradient(weights)
         return value, gradient[active] * unit
 
-    # Search stops when neither value nor gradient can be improved in double precision, not by a tolerance of taste.
-    minimum = minimize(
+    # The search stops when neither value nor gradient can be improved in double precision.
+    return minimize(
         objective,
         np.zeros(len(active)),
         jac=True,
@@ -446,21 +460,6 @@ def fit_item_weights(
         bounds=np.stack([-BOUND / unit, BOUND / unit], axis=1),
         options={"maxiter": max_iterations, "maxfun": 4 * max_iterations, "ftol": 1e-16, "gtol": 1e-10, "maxcor": 20},
     )
-    theta, slope = np.clip(minimum.x * unit, -BOUND, BOUND), minimum.jac / unit
-    edge = BOUND - 1e-9
-    free = ~(((theta <= -edge) & (slope > 0)) | ((theta >= edge) & (slope < 0)))
-    largest = float(np.abs(slope[free]).max(initial=0.0))
-    if not (np.isfinite(minimum.fun) and largest < _STALLED):
-        raise UserError(
-            f"the weights do not converge: after {minimum.nit} iterations the gradient is still {largest:.1e}; allow "
-            "more with max_iterations, or lower p"
-        )
-    if p == n_items:
-        theta = np.clip(theta - reference @ theta[np.argsort(active)], -2 * BOUND, 2 * BOUND)
-    weights = ones.copy()
-    weights[active] = np.exp(theta)
-    counted["weights_at_a_bound"] = int((~free).sum())
-    return ItemWeights(weights, active, float(minimum.fun), before, counted)
 
 
 def _counts(now: Profiles, reference: Floats) -> dict[str, int | float]:

@@ -20,9 +20,12 @@ from recsim_mnar.kernels import elementary
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import steps_within
 from recsim_mnar.rng import Stream, check_seed, uniforms
+from recsim_mnar.simulation.executor import together
 
-Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
 Lists = NDArray[np.int32]
 
 
@@ -77,25 +80,24 @@ class Platform:
         self._proposals = np.zeros(p.n_users, np.int64)
         self._tables = tuple(np.cumsum(world.choice_weights(promotion), axis=1) for promotion in (False, True))
         self._last = np.full(p.n_users, -1, np.int64)
+        kinds = {"users": np.int32, "items": np.int32, "times": np.float64, "causes": np.int16, "before": np.int64}
+        size = max(1024, (p.starting_items + 4) * p.n_users)
+        self._additions: dict[str, NDArray[Any]] = {name: np.empty(size, kind) for name, kind in kinds.items()}
         self._n = 0
-        self._room(max(1024, (p.starting_items + 4) * p.n_users))
         self._held = np.zeros(p.n_items, np.bool_)
         self.advance(0.0)
 
     def _room(self, size: int) -> None:
         """Make room for this many additions, keeping what is there."""
-        kinds = {"users": np.int32, "items": np.int32, "times": np.float64, "causes": np.int16, "before": np.int64}
-        old = getattr(self, "_additions", {})
-        self._additions: dict[str, NDArray[Any]] = {}
-        for name, kind in kinds.items():
-            self._additions[name] = np.empty(size, kind)
-            if old:
-                self._additions[name][: self._n] = old[name][: self._n]
+        for name, values in self._additions.items():
+            larger = np.empty(size, values.dtype)
+            larger[: self._n] = values[: self._n]
+            self._additions[name] = larger
 
     # --------------------------------------------------------------------------------------------------------- living
 
     def advance(self, day: float) -> None:
-        """Users live on alone until a day, its own events included.
+        """Advance to a day, its own events included.
 
         Raises:
             UserError: the day is past.
@@ -104,10 +106,11 @@ class Platform:
 
         if not day >= self.day:
             raise UserError(f"day {day:g} is past: the platform is at day {self.day:g}")
-        p = self.world.params
         world = self.world
-        days = (p.promotion_start, p.promotion_end) if p.n_promoted else (np.inf, np.inf)
-        promotion = (float(days[0]), float(days[1]))
+        p = world.params
+        promotion = (np.inf, np.inf)
+        if p.n_promoted:
+            promotion = (float(p.promotion_start), float(p.promotion_end))
         law = (p.fading, p.starting_items)
         streams = np.uint64(self.seed), np.uint64(Stream.ORGANIC), np.uint64(Stream.VIEW)
         people = (
@@ -135,7 +138,7 @@ class Platform:
     def draw_lists(
         self, weights: NDArray[Any], users: Ints | None = None, k: int | None = None
     ) -> tuple[Lists, Floats]:
-        """Lists of distinct items that their users do not hold, drawn by weight one place after another.
+        """Draw lists of distinct items that users do not hold, by weight, one place after another.
 
         Args:
             weights: (n_items,) for all users or (n, n_items), not negative; an item of weight 0 is never drawn.
@@ -167,7 +170,7 @@ class Platform:
         return lists, probabilities
 
     def best_lists(self, scores: NDArray[Any], users: Ints | None = None, k: int | None = None) -> tuple[Lists, Floats]:
-        """Lists of the items of largest score that their users do not hold; equal scores by a draw, -inf never.
+        """Return lists of the best items that users do not hold; ties by a draw, scores of -inf never.
 
         Args:
             scores: (n, n_items).
@@ -183,15 +186,13 @@ class Platform:
         table = np.ascontiguousarray(scores, np.float64)
         if table.shape != (len(users), self.world.n_items):
             raise UserError(f"scores must have shape ({len(users)}, {self.world.n_items}), got {table.shape}")
-        lists, probabilities = self._empty_lists(len(users), k)
-        a = self._additions
+        lists, _ = self._empty_lists(len(users), k)
         with np.errstate(over="ignore"):
             _campaigns_kernel.best_lists(
                 np.uint64(self.seed), np.uint64(Stream.POLICY), len(self.campaigns), self.day, users, table,
-                self.world.birth, self._last, a["before"], a["items"], self._held, lists,
+                self.world.birth, self._last, self._additions["before"], self._additions["items"], self._held, lists,
             )  # fmt: skip
-        probabilities[lists >= 0] = 1.0
-        return lists, probabilities
+        return lists, np.where(lists >= 0, 1.0, np.nan)
 
     def recommend(self, lists: Lists, propensities: Floats | None = None, users: Ints | None = None) -> Campaign:
         """Run a campaign today: users answer their lists, and add what they accept, now or later.
@@ -214,29 +215,32 @@ class Platform:
             raise UserError(f"lists must have one row for each of {len(users)} users, got shape {shown_items.shape}")
         self._check_lists(users, shown_items)
         if propensities is None:
-            probabilities = np.where(shown_items >= 0, 1.0, np.nan)
-        else:
-            probabilities = np.asarray(propensities, np.float64)
+            propensities = np.where(shown_items >= 0, 1.0, np.nan)
+        propensities = np.asarray(propensities, np.float64)
         if self._n + shown_items.size > len(self._additions["users"]):
             self._room(2 * len(self._additions["users"]) + shown_items.size)
-        world, p, number = self.world, self.world.params, len(self.campaigns)
+        world = self.world
+        p = world.params
+        number = len(self.campaigns)
+        log_stay = -1.0  # log of the probability that an accepted item is not added within a day; unused at delay 1
+        if p.delay < 1.0:
+            log_stay = float(elementary.log(np.array([1.0 - p.delay]))[0])
         accepted = np.empty(shown_items.shape, np.int8)
         added = np.empty(shown_items.shape)
         with np.errstate(over="ignore"):
             self._n = _campaigns_kernel.respond(
                 np.uint64(self.seed), np.uint64(Stream.RESPONSE), number, self.day, self._n, users, shown_items,
                 (world.logit_acceptance(number), world.same_bonus, p.acceptance_strength),
-                (_log_stay(p.delay), p.delay < 1.0), (self._last, self.cluster), (world.item_cluster, world.appeal),
+                (log_stay, p.delay < 1.0), (self._last, self.cluster), (world.item_cluster, world.appeal),
                 tuple(self._additions.values()), (accepted, added),
             )  # fmt: skip
-        self.campaigns.append(Campaign(number, self.day, users, shown_items, probabilities, accepted, added))
+        self.campaigns.append(Campaign(number, self.day, users, shown_items, propensities, accepted, added))
         return self.campaigns[-1]
 
     def _recipients(self, users: Ints | None) -> Ints:
         if users is None:
-            chosen = self.present()
-        else:
-            chosen = np.ascontiguousarray(users, np.int64)
+            users = self.present()
+        chosen = np.ascontiguousarray(users, np.int64)
         if len(chosen) == 0:
             raise UserError(f"a campaign on day {self.day:g} has no eligible user: no user has arrived yet")
         if chosen.min() < 0 or chosen.max() >= len(self.arrival) or (self.arrival[chosen] > self.day).any():
@@ -246,9 +250,8 @@ class Platform:
         return chosen
 
     def _empty_lists(self, n: int, k: int | None) -> tuple[Lists, Floats]:
-        if k is None:
-            length = self.world.params.list_length
-        else:
+        length = self.world.params.list_length
+        if k is not None:
             length = int(k)
         if length < 1:
             raise UserError(f"a list must hold at least one item, got {length}")
@@ -264,37 +267,37 @@ class Platform:
         pairs = users[row] * self.world.n_items + item
         if len(np.unique(pairs)) < len(pairs):
             raise UserError("a list holds an item twice")
-        a = self._additions
-        held = a["users"][: self._n].astype(np.int64) * self.world.n_items + a["items"][: self._n]
+        users_of_additions = self._additions["users"][: self._n].astype(np.int64)
+        held = users_of_additions * self.world.n_items + self._additions["items"][: self._n]
         if np.isin(pairs, held).any():
             raise UserError("a list holds an item that its user already has: leave those out")
 
     # ------------------------------------------------------------------------------------------------- what it shows
 
     def log_columns(self) -> dict[str, NDArray[Any]]:
-        """The log's columns up to today, ordered by (user, step).
+        """Return the log's columns up to today, ordered by (user, step).
 
         An organic row is an item added by the user alone. A bandit row is a recommendation; its reward is 1 where the
         item was accepted and added by today. Context columns: ``campaign`` (number, -1: none), ``place`` in the list
         (-1: none), ``added`` (day on which the row's item joined the profile, NaN: it did not).
         """
-        a = {name: values[: self._n] for name, values in self._additions.items()}
-        alone = np.flatnonzero((a["causes"] < 0) & (a["times"] <= self.day))
-        users = a["users"][alone]
-        days = a["times"][alone]
-        parts = [_rows(users, days, schema.ORGANIC, item=a["items"][alone], added=days)]
+        additions = {name: values[: self._n] for name, values in self._additions.items()}
+        is_alone = (additions["causes"] < 0) & (additions["times"] <= self.day)
+        days = additions["times"][is_alone]
+        items = additions["items"][is_alone]
+        parts = [_rows(additions["users"][is_alone], days, schema.ORGANIC, item=items, added=days)]
         for campaign in self.campaigns:
             row, place = np.nonzero(campaign.lists >= 0)
             added = campaign.added[row, place]
-            came = added <= self.day
+            is_added = added <= self.day
             parts.append(
                 _rows(
                     campaign.users[row], campaign.day, schema.BANDIT, action=campaign.lists[row, place],
-                    propensity=campaign.propensities[row, place], reward=came, campaign=campaign.number, place=place,
-                    added=np.where(came, added, np.nan),
+                    propensity=campaign.propensities[row, place], reward=is_added, campaign=campaign.number,
+                    place=place, added=np.where(is_added, added, np.nan),
                 )
             )  # fmt: skip
-        rows = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        rows = together(parts)
         order = np.lexsort((rows["place"], rows["event"], rows["time"], rows["user"]))
         rows = {name: values[order] for name, values in rows.items()}
         rows["step"] = steps_within(rows["user"]).astype(np.int32)
@@ -302,8 +305,8 @@ class Platform:
 
     def holders(self) -> Ints:
         """(n_items,) users who hold each item today."""
-        came = self._additions["times"][: self._n] <= self.day
-        return np.bincount(self._additions["items"][: self._n][came], minlength=self.world.n_items)
+        is_added = self._additions["times"][: self._n] <= self.day
+        return np.bincount(self._additions["items"][: self._n][is_added], minlength=self.world.n_items)
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -339,28 +342,18 @@ _TYPES = {
 }  # fmt: skip
 
 
-def _rows(user: Ints, time: Any, event: int, **given: Any) -> dict[str, NDArray[Any]]:
-    """Columns of the log but for the step; what is not given is -1, or NaN where it is no whole number."""
-    values = {"user": user, "time": time, "event": event, **given}
+def _rows(user: Ints, time: Any, event: int, **stated: Any) -> dict[str, NDArray[Any]]:
+    """Return the columns of rows of the log but the step; a column that is not stated is -1, or NaN for floats."""
+    values = {"user": user, "time": time, "event": event, **stated}
     columns = {}
     for name, kind in _TYPES.items():
-        if kind is np.float64:
-            null = np.nan
-        else:
-            null = -1
+        null = np.nan if kind is np.float64 else -1
         columns[name] = np.full(len(user), values.get(name, null), kind)
     return columns
 
 
-def _log_stay(delay: float) -> float:
-    """Log of the probability that an accepted item is still not added after a day; unused where delay is 1."""
-    if delay < 1.0:
-        return float(elementary.log(np.array([1.0 - delay]))[0])
-    return -1.0
-
-
 def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:
-    """Activity of users 0 .. n_users - 1 under P(z) ~ z ** -power on 1 .. largest, and the law's mean."""
+    """Draw the users' activities under P(z) ~ z ** -power on 1 .. largest; return them and the mean."""
     z = np.arange(1, largest + 1, dtype=np.float64)
     law = elementary.exp(-power * elementary.log(z))
     cumulative = np.cumsum(law)

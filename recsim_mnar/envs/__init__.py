@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import gymnasium as gym
 
 from recsim_mnar.envs.single import WorldEnv
-from recsim_mnar.envs.validation import taken, world_of
+from recsim_mnar.envs.validation import split_keywords, world_of
 from recsim_mnar.envs.vector import WorldVectorEnv
 from recsim_mnar.plugins import imported
 from recsim_mnar.worlds.base import DecisionWorld, World
@@ -60,13 +60,9 @@ def __getattr__(name: str) -> Any:
     """Import records, slates, and environments of other folders on demand, so that a first step stays quick."""
     if name in _DEFINED_IN:
         return getattr(importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
-    if name in __all__:
-        attribute = of_a_world(name)
-    else:
-        attribute = None
-    if attribute is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return attribute
+    return of_a_world(name)
 
 
 def world_env(world: World | str, preset: str | None = None, **params: Any) -> gym.Env[Any, Any]:
@@ -172,9 +168,9 @@ def made_for(
         world: that is given, or its name.
         keywords: of environment and world.
         lanes: number of them.
-        revealed: see ``of_world`` of :func:`recsim_mnar.envs.validation.taken`.
+        revealed: see ``of_world`` of :func:`recsim_mnar.envs.validation.split_keywords`.
     """
-    options = taken(keywords, vector=lanes is not None, of_world=revealed)
+    options = split_keywords(keywords, vector=lanes is not None, of_world=revealed)
     world_made = world_of(name, preset, keywords, world)
     make = imported("environment", (kind or world_made).environments_by)
     return make(world_made, lanes, options)

@@ -1,4 +1,4 @@
-"""Observations of the users in an agent's lanes: counts, the last items, what was shown, or features."""
+"""Observations of users: counts, the last items, recommendations, or features."""
 
 from __future__ import annotations
 
@@ -14,6 +14,10 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.kernels.checks import number_in
 from recsim_mnar.log.contexts import COUNT_LIMIT, ContextRule, Observation, joined, joined_space, observation_of
 from recsim_mnar.worlds.base import DecisionWorld, LaneWorld
+
+Floats32 = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
 
 Array = NDArray[Any]
 
@@ -33,27 +37,27 @@ class Observer(abc.ABC):
     space: gym.Space[Any]
     counts_shown: bool = False
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Begin new users in these lanes, with their features if the world has any."""
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
-        """Organic events in their order, (m,) each; their ratings where the world has them, None for views."""
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Add organic events in order, (m,) each; ``values`` are their ratings, None for views."""
 
-    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
         """Add answers to recommendations, at most one per lane: ratings that they revealed."""
         self.see(lanes, items, rewards)
 
     @abc.abstractmethod
     def all(self) -> Any:
-        """Observations of all lanes, in new arrays."""
+        """Return the observations of all lanes, in new arrays."""
 
     def present(self) -> Any:
-        """Observations of all lanes, to be read until they change."""
+        """Return the observations of all lanes, valid until they change."""
         return self.all()
 
     @abc.abstractmethod
     def one(self, lane: int) -> Any:
-        """Observation of one lane, in a new array."""
+        """Return the observation of one lane, in a new array."""
 
     def alone(self) -> Any:
         """Observation of the only lane, at every step of a single environment."""
@@ -65,15 +69,12 @@ class Observer(abc.ABC):
 
     def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
         """:meth:`see` for the only lane there is, from what ``info`` holds."""
-        if values is None:
-            ratings = None
-        else:
-            ratings = np.array(values)
+        ratings = None if values is None else np.array(values)
         self.see(np.zeros(len(items), np.int64), np.array(items, np.int64), ratings)
 
 
 class _OfArray(Observer):
-    """An observation that is one row of an array."""
+    """Observer whose observation is one row of an array."""
 
     array: Array
 
@@ -101,8 +102,7 @@ class _OfArray(Observer):
 
     def one(self, lane: int) -> Array:
         """Implement :meth:`Observer.one`."""
-        row: Array = self.array[lane].copy()
-        return row
+        return self.array[lane].copy()
 
     def alone(self) -> Array:
         """Implement :meth:`Observer.alone`."""
@@ -117,18 +117,16 @@ class Counts(_OfArray):
     """Views so far of each item; in a world of ratings the rating that each item got, 0 for none."""
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
-        rated = gym.spaces.Box(0.0, RATING_LIMIT, (world.n_items,), np.float32)
+        self.space = ContextRule().space(world.n_items)
         if world.rates:
-            self.space = rated
-        else:
-            self.space = ContextRule().space(world.n_items)
+            self.space = gym.spaces.Box(0.0, RATING_LIMIT, (world.n_items,), np.float32)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         if values is not None:
             self.array[lanes, items] = values
@@ -157,7 +155,7 @@ class Features(_OfArray):
         self.space = gym.spaces.Box(-_LARGEST, _LARGEST, (world.n_user_features,), np.float32)
         self.keep(np.zeros((n_lanes, world.n_user_features), np.float32))
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = features
 
@@ -178,19 +176,17 @@ class DecayedRatings(_OfArray):
         self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
         self.keep(np.zeros((n_lanes, world.n_items), np.float32))
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         if values is None:
-            shares = np.ones(len(items), np.float32)
-        else:
-            shares = values
-        for lane, item, share in zip(lanes.tolist(), items.tolist(), shares.tolist(), strict=True):
+            values = np.ones(len(items), np.float32)
+        for lane, item, value in zip(lanes.tolist(), items.tolist(), values.tolist(), strict=True):
             self.array[lane] *= self._decay
-            self.array[lane, item] += np.float32(share)
+            self.array[lane, item] += np.float32(value)
 
 
 class OfRule(_OfArray):
@@ -207,10 +203,7 @@ class OfRule(_OfArray):
 
     def __init__(self, world: LaneWorld, n_lanes: int, rule: Observation) -> None:
         if rule.counts_shown and (world.rates or not isinstance(world, DecisionWorld)):
-            if world.rates:
-                has = "ratings"
-            else:
-                has = "slates"
+            has = "ratings" if world.rates else "slates"
             raise UserError(
                 f"observation={rule.kind!r}: the {world.name} world has {has}; take counts, decayed or last"
             )
@@ -222,15 +215,15 @@ class OfRule(_OfArray):
         self._item = np.zeros(1, np.int32)
         self._nothing = np.zeros(1, np.float32)
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         self._rule.observe(self.array, lanes, items)
 
-    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
         """Implement :meth:`Observer.answered`; where showings count those that earned nothing too."""
         if self.counts_shown:
             self._rule.show(self.array, lanes, items, rewards)
@@ -264,7 +257,7 @@ class Last(OfRule):
 
 
 class WithFeatures(Observer):
-    """Another observation, with the user's features behind it."""
+    """Observer that appends the user's features to another observation."""
 
     def __init__(self, world: LaneWorld, n_lanes: int, events: _OfArray) -> None:
         self._events = events
@@ -272,16 +265,16 @@ class WithFeatures(Observer):
         self.counts_shown = events.counts_shown
         self.space = joined_space(events.space, world.n_user_features)
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
-        for part in (self._events, self._known):
-            part.begin(lanes, features)
+        self._events.begin(lanes, features)
+        self._known.begin(lanes, features)
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         self._events.see(lanes, items, values)
 
-    def answered(self, lanes: NDArray[np.int64], items: Array, rewards: Array) -> None:
+    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
         """Implement :meth:`Observer.answered`."""
         self._events.answered(lanes, items, rewards)
 
@@ -291,8 +284,7 @@ class WithFeatures(Observer):
 
     def one(self, lane: int) -> Array:
         """Implement :meth:`Observer.one`."""
-        row: Array = joined(self._events.array[lane, None], self._known.array[lane, None])[0]
-        return row
+        return joined(self._events.array[lane, None], self._known.array[lane, None])[0]
 
     def alone_shown(self, item: int) -> Array:
         """Implement :meth:`Observer.alone_shown`."""
@@ -311,7 +303,7 @@ class ByName(Observer):
         if world.n_user_features:
             self._parts["user"] = Features(world, n_lanes)
         spaces: dict[str, gym.Space[Any]] = {name: part.space for name, part in self._parts.items()}
-        self._items: NDArray[np.float32] | None = None
+        self._items: Floats32 | None = None
         features = getattr(world, "item_features", None)
         if features is not None:
             self._items = np.ascontiguousarray(features, np.float32)
@@ -319,12 +311,12 @@ class ByName(Observer):
         self._n_lanes = n_lanes
         self.space = gym.spaces.Dict(spaces)
 
-    def begin(self, lanes: NDArray[np.int64], features: NDArray[np.float32] | None) -> None:
+    def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         for part in self._parts.values():
             part.begin(lanes, features)
 
-    def see(self, lanes: NDArray[np.int64], items: Array, values: Array | None) -> None:
+    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
         """Implement :meth:`Observer.see`."""
         for part in self._parts.values():
             part.see(lanes, items, values)
@@ -360,10 +352,9 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
     Raises:
         UserError: an unknown kind, a number that cannot be, or a kind that does not fit the world.
     """
+    usual = "features" if world.n_user_features else "counts"
     if world.observation is not None:
         usual = "own"
-    else:
-        usual = "features" if world.n_user_features else "counts"
     name, plus, more = (kind or usual).partition("+")
     sort, equals, _ = name.partition("=")
     if sort not in KINDS:
@@ -378,20 +369,22 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
         rule: Observation = world.observation
     else:
         rule = observation_of(kind or usual)[0]
-    made = _of_events(world, n_lanes, rule)
+    events = _event_observer(world, n_lanes, rule)
     if plus:
-        return WithFeatures(world, n_lanes, made)
-    return made
+        return WithFeatures(world, n_lanes, events)
+    return events
 
 
-def _of_events(world: LaneWorld, n_lanes: int, rule: Observation) -> _OfArray:
-    if not isinstance(rule, ContextRule):
-        if rule.kind == "features":
-            return Features(world, n_lanes)
-        return OfRule(world, n_lanes, rule)
-    number_in(rule.decay, "observation's decay", 0, 1, ends="()")
-    if rule.kind == "counts":
-        return Counts(world, n_lanes)
-    if rule.kind == "decayed" and world.rates:
-        return DecayedRatings(world, n_lanes, rule.decay)
-    return (Last if rule.kind == "last" else OfRule)(world, n_lanes, rule)
+def _event_observer(world: LaneWorld, n_lanes: int, rule: Observation) -> _OfArray:
+    """Return the observer of a rule."""
+    if rule.kind == "features" and not isinstance(rule, ContextRule):
+        return Features(world, n_lanes)
+    if isinstance(rule, ContextRule):
+        number_in(rule.decay, "observation's decay", 0, 1, ends="()")
+        if rule.kind == "counts":
+            return Counts(world, n_lanes)
+        if rule.kind == "decayed" and world.rates:
+            return DecayedRatings(world, n_lanes, rule.decay)
+        if rule.kind == "last":
+            return Last(world, n_lanes, rule)
+    return OfRule(world, n_lanes, rule)

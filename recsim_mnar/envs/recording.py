@@ -1,4 +1,4 @@
-"""Recorders: the log of an environment, rebuilt from what ``reset`` and ``step`` return and nothing else.
+"""Recorders that rebuild the log of an environment from the returns of ``reset`` and ``step``.
 
 Wrappers record while anything steps the environment; :func:`record` lets a policy act in it.
 """
@@ -23,6 +23,10 @@ from recsim_mnar.policies.door import as_policy, learning_of
 from recsim_mnar.policies.rankings import RankingPolicy, as_ranking_policy
 from recsim_mnar.simulation.items import ROUND, decider, described, made_by, online_provenance, provenance
 
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+
+
 _Row = tuple[int, int, float, int, int, int, float, float, float, int, int, int]
 
 
@@ -30,7 +34,7 @@ _NO_VIEWS = "a log is made of the events in info, here are none. Make the enviro
 
 
 def ask_views(env: Any) -> None:
-    """Let ``info`` hold events and not their number, for a recorder that makes a log of them."""
+    """Set ``info`` to hold events, not their number."""
     inner = env.unwrapped
     if isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
         inner.set_attr("info", "views")
@@ -39,13 +43,11 @@ def ask_views(env: Any) -> None:
 
 
 def shows_rankings(env: Any) -> bool:
-    """Return whether a decision of an environment is a ranking, whose places are rows in their order."""
+    """Return whether the actions of an environment are rankings."""
     inner = env.unwrapped
-    copies = isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv))
-    if copies:
+    world = getattr(inner, "world", None)
+    if isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
         world = inner.get_attr("world")[0]
-    else:
-        world = getattr(inner, "world", None)
     return world is not None and world.slate_size > 1
 
 
@@ -67,7 +69,7 @@ class LogBuilder:
         self._slates: Counter[int] = Counter()
 
     def begin(self, info: Info) -> None:
-        """A user has arrived; ``info`` as ``reset`` returned it."""
+        """Start a user; ``info`` is that of ``reset``."""
         if "user" not in info:
             raise UserError(_NO_VIEWS)
         for left in info.get("skipped") or ():
@@ -80,7 +82,7 @@ class LogBuilder:
         self._events(user, 0, info)
 
     def answer(self, before: Info, after: Info, action: Any, propensity: Any, reward: float) -> None:
-        """A recommendation and what followed: one row, or of a slate one for each of its items.
+        """Add a recommendation and the events that followed: one row for each item shown.
 
         They stand by ascending item, those of a ranking from the top.
 
@@ -94,13 +96,10 @@ class LogBuilder:
         user = int(before["user"])
         step = int(before["step"])
         time = float(before["time"])
-        if self._ranked:
-            answers = _clicks(action, propensity, after)
-        else:
-            answers = _shown(action, propensity, reward, after)
-        for place, shown_values in enumerate(answers):
-            of_slate = (self.round or 0, self._slates[user], place)
-            self._rows[user].append((user, step, time, schema.BANDIT, -1, *shown_values, np.nan, *of_slate))
+        shown = _clicks(action, propensity, after) if self._ranked else _shown(action, propensity, reward, after)
+        for place, answer in enumerate(shown):
+            slate = (self.round or 0, self._slates[user], place)
+            self._rows[user].append((user, step, time, schema.BANDIT, -1, *answer, np.nan, *slate))
             step += 1
         self._slates[user] += 1
         self._events(user, step, after)
@@ -115,20 +114,10 @@ class LogBuilder:
         unknown = (np.nan,) * len(views)
         ratings = events_of(info, "ratings") or unknown
         probabilities = events_of(info, "observation_propensities") or unknown
-        for k, (item, time, rating, p) in enumerate(zip(views, times, ratings, probabilities, strict=True)):
-            event = (
-                float(time),
-                schema.ORGANIC,
-                int(item),
-                -1,
-                np.nan,
-                float(rating),
-                float(p),
-                self.round or 0,
-                -1,
-                -1,
-            )
-            rows.append((user, first_step + k, *event))
+        events = zip(views, times, ratings, probabilities, strict=True)
+        for step, (item, time, rating, p) in enumerate(events, first_step):
+            event = (schema.ORGANIC, int(item), -1, np.nan, float(rating), float(p))
+            rows.append((user, step, float(time), *event, self.round or 0, -1, -1))
 
     @property
     def users(self) -> set[int]:
@@ -136,14 +125,11 @@ class LogBuilder:
         return set(self._rows)
 
     def log(self, n_users: int | None = None, provenance: Mapping[str, Any] | None = None) -> Log:
-        """The events of users below ``n_users`` (all where None), ordered by (user, step)."""
+        """Return the log of users below ``n_users`` (all if None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
-        known_columns = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
-        if rows:
-            columns = list(zip(*rows, strict=True))
-        else:
-            columns = [()] * (len(known_columns) + 3)
-        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(known_columns, columns, strict=False)}
+        declared = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
+        columns = list(zip(*rows, strict=True)) or [()] * (len(declared) + 3)
+        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(declared, columns, strict=False)}
         if not self._rated:
             del arrays["observation_propensity"]
         if self.round is not None:
@@ -155,32 +141,33 @@ class LogBuilder:
 
 
 def _shown(action: Any, propensity: Any, reward: float, after: Info) -> list[tuple[int, float, float]]:
-    """The item, propensity and reward of each item shown, by ascending item."""
+    """Return item, propensity and reward of each item shown, by ascending item."""
     if type(action) is int:  # almost always: this runs at every step
         return [(action, propensity, reward)]
     if np.size(action) == 1:
         return [(np.asarray(action).item(), np.asarray(propensity).item(), reward)]
     items, place = np.unique(np.asarray(action), return_index=True)
-    bought = set(events_of(after, "bought"))
     stated = np.ravel(propensity)[place].tolist()
-    return [(item, p, float(item in bought)) for item, p in zip(items.tolist(), stated, strict=True)]
+    bought = np.isin(items, events_of(after, "bought")).astype(np.float64).tolist()
+    return list(zip(items.tolist(), stated, bought, strict=True))
 
 
 def _clicks(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float, float]]:
-    """The item, propensity and reward of each place of a ranking, from the top.
+    """Return item, propensity and reward of each place of a ranking, from the top.
 
     Raises:
         UserError: an item stands there twice, so that a place was empty.
     """
     items = np.ravel(ranking).tolist()
-    clicked = set(events_of(after, "clicked"))
     if len(set(items)) < len(items):
         raise UserError(f"a ranking that is recorded must hold each item once, got {items}")
-    return [(item, p, float(item in clicked)) for item, p in zip(items, np.ravel(propensity).tolist(), strict=True)]
+    stated = np.ravel(propensity).tolist()
+    clicked = np.isin(items, events_of(after, "clicked")).astype(np.float64).tolist()
+    return list(zip(items, stated, clicked, strict=True))
 
 
 def events_of(info: Info, key: str) -> tuple[Any, ...]:
-    """The entries of one key of an ``info``, one an event; also of one that is of a fixed size.
+    """Return the events under one key of an ``info``, also of fixed size.
 
     Raises:
         UserError: a fixed size that was too small for all events, or that omits users who were skipped; or events that
@@ -192,9 +179,8 @@ def events_of(info: Info, key: str) -> tuple[Any, ...]:
             raise UserError(_NO_VIEWS)
         return ()
     if "n_views" in info:
-        if key not in ("bought", "clicked"):
-            n = int(info["n_views"])
-        else:
+        n = int(info["n_views"])
+        if key in ("bought", "clicked"):
             n = int((values >= 0).sum())
         if n > len(values) or info["n_skipped"]:
             raise UserError(
@@ -206,7 +192,7 @@ def events_of(info: Info, key: str) -> tuple[Any, ...]:
 
 
 def lane_info(infos: Info, lane: int) -> Info:
-    """The entries of one lane of a vector environment's ``infos``: those whose mask is set; nested where they are."""
+    """Return the entries of one lane of a vector environment's ``infos``."""
     info = {}
     for key, values in infos.items():
         if not key.startswith("_") and infos[f"_{key}"][lane]:
@@ -290,10 +276,12 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         """Step and record; the propensities given beforehand are used up."""
         chosen = np.asarray(actions)
         awake = ~self._ended
-        if self.propensities is None or np.shape(self.propensities) != chosen.shape:
+        shape = None
+        if self.propensities is not None:
+            shape = np.shape(self.propensities)
+        if shape != chosen.shape:
             raise UserError(
-                f"set .propensities to P(action | state) of every lane, {chosen.shape}, before step(); "
-                f"got {np.shape(self.propensities) if self.propensities is not None else None}"
+                f"set .propensities to P(action | state) of every lane, {chosen.shape}, before step(); got {shape}"
             )
         stated = np.asarray(self.propensities, np.float64)
         _checked(stated[awake], chosen[awake].shape, ".propensities")
@@ -301,19 +289,14 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         over = terminated | truncated
         same_step = self._mode is AutoresetMode.SAME_STEP
         for lane in np.flatnonzero(awake).tolist():
-            came = lane_info(infos, lane)
+            after = lane_info(infos, lane)
             if same_step and over[lane]:
-                after = came.get("final_info", came)
-            else:
-                after = came
+                after = after.get("final_info", after)
             self._builder.answer(self._last[lane], after, chosen[lane], stated[lane], float(rewards[lane]))
             self._last[lane] = after
         for lane in np.flatnonzero(over if same_step else ~awake).tolist():
             self._begin(lane, infos)
-        if self._mode is AutoresetMode.NEXT_STEP:
-            self._ended = over
-        else:
-            self._ended = np.zeros(self.num_envs, np.bool_)
+        self._ended = over & (self._mode is AutoresetMode.NEXT_STEP)
         self.propensities = None
         return observations, rewards, terminated, truncated, infos
 
@@ -327,8 +310,8 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         self._last[lane] = info
 
 
-def _checked(propensity: Any, shape: tuple[int, ...], name: str) -> NDArray[np.float64]:
-    """Propensities of an action, or of a slate's items."""
+def _checked(propensity: Any, shape: tuple[int, ...], name: str) -> Floats:
+    """Check the propensities of an action, or of a slate's items."""
     try:
         propensities = np.asarray(propensity, np.float64)
     except (TypeError, ValueError):
@@ -348,22 +331,19 @@ def _keep_seed(seeds: list[int], env: Any) -> None:
 
 def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
     world = getattr(env.unwrapped, "world", None)
-    if world is None:
-        made = {}
-    else:
-        made = made_by(world)
+    provenance = {} if world is None else made_by(world)
     if len(seeds) == 1:
-        made["seed"] = seeds[0]
+        provenance["seed"] = seeds[0]
     elif seeds:
-        made["seeds"] = seeds
-    return builder.log(provenance=made)
+        provenance["seeds"] = seeds
+    return builder.log(provenance=provenance)
 
 
 # ------------------------------------------------------------------------------------------------ a policy among users
 
 
 def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
-    """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed.
+    """Record the log of ``simulate``, to the byte, from a single environment: the first users of a seed.
 
     Of a policy that learns from all users it is the log of :func:`recsim_mnar.simulation.items.simulate_online` with
     one lane: one object throughout, and the column ``round``, by which ``replay`` goes through it again.
@@ -393,7 +373,7 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
 
 
 def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
-    """The log of users 0 .. n_users - 1 of a seed, from any environment: single, or vector in NEXT_STEP mode.
+    """Record the first users of a seed from any environment: single, or vector in NEXT_STEP mode.
 
     Args:
         env: stepped until all of them were met.
@@ -402,7 +382,9 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         seed: of the users.
     """
     ask_views(env)
-    lanes = _Lanes(env, recorder.shape) if isinstance(env, gym.vector.VectorEnv) else _OneLane(env)
+    lanes: _Lanes | _OneLane = _OneLane(env)
+    if isinstance(env, gym.vector.VectorEnv):
+        lanes = _Lanes(env, recorder.shape)
     latest = lanes.reset(seed)
     for info in latest:
         recorder.arrive(info)
@@ -424,11 +406,11 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         latest = after
 
 
-_Stepped = tuple[list[Info], NDArray[np.float64], NDArray[np.bool_]]
+_Stepped = tuple[list[Info], Floats, Flags]
 
 
 class _Lanes:
-    """A vector environment as a recorder steps it, with actions of this shape; ``ended`` are lanes to be reset next.
+    """Adapter of a vector environment for a recorder; ``ended`` are lanes to be reset next.
 
     A step returns the ``info`` of each lane, and of those that decided the rewards and whether their users left.
     """
@@ -443,7 +425,7 @@ class _Lanes:
         return self._infos(self._env.reset(seed=seed)[1])
 
     def step(self, awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
-        """A step; lanes whose last one was the end meet their next users."""
+        """Step; ended lanes start their next users."""
         actions = np.zeros((self._env.num_envs, *self._shape), np.int64)
         if chosen is not None:
             actions[awake] = chosen
@@ -457,7 +439,7 @@ class _Lanes:
 
 
 class _OneLane:
-    """A single environment, stepped as :class:`_Lanes` are."""
+    """Adapter of a single environment with the methods of :class:`_Lanes`."""
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
         self._env = env
@@ -468,7 +450,7 @@ class _OneLane:
         return [self._env.reset(seed=seed)[1]]
 
     def step(self, _awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
-        """A step, or a reset where the last one was the end."""
+        """Step, or reset after an end."""
         if chosen is None:
             info = self._env.reset()[1]
             reward = 0.0
@@ -481,7 +463,7 @@ class _OneLane:
 
 
 class Recorder:
-    """One policy among the users of an environment, asked in rounds and given the answers, and its log.
+    """Runs one policy on the users of an environment and records its log.
 
     Args:
         env: that the users live in.
@@ -507,8 +489,6 @@ class Recorder:
         self.builder = LogBuilder(ranked=ranked)
         if self._online:
             self.builder.round = 0
-        else:
-            self.builder.round = None
         self._n_decisions: dict[int, int] = {}
         self._stated: dict[int, list[NDArray[Any]]] = {}
         self._arrived: list[Info] = []
@@ -517,10 +497,11 @@ class Recorder:
     def arrive(self, info: Info) -> None:
         """Add a user who arrived after others left without a decision; the policy will observe those first."""
         self.builder.begin(info)
-        left = [one for one in info.get("skipped") or () if int(one["user"]) < self.n_users]
-        # Users who left without a trace in the log are not met, so that the log holds all that a policy was given.
-        self._arrived += [one for one in left if len(events_of(one, "views"))]
-        self._gone += [int(one["user"]) for one in left if len(events_of(one, "views"))]
+        for skipped in info.get("skipped") or ():
+            # Users who left without a trace in the log are not met, so that the log holds all that a policy was given.
+            if int(skipped["user"]) < self.n_users and events_of(skipped, "views"):
+                self._arrived.append(skipped)
+                self._gone.append(int(skipped["user"]))
         if int(info["user"]) < self.n_users:
             self._arrived.append(info)
             self._n_decisions[int(info["user"])] = 0
@@ -538,18 +519,12 @@ class Recorder:
                 self._stated.setdefault(user, []).append(np.array(columns))
         return self._actions
 
-    def answer(
-        self,
-        before: list[Info],
-        after: list[Info],
-        rewards: NDArray[np.float64],
-        ended: NDArray[np.bool_],
-    ) -> None:
+    def answer(self, before: list[Info], after: list[Info], rewards: Floats, ended: Flags) -> None:
         """Record the outcomes of the actions and end the round."""
         users = self._users.tolist()
         decided = zip(users, self._actions.tolist(), self._propensities.tolist(), rewards.tolist(), strict=True)
-        for (user, action, propensity, reward), info, came in zip(decided, before, after, strict=True):
-            self.builder.answer(info, came, action, propensity, reward)
+        for (user, action, propensity, reward), info, next_info in zip(decided, before, after, strict=True):
+            self.builder.answer(info, next_info, action, propensity, reward)
             self._n_decisions[user] += 1
         if self._learns:
             self._teach(rewards, after)
@@ -559,13 +534,13 @@ class Recorder:
         if self.builder.round is not None:
             self.builder.round += 1
 
-    def _teach(self, rewards: NDArray[np.float64], after: list[Info]) -> None:
+    def _teach(self, rewards: Floats, after: list[Info]) -> None:
         """Let the policy learn from the rewards of the items shown, in a ranking one for each place."""
         places = int(np.prod(self.shape))
         if self.shape:
-            clicked = [set(events_of(came, "clicked")) for came in after]
-            rankings = zip(self._actions.tolist(), clicked, strict=True)
-            rewards = np.array([[float(item in own) for item in ranking] for ranking, own in rankings])
+            rewards = np.empty(self._actions.shape)
+            for row, ranking, info in zip(rewards, self._actions, after, strict=True):
+                row[:] = np.isin(ranking, events_of(info, "clicked"))
         users = np.repeat(self._users, places)
         self.policy.learn(users, self._actions.ravel(), rewards.ravel(), self._propensities.ravel())
 
@@ -575,24 +550,25 @@ class Recorder:
         self._forget()
         log = self.builder.log(self.n_users)
         columns = {**log.columns, **self._of_rankings(log)}
-        if self.world is None:
-            return Log(columns, {})
-        made = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
-        if self._online:
-            made["online"] = online_provenance(log, self.policy, self._lanes)
-        return Log(columns, made)
+        origin: dict[str, Any] = {}
+        if self.world is not None:
+            origin = {**provenance(self.world, self.policy, self.n_users, self.seed), "policy": self._described}
+            if self._online:
+                origin["online"] = online_provenance(log, self.policy, self._lanes)
+        return Log(columns, origin)
 
     def _of_rankings(self, log: Log) -> dict[str, NDArray[Any]]:
-        """The columns of a log that say how likely its rankings were; none where items are shown one by one."""
+        """Return the columns with the rankings' probabilities; none if items are shown one by one."""
         if not self.shape:
             return {}
         rows = np.flatnonzero(log.is_bandit)
-        users = np.unique(log["user"][rows]).tolist()
-        none = np.zeros((3, 0))
-        stated = np.concatenate([none, *(each for user in users for each in self._stated[user])], axis=1)
-        columns = {name: np.full(len(log), np.nan) for name in schema.OF_RANKINGS[2:]}
-        for column, values in zip(columns.values(), stated, strict=True):
-            column[rows] = values
+        stated = [np.zeros((3, 0))]
+        for user in np.unique(log["user"][rows]).tolist():
+            stated += self._stated[user]
+        columns = {}
+        for name, values in zip(schema.OF_RANKINGS[2:], np.concatenate(stated, axis=1), strict=True):
+            columns[name] = np.full(len(log), np.nan)
+            columns[name][rows] = values
         return columns
 
     def _admit(self) -> None:
@@ -609,13 +585,14 @@ class Recorder:
             self._gone = []
 
     def _observe(self, users: list[int], infos: list[Info]) -> None:
-        """Let the policy observe what each of these users, ascending, did alone."""
-        counts = [len(events_of(info, "views")) for info in infos]
-        if not sum(counts):
-            return
-        viewing = [info for info, count in zip(infos, counts, strict=True) if count]
-        items = np.concatenate([np.array(events_of(info, "views"), np.int32) for info in viewing])
-        ratings = [
-            np.array(events_of(info, "ratings") or (np.nan,) * len(events_of(info, "views"))) for info in viewing
-        ]
-        observe_events(self.policy, np.repeat(users, counts), items, np.concatenate(ratings))
+        """Let the policy observe the organic events of users, ascending."""
+        viewers: list[int] = []
+        items: list[int] = []
+        ratings: list[float] = []
+        for user, info in zip(users, infos, strict=True):
+            views = events_of(info, "views")
+            viewers += [user] * len(views)
+            items += views
+            ratings += events_of(info, "ratings") or (np.nan,) * len(views)
+        if viewers:
+            observe_events(self.policy, np.array(viewers), np.array(items, np.int32), np.array(ratings))

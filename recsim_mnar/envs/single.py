@@ -27,7 +27,7 @@ from recsim_mnar.worlds.base import LaneWorld, World, decision_world
 
 
 class WorldEnv(Specified, gym.Env[Any, Any]):
-    """One user at a time; an episode is a user's life, a step a recommendation.
+    """Environment of one user at a time; an episode is a user's life, a step a recommendation.
 
     The observation is the vector of the user's view counts so far, the reward what the world pays (sessions: 1 for a
     click). After ``reset(seed=s)`` the environment meets user 0 of seed s, then user 1 at the next ``reset()``, and
@@ -68,7 +68,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
-        lived = self._lived_in(world)
+        lived = self._checked_world(world)
         lived.decides()
         self.world = world = lived
         self._observer = observer(world, 1, observation)
@@ -86,8 +86,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._waiting = False
         self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
 
-    def _lived_in(self, world: World) -> LaneWorld:
-        """The world, if its users can live in this environment."""
+    def _checked_world(self, world: World) -> LaneWorld:
+        """Return the world if this environment can run it."""
         return decision_world(world, "this environment")
 
     @property
@@ -118,9 +118,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._seen(info), self._info(info, waiting=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Recommend an item; the user answers and lives on until the next decision or the end."""
-        if not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        """Recommend an item and advance to the next decision or the end."""
+        self._check_waiting()
         chosen = self._checked(action)
         if self._ahead:
             # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
@@ -137,13 +136,17 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._step += 1
         self._time += 1.0
         if self._quiet is None:
-            now = self._unseen(chosen, reward)
+            info = self._unseen(chosen, reward)
         else:
-            now = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
-        return observation, reward, not self._waiting, False, now
+            info = {"user": self._user, "step": self._step, "time": self._time, **self._quiet}
+        return observation, reward, not self._waiting, False, info
+
+    def _check_waiting(self) -> None:
+        if not self._waiting:
+            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
 
     def close(self) -> None:
-        """Let the user go: after this :meth:`reset` comes before :meth:`step`."""
+        """End the episode; call :meth:`reset` before the next :meth:`step`."""
         self._waiting = False
 
     def _answered(self, chosen: int) -> tuple[Any, float, bool, bool, Info]:
@@ -158,20 +161,18 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))
 
     def _unseen(self, chosen: int, reward: float) -> Info:
-        """Line and ``info`` of a step after which the user viewed nothing."""
+        """Return the ``info`` of a step without views, and set its line."""
         if self.render_mode is not None:
             left = not self._waiting
             self._line = step_line(self._user, self._step - 1, chosen, reward, {"views": ()}, left=left)
-        if self._info_kind == "none":
-            return {}
-        now = {"user": self._user, "step": self._step, "time": self._time, **dict.fromkeys(self._event_keys, ())}
-        return self._sized(now)
+        events = dict.fromkeys(self._event_keys, ())
+        return self._sized({"user": self._user, "step": self._step, "time": self._time, **events})
 
     def render(self) -> str | None:
         """Describe the last step or reset in one line; None without a render mode."""
-        if self.render_mode is not None:
-            return self._line
-        return None
+        if self.render_mode is None:
+            return None
+        return self._line
 
     def reward_means(self) -> NDArray[np.float64]:
         """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
@@ -182,18 +183,17 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             ResetNeeded: no user is waiting.
             UserError: a world of slates, or an own world that does not say its expected rewards.
         """
-        if not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        self._check_waiting()
         return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
     def _seen(self, info: Info) -> Any:
-        """A new observation, updated with the user's own events."""
+        """Return a new observation, updated with the user's organic events."""
         if info["views"]:
             self._observer.alone_sees(info["views"], info["ratings"] if self.world.rates else None)
         return self._observer.alone()
 
     def _sized(self, info: Info) -> Info:
-        """``info`` as it was asked for."""
+        """Return ``info`` in the requested form."""
         if self._info_kind == "none":
             return {}
         if self._info_kind == "counts":
@@ -203,7 +203,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return fixed(info, self._event_keys, self._info_size)
 
     def _info(self, info: Info, *, waiting: bool, answered: tuple[Any, float] | None = None) -> Info:
-        """The complete ``info`` after the lane has moved, with the coming decisions that can already be computed.
+        """Return the complete ``info`` after a move, and skip decisions that change nothing.
 
         Args:
             info: of the events.
@@ -211,26 +211,22 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
             answered: what was shown, and what it earned; None after a reset.
         """
         lanes = self._queue.lanes
-        if self.render_mode is not None and answered is None:
+        if self.render_mode is not None:
             self._line = arrival_line(lanes.user.item(), info)
-        elif self.render_mode is not None and answered is not None:
-            self._line = step_line(self._user, self._step, *answered, info, left=not waiting)
+            if answered is not None:
+                self._line = step_line(self._user, self._step, *answered, info, left=not waiting)
         self._waiting = waiting
         self._user = lanes.user.item()
         self._step = lanes.step.item()
         self._time = lanes.time.item()
+        self._ahead = 0
         if waiting:
             self._ahead = lanes.skip_uneventful(self._lane).item()
-        else:
-            self._ahead = 0
         return self._sized({"user": self._user, "step": self._step, "time": self._time, **info})
 
     def _checked(self, action: Any) -> int:
         kind = type(action)  # almost always one of two: this runs at every step
-        if kind is np.int64 or kind is int:
-            chosen = int(action)
-        else:
-            chosen = one_integer(action)
+        chosen = int(action) if kind is np.int64 or kind is int else one_integer(action)
         if not 0 <= chosen < self.world.n_items:
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
         return chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import gymnasium as gym
@@ -17,19 +18,29 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 from recsim_mnar.worlds.base import DecisionWorld, Transition, checked_slates
 
-Array = NDArray[Any]
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+
+
+Array = NDArray[Any]
 
 
 class ShowsSeveral:
     """Base of environments whose action holds several items.
 
     Attributes:
-        event: what ``info`` calls the items shown that earned something.
+        event: key in ``info`` of the items shown that earned something.
+        shown: ``shown(items, lanes)`` returns the (n, k) items that an action shows, of one environment where ``lanes``
+            is None; or raises UserError for another shape, not integers, or an item out of range.
+        earned: ``earned(transition)`` returns the (n,) reward of each lane.
+        note: ``note(lanes, shown, transition)`` lets the observer see what was shown in lanes (n,), and what it earned.
     """
 
     event: ClassVar[str]
     world: Any
+    shown: Callable[..., Any]
+    earned: Callable[..., Floats]
+    note: Callable[..., None]
     _observer: Any
 
     @property
@@ -40,22 +51,6 @@ class ShowsSeveral:
     def space(self) -> gym.spaces.MultiDiscrete:
         """Space of the action of one lane."""
         return gym.spaces.MultiDiscrete([self.world.n_items] * self.size)
-
-    def shown(self, items: Any, lanes: int | None) -> NDArray[np.integer]:
-        """(n, k) items that an action shows; of one environment where ``lanes`` is None.
-
-        Raises:
-            UserError: another shape, not integers, or an item out of range.
-        """
-        raise NotImplementedError
-
-    def earned(self, transition: Transition) -> NDArray[np.float64]:
-        """(n,) reward of each lane."""
-        raise NotImplementedError
-
-    def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
-        """Let the observer see what was shown in lanes (n,), and what it earned."""
-        raise NotImplementedError
 
 
 def earning_rows(transition: Transition) -> Ints:
@@ -78,14 +73,13 @@ class SeveralEnv(ShowsSeveral, WorldEnv):
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
         """Show items; the user answers and lives on until the next decision or the end."""
-        if not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        self._check_waiting()
         shown = self.shown(action, None)
         transition = self._queue.take(self._lane, shown.astype(np.int32))
         columns = transition.columns
         alive = bool(transition.alive[0])
-        alone = organic_rows(transition)
-        info = {key: tuple(columns[name][alone].tolist()) for key, name in self._queue.entries}
+        rows = organic_rows(transition)
+        info = {key: tuple(columns[name][rows].tolist()) for key, name in self._queue.entries}
         info[self.event] = tuple(columns["action"][earning_rows(transition)].tolist())
         seen = self._seen_after(shown, transition, info)
         reward = float(self.earned(transition)[0])
@@ -116,7 +110,7 @@ class SeveralVectorEnv(ShowsSeveral, WorldVectorEnv):
         check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         return self.shown(actions, self.num_envs)
 
-    def _earned(self, transition: Transition) -> NDArray[np.float64]:
+    def _earned(self, transition: Transition) -> Floats:
         return self.earned(transition)
 
     def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
@@ -139,29 +133,27 @@ class _Rankings(ShowsSeveral):
     def shown(self, items: Any, lanes: int | None) -> NDArray[np.int32]:
         """Implement :meth:`ShowsSeveral.shown`: an item's further places hold -1."""
         size = self.size
-        given = as_array(items, "a ranking")
+        array = as_array(items, "a ranking")
         shape = (size,) if lanes is None else (lanes, size)
-        if given.shape != shape:
+        if array.shape != shape:
+            what = f"actions are {lanes} rankings"
             if lanes is None:
                 what = "an action is a ranking"
-            else:
-                what = f"actions are {lanes} rankings"
-            if given.ndim:
-                got = f"an array of shape {given.shape}"
-            else:
+            got = f"an array of shape {array.shape}"
+            if not array.ndim:
                 got = f"{items!r:.60}"
             raise UserError(f"{what} of {size} items, top first: an array of shape {shape}, got {got}")
-        shown = checked_slates(given.reshape(-1, size), lanes or 1, self.world.n_items).astype(np.int32)
+        shown = checked_slates(array.reshape(-1, size), lanes or 1, self.world.n_items).astype(np.int32)
         for place in range(1, size):
             again = (shown[:, :place] == shown[:, place, None]).any(axis=1)
             shown[again, place] = -1
         return shown
 
-    def _clicks(self, transition: Transition) -> NDArray[np.float64]:
+    def _clicks(self, transition: Transition) -> Floats:
         """(n, k) clicks at each place."""
         return transition.columns["reward"][transition.starts[:-1, None] + np.arange(self.size)]
 
-    def earned(self, transition: Transition) -> NDArray[np.float64]:
+    def earned(self, transition: Transition) -> Floats:
         """Implement :meth:`ShowsSeveral.earned`: the number of clicks."""
         return self._clicks(transition).sum(axis=1)
 
@@ -189,10 +181,9 @@ class RankingEnv(_Rankings, SeveralEnv):
 
     _more_events = ("clicked",)
 
-    def ranking_means(self, action: Any) -> NDArray[np.float64]:
+    def ranking_means(self, action: Any) -> Floats:
         """Truth: (k,) click probability of each place of a ranking now. For what judges, never for what acts."""
-        if not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        self._check_waiting()
         return self.world.ranking_means(self._queue.lanes.state, self.shown(action, None))[0]
 
 

@@ -11,19 +11,25 @@ from numpy.typing import NDArray
 from recsim_mnar.log import schema
 from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds.base import LaneWorld, Transition
-from recsim_mnar.worlds.lanes import next_users
+from recsim_mnar.worlds.lanes import rows_by_seed
+
+Ints = NDArray[np.int64]
+
 
 _VIEWS = (("views", "item"), ("view_times", "time"))
 _RATINGS = (("ratings", "reward"), ("observation_propensities", "observation_propensity"))
 
-_PADS = {"views": -1, "bought": -1, "clicked": -1, "view_times": 0.0, "ratings": 0.0, "observation_propensities": 0.0}
-"""What stands in places without an event."""
+_PADS: dict[str, np.generic] = {
+    **dict.fromkeys(("views", "bought", "clicked"), np.int64(-1)),
+    **dict.fromkeys(("view_times", "ratings", "observation_propensities"), np.float64(0.0)),
+}
+"""Values of places without an event."""
 
 
 Info = dict[str, Any]
 """What ``reset`` and ``step`` say besides the observation: Gymnasium's interface wants a dictionary."""
 
-Met = tuple[NDArray[np.int64], NDArray[np.int64], Transition]
+Arrivals = tuple[Ints, Ints, Transition]
 """Lanes, their users, and what happened in them."""
 
 
@@ -55,8 +61,8 @@ class UserQueue:
         self.next_user = np.zeros(0, np.int64)
         self._certain = np.ones(n_lanes)
 
-    def assign(self, which: NDArray[np.int64], seeds: list[int], first_user: int) -> None:
-        """Lanes ``which`` draw from the users of one seed together, or of one seed each, from ``first_user`` on."""
+    def assign(self, which: Ints, seeds: list[int], first_user: int) -> None:
+        """Assign seeds to lanes ``which``, one for all or one each, from ``first_user`` on."""
         self.seeds[which] = np.array(seeds, np.uint64)
         if len(which) == len(self.queue):  # nobody draws from those that there are
             self.next_user = self.next_user[:0]
@@ -69,32 +75,37 @@ class UserQueue:
         Raises:
             UserError: ``seed`` is no seed.
         """
-        if seed is None and self.seed is not None:
-            if user is None:
-                return
-        else:
-            self.seed = check_seed(draw() if seed is None else seed)
+        if seed is None and self.seed is None:
+            seed = draw()
+        if seed is not None:
+            self.seed = check_seed(seed)
+        elif user is None:
+            return
+        assert self.seed is not None
         self.assign(np.zeros(1, np.int64), [self.seed], user or 0)
 
-    def move(self, which: NDArray[np.int64], user: int) -> None:
-        """Lanes ``which`` go on from another user; those that share a queue go on sharing it among themselves."""
+    def move(self, which: Ints, user: int) -> None:
+        """Move lanes ``which`` to another user; lanes that share a queue keep sharing it."""
         shared, place = np.unique(self.queue[which], return_inverse=True)
         self.queue[which] = len(self.next_user) + place
         self.next_user = np.append(self.next_user, np.full(len(shared), user))
 
-    def admit(self, which: NDArray[np.int64]) -> Iterator[Met]:
-        """A next user for each of these lanes (ascending); those who leave without a decision are passed over.
+    def admit(self, which: Ints) -> Iterator[Arrivals]:
+        """Start the next user of each lane (ascending); users who leave without a decision are skipped.
 
         Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
         """
         while len(which):
-            users = next_users(self.next_user, self.queue[which])
+            users = np.empty(len(which), np.int64)
+            for j, queue in enumerate(self.queue[which].tolist()):
+                users[j] = self.next_user[queue]
+                self.next_user[queue] += 1
             transition = self.lanes.begin(which, self.seeds[which], users)
             yield which, users, transition
             which = which[~transition.alive]
 
-    def meet(self, lane: NDArray[np.int64]) -> Info:
-        """A next user for one lane (1,); what is info of them, and ``skipped`` where others left before."""
+    def meet(self, lane: Ints) -> Info:
+        """Start the next user of one lane (1,); return their info, with ``skipped`` users if any."""
         skipped: list[Info] = []
         queue = self.queue.item()
         alone = self.lanes.begin_alone(self.seeds.item(), self.next_user.item(queue))
@@ -110,24 +121,20 @@ class UserQueue:
             return {**info, "skipped": tuple(skipped)}
         return info
 
-    def features(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
+    def features(self, which: Ints) -> NDArray[np.float32]:
         """(n, n_user_features) of the users in these lanes."""
         out = np.empty((len(which), self.world.n_user_features), np.float32)
-        for seed in np.unique(self.seeds[which]):
-            rows = self.seeds[which] == seed
-            out[rows] = self.world.features_of(int(seed), self.lanes.user[which[rows]])
+        for seed, rows in rows_by_seed(self.seeds[which]):
+            out[rows] = self.world.features_of(seed, self.lanes.user[which[rows]])
         return out
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> Transition:
-        """These lanes are shown these items, or rankings (n, k)."""
-        if actions.ndim == 1:
-            certain = self._certain[: len(which)]
-        else:
-            certain = np.ones(actions.shape)
+    def take(self, which: Ints, actions: NDArray[np.int32]) -> Transition:
+        """Show items, or rankings (n, k), in lanes."""
+        certain = self._certain[: len(which)] if actions.ndim == 1 else np.ones(actions.shape)
         return self.lanes.take(which, actions, certain)
 
     def info(self, transition: Transition, j: int) -> Info:
-        """The organic events of the transition's lane number j, in order: all but the answer to an action.
+        """Return the organic events of lane number j of a transition, in order.
 
         Tuples: Gymnasium's own vector environments take an array in ``info`` to have the same shape at every step.
         """
@@ -143,18 +150,19 @@ def rewards_of(transition: Transition) -> NDArray[np.float64]:
     return transition.columns["reward"][transition.starts[:-1]]
 
 
-def organic_rows(transition: Transition) -> NDArray[np.int64]:
+def organic_rows(transition: Transition) -> Ints:
     """Rows of a transition that are organic events."""
     return np.flatnonzero(transition.columns["event"] == schema.ORGANIC)
 
 
 def counted(info: Info, keys: tuple[str, ...]) -> Info:
-    """An environment's ``info`` with the number of events instead of them: ``n_views``, ``n_skipped``, ..."""
+    """Return an environment's ``info`` with numbers of events: ``n_views``, ``n_skipped``, ..."""
     out = info.copy()
     n_skipped = len(out.pop("skipped", ()))
     for key in keys:
         out.pop(key, None)
-    out["n_views"], out["n_skipped"] = len(info["views"]), n_skipped
+    out["n_views"] = len(info["views"])
+    out["n_skipped"] = n_skipped
     for key in ("bought", "clicked"):
         if key in keys:
             out[f"n_{key}"] = len(info.get(key, ()))
@@ -162,7 +170,7 @@ def counted(info: Info, keys: tuple[str, ...]) -> Info:
 
 
 def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
-    """An environment's ``info`` with the last ``size`` events in arrays of that length, oldest first.
+    """Return an environment's ``info`` with the last ``size`` events in arrays, oldest first.
 
     Places beyond them hold -1 (items) or 0; ``n_views`` says how many events there were, which may be more than
     ``size``, and ``n_skipped`` how many users left without a decision before this one.
@@ -175,7 +183,7 @@ def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
     out = {key: value for key, value in info.items() if key not in keys and key != "skipped"}
     for key in keys:
         events = info.get(key) or ()
-        array = np.full(size, _PADS[key], np.int64 if isinstance(_PADS[key], int) else np.float64)
+        array = np.full(size, _PADS[key])
         last = events[-size:]
         array[: len(last)] = last
         out[key] = array
@@ -185,21 +193,22 @@ def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
 
 
 def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> Info:
-    """The same of a vector environment: arrays (n_lanes, size), set for every lane that ``user`` is set for."""
+    """Return :func:`fixed` of a vector environment: arrays (n_lanes, size) for lanes with a ``user``."""
     if "final_info" in infos:
         infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}
     changed = {*keys, "skipped"}
     out = {key: value for key, value in infos.items() if key.removeprefix("_") not in changed}
-    known_users = infos["_user"]
+    has_user = infos["_user"]
     for key in keys:
-        kind = np.int64 if isinstance(_PADS[key], int) else np.float64
-        array = np.full((n_lanes, size), _PADS[key], kind)
+        array = np.full((n_lanes, size), _PADS[key])
         for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
             last = infos[key][lane][-size:]
             array[lane, : len(last)] = last
-        out[key], out[f"_{key}"] = array, known_users.copy()
+        out[key] = array
+        out[f"_{key}"] = has_user.copy()
     for name, key in (("n_views", "views"), ("n_skipped", "skipped")):
         there = infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))
         counts = [len(infos[key][lane]) if there[lane] else 0 for lane in range(n_lanes)]
-        out[name], out[f"_{name}"] = np.array(counts, np.int64), known_users.copy()
+        out[name] = np.array(counts, np.int64)
+        out[f"_{name}"] = has_user.copy()
     return out

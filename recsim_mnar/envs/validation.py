@@ -21,6 +21,8 @@ from recsim_mnar.rng import check_seed
 from recsim_mnar.worlds import as_world, make_world
 from recsim_mnar.worlds.base import World
 
+Flags = NDArray[np.bool_]
+
 
 class WorldSpec(EnvSpec):
     """Gymnasium's spec of an environment over a world.
@@ -70,20 +72,17 @@ class Specified:
     max_episode_steps: int | None = None
     _spec: WorldSpec | None = None
 
-    def _given(self) -> WorldSpec | None:
-        """Get the specification that Gymnasium made the environment from; None where it was made without Gymnasium."""
-        return self._spec
-
-    def _stated(self, spec: EnvSpec | None) -> None:
+    def _set_spec(self, spec: EnvSpec | None) -> None:
         if spec is not None:
-            field_values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
+            values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
             bound = _first_of(self.max_episode_steps, self.world.most_decisions)
-            field_values["max_episode_steps"] = _first_of(spec.max_episode_steps, bound)
-            spec = WorldSpec(**field_values)
+            values["max_episode_steps"] = _first_of(spec.max_episode_steps, bound)
+            spec = WorldSpec(**values)
             spec.bound = bound
         self._spec = spec
 
-    spec: Any = property(_given, _stated)  # Gymnasium's is an attribute, in whose place mypy wants no property
+    # Gymnasium's is an attribute, in whose place mypy wants no property.
+    spec: Any = property(lambda self: self._spec, _set_spec)
 
 
 def listed(items: Any) -> str:
@@ -92,20 +91,28 @@ def listed(items: Any) -> str:
 
 
 def arrival_line(user: int, info: Mapping[str, Any]) -> str:
-    """Who has come, and what they viewed; the line of a reset."""
+    """Return the line of a reset: the user and their views."""
+    skipped = ""
     if "skipped" in info:
         skipped = f" (after {len(info['skipped'])} who left without a decision)"
-    else:
-        skipped = ""
     return f"user {user}{skipped}: viewed {listed(info['views'])}"
 
 
-def step_line(user: int, step: int, shown: Any, reward: float, info: Mapping[str, Any], *, left: bool) -> str:
-    """Who was shown what, what they answered, what they viewed then; the line of a step."""
-    items = listed(["(empty)" if item < 0 else item for item in (shown if isinstance(shown, list) else [shown])])
-    came = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
+def step_line(
+    user: int,
+    step: int,
+    shown: Any,
+    reward: float,
+    info: Mapping[str, Any],
+    *,
+    left: bool,
+) -> str:
+    """Return the line of a step: the user, items shown, reward and views."""
+    items = shown if isinstance(shown, list) else [shown]
+    names = listed(["(empty)" if item < 0 else item for item in items])
+    events = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
     end = ", left" if left else ""
-    return f"user {user}, step {step}: shown {items}, reward {reward:g}{came}, viewed {listed(info['views'])}{end}"
+    return f"user {user}, step {step}: shown {names}, reward {reward:g}{events}, viewed {listed(info['views'])}{end}"
 
 
 USER_LIMIT = 2**62
@@ -113,7 +120,7 @@ USER_LIMIT = 2**62
 
 
 def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: World | str | None = None) -> World:
-    """The world that an environment's keywords describe.
+    """Return the world that an environment's keywords describe.
 
     Args:
         name: of the world where ``world`` is None.
@@ -132,7 +139,7 @@ def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: 
 
 
 class RenderModeError(UserError, TypeError):
-    """A render mode that an environment has not; libraries that try one first and then none catch a TypeError."""
+    """Unknown render mode; also a TypeError, which libraries catch when they try one."""
 
 
 def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
@@ -142,8 +149,8 @@ def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
         RenderModeError: the environment has no such mode.
     """
     if mode is not None and mode not in known:
-        there = "".join(f"{one!r} or " for one in known)
-        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {there}None")
+        modes = "".join(f"{name!r} or " for name in known)
+        raise RenderModeError(f"render_mode={mode!r}: this environment draws no pictures. Use {modes}None")
     return mode
 
 
@@ -157,19 +164,16 @@ def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
     Raises:
         UserError: either is none that there is, or a size of what is no array.
     """
-    if size is None:
-        length = None
-    else:
-        length = whole_number(size, "info_size", 1)
+    if size is not None:
+        size = whole_number(size, "info_size", 1)
+    kind = "counts" if size is None else "views"
     if info is not None:
         kind = info
-    else:
-        kind = "counts" if length is None else "views"
     if kind not in INFOS:
         raise UserError(f"info={kind!r}: {nearest(str(kind), INFOS)}")
-    if length is not None and kind != "views":
-        raise UserError(f"info={kind!r} and info_size={length}: only views are in arrays. Omit one of them")
-    return kind, length
+    if size is not None and kind != "views":
+        raise UserError(f"info={kind!r} and info_size={size}: only views are in arrays. Omit one of them")
+    return kind, size
 
 
 _ASKED = ("observation", "info", "info_size", "render_mode")
@@ -183,8 +187,8 @@ def keywords_of(vector: bool) -> tuple[str, ...]:
     return _ASKED
 
 
-def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
-    """Take the environment's own keywords out of the others.
+def split_keywords(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
+    """Remove the environment's keywords from all keywords and return them.
 
     Args:
         keywords: as they were given.
@@ -198,15 +202,15 @@ def taken(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) 
 
 
 def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """A mode of automatic resets, or a UserError that names those there are."""
+    """Return a mode of automatic resets; UserError for an unknown one."""
     try:
         return AutoresetMode(mode)
     except ValueError:
-        mode_names = ", ".join(one.value for one in AutoresetMode)
-        raise UserError(f"unknown autoreset_mode {mode!r}; known: {mode_names}") from None
+        modes = ", ".join(known.value for known in AutoresetMode)
+        raise UserError(f"unknown autoreset_mode {mode!r}; known: {modes}") from None
 
 
-def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> NDArray[np.bool_]:
+def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> Flags:
     """Lanes to reset: (num_envs,) flags, all lanes if None.
 
     Args:
@@ -243,16 +247,15 @@ def checked_options(options: Any, known: Collection[str]) -> dict[str, Any]:
         raise UserError(f"options must be a dictionary or None, got {options!r}")
     for name in options:
         if name not in known:
+            hint = "this environment takes none"
             if known:
                 hint = nearest(str(name), known)
-            else:
-                hint = "this environment takes none"
             raise UserError(f"options: unknown option {name!r}; {hint}")
     return dict(options)
 
 
 def reset_seed(seed: Any) -> int | None:
-    """The seed of a reset as an int, or None; an integer of any library will do, and an array that holds just one.
+    """Return the seed of a reset as an int, or None; integers of any library are accepted.
 
     Raises:
         UserError: it is no integer in [0, 2**64).
@@ -282,13 +285,17 @@ def listed_seeds(seed: Any, which: Collection[int], num_envs: int, *, seeded: bo
     seeds = [reset_seed(one) for one in seed]
     if len(seeds) != num_envs:
         raise UserError(f"a list of seeds must have one for each of {num_envs} lanes, got {len(seeds)}")
-    seeds_by_lane = {int(lane): lane_seed for lane in which if (lane_seed := seeds[lane]) is not None}
+    seeds_by_lane = {}
+    for lane in which:
+        lane_seed = seeds[lane]
+        if lane_seed is not None:
+            seeds_by_lane[int(lane)] = lane_seed
     if len(seeds_by_lane) < len(which) and not seeded:
         raise UserError("a list of seeds with None in it needs an earlier reset with a seed for those lanes")
     return seeds_by_lane
 
 
-def check_ready(mode: AutoresetMode, ended: NDArray[np.bool_] | None) -> None:
+def check_ready(mode: AutoresetMode, ended: Flags | None) -> None:
     """Raise ResetNeeded where a step comes before a reset: of all lanes (``ended`` is None) or of one that ended."""
     if ended is None:
         raise gym.error.ResetNeeded("call reset() before step()")

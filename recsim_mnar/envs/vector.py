@@ -12,7 +12,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from recsim_mnar.envs.observing import Counts, observer
-from recsim_mnar.envs.user_queue import Info, Met, UserQueue, fixed_lanes, organic_rows, rewards_of
+from recsim_mnar.envs.user_queue import Arrivals, Info, UserQueue, fixed_lanes, organic_rows, rewards_of
 from recsim_mnar.envs.validation import (
     Specified,
     as_array,
@@ -27,16 +27,21 @@ from recsim_mnar.envs.validation import (
     reset_seed,
 )
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import refuse_first, whole_number
 from recsim_mnar.worlds.base import LaneWorld, Transition, World, decision_world
 from recsim_mnar.worlds.lanes import Moves
 
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
 Array = NDArray[Any]
-Answers = tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.bool_]]
+Answers = tuple[Floats, Flags, Flags]
 
 
 class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
-    """Lanes of one world; see :class:`recsim_mnar.envs.WorldEnv` for what a lane does.
+    """Vector environment: lanes of one world, each as a :class:`recsim_mnar.envs.WorldEnv`.
 
     With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
     list of seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a
@@ -73,7 +78,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, ())
-        lived = self._lived_in(world)
+        lived = self._checked_world(world)
         lived.decides()
         num_envs = whole_number(num_envs, "num_envs", 1)
         if max_episode_steps is not None:
@@ -101,8 +106,8 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._unread = np.zeros(num_envs, np.int64)
         self._uncounted = np.zeros((num_envs, 0), np.float32)
 
-    def _lived_in(self, world: World) -> LaneWorld:
-        """The world, if its users can live in this environment."""
+    def _checked_world(self, world: World) -> LaneWorld:
+        """Return the world if this environment can run it."""
         return decision_world(world, "this environment")
 
     @property
@@ -116,7 +121,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def reset(
         self, *, seed: int | Iterable[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Info]:
-        """Every lane, or those in ``options["reset_mask"]``, meets its next user who comes to a decision."""
+        """Start the next user who reaches a decision in every lane, or in those of ``options["reset_mask"]``."""
         options = checked_options(options, ("user", "reset_mask"))
         mask = reset_mask(options.pop("reset_mask", None), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask)
@@ -159,24 +164,22 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _seat(self, which: NDArray[np.int64], seed: Any, user: int | None) -> None:
+    def _seat(self, which: Ints, seed: Any, user: int | None) -> None:
         seeds_by_lane = listed_seeds(seed, which.tolist(), self.num_envs, seeded=self._seeded)
         if seeds_by_lane is not None:
             self._queue.assign(np.array(list(seeds_by_lane), np.int64), list(seeds_by_lane.values()), user or 0)
         elif reset_seed(seed) is not None or not self._seeded:
-            single = reset_seed(seed)
-            super().reset(seed=single)
-            if single is None:
-                drawn = int(self.np_random.integers(2**63))
-            else:
-                drawn = single
-            self._queue.assign(which, [drawn], user or 0)
+            common = reset_seed(seed)
+            super().reset(seed=common)
+            if common is None:
+                common = int(self.np_random.integers(2**63))
+            self._queue.assign(which, [common], user or 0)
         elif user is not None:
             self._queue.move(which, user)
         self._seeded = True
 
     def _checked(self, actions: Array) -> Array:
-        """(n,) valid actions; those of ended lanes may be anything."""
+        """Return (n,) valid actions; those of ended lanes may be anything."""
         chosen = as_array(actions, "actions")
         if chosen.shape != (self.num_envs,):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
@@ -184,11 +187,12 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             raise UserError(f"actions must be integers, got {chosen.dtype}")
         check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         self._actions[:] = chosen
-        if self._actions.view(np.uint64).max() >= self.world.n_items:  # negative ones are large there
-            outside = ((chosen < 0) | (chosen >= self.world.n_items)) & ~self._ended
-            if outside.any():
-                bad = chosen[outside][0]
-                raise UserError(f"action {bad} is out of range, the world has items 0..{self.world.n_items - 1}")
+        n_items = self.world.n_items
+        if self._actions.view(np.uint64).max() >= n_items:  # negative ones are large there
+            refuse_first(
+                ((chosen < 0) | (chosen >= n_items)) & ~self._ended,
+                lambda lane: f"action {chosen[lane]} is out of range, the world has items 0..{n_items - 1}",
+            )
         return chosen
 
     def _observed(self) -> Any:
@@ -202,7 +206,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return np.zeros(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
 
     def _live(self, infos: Info, answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
-        """Next users in lanes that have ended; with actions, answers in the others."""
+        """Start next users in ended lanes; with actions, step the others."""
         queue = self._queue
         if not queue.at_once:
             resetting = np.flatnonzero(ended)
@@ -215,8 +219,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         n_views = self._unread
         n_skipped = self._unread
         acting = actions is not None
-        watched = self.info == "views" or not isinstance(self._observer, Counts)
-        if isinstance(self._observer, Counts) and not watched:
+        watched = True
+        if isinstance(self._observer, Counts) and self.info != "views":
+            watched = False
             counts = self._observer.array
             if self.info == "counts":
                 n_views = self._counts(infos, "n_views")
@@ -239,7 +244,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             while queue.lanes.step_at_once(moves, acting=acting, limit=self._limit):
                 acting = False
 
-    def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Met]:
+    def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Arrivals]:
         """Yield the admissions of :meth:`UserQueue.admit` for lanes that answer or are reset at once."""
         lanes = self._queue.lanes
         due = np.flatnonzero(~moves.ended)
@@ -254,7 +259,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
                 yield self._lanes, lanes.user, Transition(starts, columns, ~moves.ended)
 
     def _answer(self, chosen: Array, infos: Info, answers: Answers) -> None:
-        """Answers of lanes that have not ended."""
+        """Step the lanes that have not ended."""
         rewards, terminated, truncated = answers
         due = np.flatnonzero(~self._ended)
         if len(due):
@@ -268,15 +273,15 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         if self.max_episode_steps is not None:
             truncated[:] = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
 
-    def _earned(self, transition: Transition) -> NDArray[np.float64]:
+    def _earned(self, transition: Transition) -> Floats:
         return rewards_of(transition)
 
-    def _note_answers(self, due: NDArray[np.int64], chosen: Array, rewards: Array, transition: Transition) -> None:
+    def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
         """Let observations count what was shown and what it earned."""
         self._observer.answered(due, chosen, rewards)
 
-    def _admit(self, which: NDArray[np.int64], infos: Info, met_by: Iterator[Met]) -> None:
-        """Reset lanes: next users, counts, and what is info of them."""
+    def _admit(self, which: Ints, infos: Info, met_by: Iterator[Arrivals]) -> None:
+        """Start the next users in lanes, with their observations and info."""
         self._elapsed[which] = 0
         if not self.world.n_user_features:
             self._observer.begin(which, None)
@@ -285,21 +290,19 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             for j in np.flatnonzero(~transition.alive).tolist():
                 left = {"user": int(users[j]), **self._queue.info(transition, j)}
                 skipped.setdefault(int(lanes[j]), []).append(left)
-            if transition.alive.all():
-                here = transition
-            else:
-                here = transition.of(transition.alive)
-            met = lanes[transition.alive]
-            if self.world.n_user_features and len(met):
-                self._observer.begin(met, self._queue.features(met))
-            self._browse(met, here, infos, empty=self.world.rates)
+            waiting = lanes[transition.alive]
+            if not transition.alive.all():
+                transition = transition.of(transition.alive)
+            if self.world.n_user_features and len(waiting):
+                self._observer.begin(waiting, self._queue.features(waiting))
+            self._browse(waiting, transition, infos, empty=self.world.rates)
         for lane, info in skipped.items():
             if self.info == "views":
                 self._set(infos, "skipped", lane, tuple(info))
             elif self.info == "counts":
                 self._counts(infos, "n_skipped")[lane] = len(info)
 
-    def _see(self, which: NDArray[np.int64], transition: Transition, infos: Info) -> None:
+    def _see(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Update the observations of lanes after their actions, and record organic events."""
         if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
             rewards = rewards_of(transition)
@@ -308,7 +311,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             self._observer.answered(which[answered], items, rewards[answered])
         self._browse(which, transition, infos)
 
-    def _browse(self, which: NDArray[np.int64], transition: Transition, infos: Info, *, empty: bool = False) -> None:
+    def _browse(self, which: Ints, transition: Transition, infos: Info, *, empty: bool = False) -> None:
         """Observe organic events, and add them to info if there are any."""
         c = transition.columns
         rows = organic_rows(transition)
@@ -322,8 +325,8 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def _note(
         self,
         infos: Info,
-        which: NDArray[np.int64],
-        edges: NDArray[np.int64],
+        which: Ints,
+        edges: Ints,
         events: dict[str, Array],
         *,
         empty: bool = False,
@@ -336,22 +339,20 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if self.info == "counts":
                 self._counts(infos, f"n_{next(iter(events))}")[which] += edges[1:] - edges[:-1]
             return
-        if empty:
-            some = np.arange(len(which))
-        else:
-            some = np.flatnonzero(edges[1:] > edges[:-1])
+        some = np.flatnonzero(empty | (edges[1:] > edges[:-1]))
         if len(some) == 0:
             return
         lanes = which[some]
-        cuts = list(zip(lanes.tolist(), edges[some].tolist(), edges[some + 1].tolist(), strict=True))
+        starts = edges[some].tolist()
+        ends = edges[some + 1].tolist()
         for key, column in events.items():
             values = tuple(column.tolist())
             info = self._entry(infos, key)
-            for lane, first, last in cuts:
+            for lane, first, last in zip(lanes.tolist(), starts, ends, strict=True):
                 info[lane] = values[first:last]
             infos[f"_{key}"][lanes] = True
 
-    def _note_state(self, infos: Info, mask: NDArray[np.bool_]) -> None:
+    def _note_state(self, infos: Info, mask: Flags) -> None:
         """Record in info the awaited decision and user of the lanes in the mask."""
         if self.info == "none":
             return
@@ -373,14 +374,11 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             values = infos[key]
             mask = infos[f"_{key}"]
             moved = mask & self._ended
-            if values.dtype != object:
-                final[key] = np.where(moved, values, np.zeros(1, values.dtype))
-            else:
-                final[key] = values.copy()
+            empty = None if values.dtype == object else 0
+            final[key] = values.copy()
+            final[key][~moved] = empty
             final[f"_{key}"] = moved
-            if values.dtype == object:
-                final[key][~moved] = None
-            values[moved] = None if values.dtype == object else 0
+            values[moved] = empty
             infos[f"_{key}"] = mask & ~self._ended
         infos["final_info"] = final
         infos["_final_info"] = self._ended.copy()
@@ -397,14 +395,14 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         infos[f"_{key}"][lane] = True
 
     def _entry(self, infos: Info, key: str) -> Array:
-        """The array of infos of this name, and its mask, made where it is not there yet."""
+        """Return the array of infos of this name; make it and its mask if missing."""
         if key not in infos:
             infos[key] = np.empty(self.num_envs, object)  # holds None
             infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
         return infos[key]
 
     def _counts(self, infos: Info, key: str) -> Array:
-        """The numbers of this name, made where they are not there yet; :meth:`_note_state` sets their mask."""
+        """Return the counts of this name, made if missing; :meth:`_note_state` sets their mask."""
         if key not in infos:
             infos[key] = np.zeros(self.num_envs, np.int64)
         return infos[key]

@@ -34,11 +34,11 @@ from recsim_mnar.replays.probabilities import (
     Policies,
     Replayed,
     as_replayed,
+    identical_policies,
     learns_online,
     least_propensity,
     replay_ranking,
     replay_with_support,
-    same_law,
     slate_size_of,
 )
 from recsim_mnar.replays.probabilities import replay as replay_policy
@@ -347,7 +347,7 @@ class Fitting:
         """True if a policy depends on a training log: without it the policy cannot be fitted, or differs."""
         try:
             plain = self.learners[name].fit(Log({}), n_items=self.n_items, seed=0)
-            return not same_law(as_policy(fitted), as_policy(plain))
+            return not identical_policies(as_policy(fitted), as_policy(plain))
         except UserError:
             return True
 

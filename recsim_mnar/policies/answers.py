@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.policies.base import Floats, Ints, Policy
 
 LOOKED_AT = 8
@@ -50,7 +51,7 @@ class Rule(NamedTuple):
 
 
 def number(value: float) -> str:
-    """A probability as sentences write it: .167."""
+    """Format a probability as in sentences: .167."""
     text = f"{value:.6g}"
     if text.startswith("0."):
         return text[1:]
@@ -58,7 +59,7 @@ def number(value: float) -> str:
 
 
 def name_of(policy: Any) -> str:
-    """The name under which a policy is reported; that of its class where it has none."""
+    """Return a policy's name, or that of its class."""
     return getattr(policy, "name", type(policy).__name__)
 
 
@@ -66,7 +67,7 @@ def name_of(policy: Any) -> str:
 
 
 def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -> tuple[NDArray[np.int32], Floats]:
-    """The answer of ``act`` as arrays of the log's types.
+    """Check the return value of ``act``; return arrays of the log's types.
 
     Raises:
         UserError: not two arrays, wrong shape, an action out of range, a propensity outside (0, 1] or not a number.
@@ -79,17 +80,24 @@ def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -
         _refuse(policy, f"act() must return two arrays of shape ({n},), got {acted.shape} and {propensities.shape}")
     if n and not np.issubdtype(acted.dtype, np.integer):
         _refuse(policy, f"act() must return integer actions, got {acted.dtype}")
-    if n and (int(acted.min()) < 0 or int(acted.max()) >= n_items):
-        bad = acted[(acted < 0) | (acted >= n_items)][0]
-        _refuse(policy, f"action {bad} is out of range, the world has items 0..{n_items - 1}")
-    if n and not (propensities.min() > 0.0 and propensities.max() <= 1.0):  # not a number: neither
-        bad = propensities[~((propensities > 0.0) & (propensities <= 1.0))][0]
-        _refuse(policy, f"propensity {bad} is outside (0, 1]; act() must return P(action | state)")
+    refuse_first(
+        (acted < 0) | (acted >= n_items),
+        lambda i: (
+            f"policy {name_of(policy)!r}: action {acted[i]} is out of range, the world has items 0..{n_items - 1}"
+        ),
+    )
+    refuse_first(
+        ~((propensities > 0.0) & (propensities <= 1.0)),  # NaN too
+        lambda i: (
+            f"policy {name_of(policy)!r}: propensity {propensities[i]} is outside (0, 1]; act() must return "
+            "P(action | state)"
+        ),
+    )
     return acted.astype(np.int32, copy=False), propensities
 
 
 def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: int | None = None) -> Floats:
-    """A fixed distribution over items, or ``n`` rows of them, as float64.
+    """Check a distribution over items, or ``n`` rows of them; return it as float64.
 
     Raises:
         UserError: wrong shape, not numbers, negative, or sums other than 1.
@@ -97,10 +105,7 @@ def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: 
     probability = _numbers(policy, distribution, "its probabilities")
     shape = (n_items,) if n is None else (n, n_items)
     if probability.shape != shape:
-        if distribution is None:
-            got = "None"
-        else:
-            got = f"shape {probability.shape}"
+        got = "None" if distribution is None else f"shape {probability.shape}"
         _refuse(policy, f"its probabilities must have shape {shape}, got {got}; the world has {n_items} items")
     if probability.size and probability.min() < 0.0:
         _refuse(policy, f"its probabilities must not be negative, one is {probability.min():g}")
@@ -111,7 +116,7 @@ def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: 
 
 
 def checked_propensities(policy: Policy, probabilities: Any, n: int) -> Floats:
-    """The answer of ``propensity_of`` for ``n`` users, as float64.
+    """Check the return value of ``propensity_of`` for ``n`` users; return it as float64.
 
     Raises:
         UserError: wrong shape, or not in [0, 1].
@@ -123,15 +128,15 @@ def checked_propensities(policy: Policy, probabilities: Any, n: int) -> Floats:
 
 
 def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Floats:
-    """A copy of the answer of ``scores``, as contiguous float64.
+    """Check the return value of ``scores``; return a contiguous float64 copy.
 
     Raises:
         UserError: wrong shape, or not numbers.
     """
-    scores_given = _numbers(policy, scores, "the scores")
-    if scores_given.shape != shape:
-        _refuse(policy, f"scores() must have shape {shape}, got {scores_given.shape}")
-    return np.array(scores_given, order="C")
+    numbers = _numbers(policy, scores, "the scores")
+    if numbers.shape != shape:
+        _refuse(policy, f"scores() must have shape {shape}, got {numbers.shape}")
+    return np.array(numbers, order="C")
 
 
 def spot_check_probabilities(policy: Policy, users: Ints) -> None:
@@ -143,19 +148,18 @@ def spot_check_probabilities(policy: Policy, users: Ints) -> None:
     checked_distribution(policy, policy.probabilities(few), policy.n_items, n=len(few))
 
 
-def asked_propensities(policy: Policy, users: Ints, actions: Ints) -> Floats:
-    """The answer of ``propensity_of`` to read-only arrays, checked.
+def call_propensity_of(policy: Policy, users: Ints, actions: Ints) -> Floats:
+    """Call ``propensity_of`` with read-only arrays and check its return value.
 
     Raises:
         UserError: no probabilities, or it writes in its arguments.
     """
-    return checked_propensities(
-        policy, reading(policy, "propensity_of", policy.propensity_of, users, actions), len(users)
-    )
+    answer = call_readonly(policy, "propensity_of", policy.propensity_of, users, actions)
+    return checked_propensities(policy, answer, len(users))
 
 
-def reading(policy: Any, method: str, call: Callable[..., Any], *arrays: NDArray[Any]) -> Any:
-    """``call`` of arrays, which it may read and not write in.
+def call_readonly(policy: Any, method: str, call: Callable[..., Any], *arrays: NDArray[Any]) -> Any:
+    """Call a method with arrays that it may read but not write.
 
     Raises:
         UserError: it writes in them.
@@ -173,9 +177,9 @@ def reading(policy: Any, method: str, call: Callable[..., Any], *arrays: NDArray
         ) from error
 
 
-def _numbers(policy: Policy, given: Any, what: str) -> Floats:
+def _numbers(policy: Policy, values: Any, what: str) -> Floats:
     try:
-        return np.asarray(given, dtype=np.float64)
+        return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
         raise UserError(f"policy {name_of(policy)!r}: {what} are not numbers") from None
 
@@ -199,13 +203,13 @@ def far(one: Any, other: Any, tolerance: float) -> NDArray[np.bool_]:
 def _agreement(
     who: Callable[[int], str], actions: Ints, stated: Floats, method: str, said: Floats, tolerance: float
 ) -> Iterator[str]:
-    """``act`` states for its actions the probability that another method gives them."""
+    """Check that ``act`` and another method give actions the same probability."""
     for j in np.flatnonzero(far(stated, said, tolerance)).tolist():
         yield (f"act() states {number(stated[j])} for item {actions[j]} of {who(j)}, {method}() says {number(said[j])}")
 
 
 def _repetition(who: Callable[[int], str], uniforms: Floats, first: Ints, again: Ints) -> Iterator[str]:
-    """The same uniform gives the same action."""
+    """Check that the same uniform gives the same action."""
     for j in np.flatnonzero(first != again).tolist():
         yield (
             f"asked twice for {who(j)} with the uniform {number(uniforms[j])}, act() takes item {first[j]} and then "
@@ -214,7 +218,7 @@ def _repetition(who: Callable[[int], str], uniforms: Floats, first: Ints, again:
 
 
 def _frequency(who: str, count: Floats, probability: Floats, excess: Callable[[Floats], Floats]) -> Iterator[str]:
-    """Actions of many decisions come as often as stated; ``excess`` of frequencies is above 0 where they do not."""
+    """Check that actions are as frequent as stated: nowhere is ``excess`` of the frequencies above 0."""
     n = count.sum()
     beyond = excess(count / n)
     if beyond.max() > 0.0:
@@ -256,10 +260,7 @@ class Acting:
     def __init__(self, policy: Policy, n_items: int, original: Policy | None = None) -> None:
         self.policy = policy
         self.n_items = n_items
-        if original is None:
-            self._original = policy
-        else:
-            self._original = original
+        self._original = policy if original is None else original
         self._calls = 0
         self._next = 0
         says = policy.defines("probabilities")
@@ -285,21 +286,23 @@ class Acting:
         return actions, propensities
 
     def _act(self, users: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        decided = reading(self.policy, "act", self.policy.act, users, uniforms)
+        decided = call_readonly(self.policy, "act", self.policy.act, users, uniforms)
         return checked_decisions(self.policy, decided, n=len(users), n_items=self.n_items)
 
     def _check_prices(self, users: Ints, actions: NDArray[np.int32], stated: Floats) -> None:
         n = len(users)
-        few = np.arange(self._calls % max(1, n // LOOKED_AT), n, max(1, n // LOOKED_AT))[: min(LOOKED_AT, (n + 1) // 2)]
-        text = asked_propensities(self.policy, users[few], actions[few])
-        names = users[few].tolist()
-        self._check(
-            AGREEMENT, lambda j: f"user {names[j]}", actions[few], stated[few], "propensity_of", text, TOLERANCE
-        )
+        step = max(1, n // LOOKED_AT)
+        few = np.arange(self._calls % step, n, step)[: min(LOOKED_AT, (n + 1) // 2)]
+        other = call_propensity_of(self.policy, users[few], actions[few])
+
+        def who(j: int) -> str:
+            return f"user {users[few[j]]}"
+
+        self._check(AGREEMENT, who, actions[few], stated[few], "propensity_of", other, TOLERANCE)
 
     def _check_grid(self, user: Ints) -> None:
-        """Before the first decision, so that nothing that ``act`` leaves behind meets a ``learn``."""
-        probabilities = reading(self.policy, "probabilities", self.policy.probabilities, user)
+        """Check one user's actions on the grid, before the first decision and any ``learn``."""
+        probabilities = call_readonly(self.policy, "probabilities", self.policy.probabilities, user)
         probability = checked_distribution(self.policy, probabilities, self.n_items, n=1)[0]
         uniforms = (np.arange(GRID) + 0.5) / GRID
         who = f"user {user[0]}"
@@ -312,7 +315,7 @@ class Acting:
         self._check(FREQUENCY, who, count, probability, lambda frequency: np.abs(frequency - probability) - room)
 
     def _at(self, user: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """One user's decisions at several uniforms: in one call where that is allowed."""
+        """Return one user's decisions at several uniforms, in one call if the policy allows it."""
         if self.policy.batches_decisions:
             return self._act(np.repeat(user, len(uniforms)), uniforms)
         answers = [self._act(user.copy(), uniforms[j : j + 1].copy()) for j in range(len(uniforms))]

@@ -63,10 +63,10 @@ class Policy(abc.ABC):
         return getattr(type(self), method) is not getattr(Policy, method)
 
     def reset(self, users: Ints) -> None:
-        """These users begin (again): forget what was seen of them. ``users``: (n,) distinct user ids."""
+        """Start users (n,), distinct ids, without any history."""
 
     def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """``users[j]`` begins, and is the user ``originals[j]`` of the log that the policy was fitted on.
+        """Start users (n,) who are users ``originals`` of the log that the policy was fitted on.
 
         Leave-one-out begins its users so: a policy that compares users with training users must not compare one of
         them with itself.
@@ -74,10 +74,10 @@ class Policy(abc.ABC):
         self.reset(users)
 
     def observe(self, users: Ints, items: Ints) -> None:
-        """Organic views: ``users[j]`` viewed ``items[j]``; (m,) each, a user's views in their order."""
+        """Receive organic views: ``users[j]`` viewed ``items[j]``; (m,) each, each user's in order."""
 
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
-        """Organic ratings: ``users[j]`` gave ``items[j]`` a rating; (m,) each, a user's in their order.
+        """Receive organic ratings of ``items[j]`` by ``users[j]``; (m,) each, each user's in order.
 
         A policy that does not read ratings sees views.
         """
@@ -107,7 +107,7 @@ class Policy(abc.ABC):
         """
 
     def forget(self, users: Ints) -> None:
-        """These users have left: their state may be dropped."""
+        """Drop the state of users who have left."""
 
     @abc.abstractmethod
     def probabilities(self, users: Ints) -> Floats:
@@ -130,7 +130,7 @@ class Policy(abc.ABC):
         return None
 
     def fresh(self) -> Policy:
-        """The same policy without any user, for a driver to act through; this one is left as it is.
+        """Return the same policy without any user; this one is left unchanged.
 
         By default a deep copy, which is right for any policy. One with large fitted arrays shares them and starts its
         states anew, as the agents of this package do.
@@ -155,7 +155,7 @@ class Ranks(abc.ABC):
 
 
 class Learner(abc.ABC):
-    """Makes a policy from a log.
+    """Fits a policy on a log.
 
     Attributes:
         name: the name under which results are reported.
@@ -186,19 +186,19 @@ class Learner(abc.ABC):
 
 
 def best_of(scores: Scores) -> Floats:
-    """The distribution of a choice among each row's largest scores, all of them as likely; (n, n_items)."""
+    """Return (n, n_items) probabilities: each row's largest scores, all equally likely."""
     best = scores == scores.max(axis=1, keepdims=True)
     return best / best.sum(axis=1, keepdims=True)
 
 
 def observe_events(policy: Policy | Ranks, users: Ints, items: Ints, ratings: Floats) -> None:
     """Let a policy observe organic events in their order: ratings where they have a value, views where it is NaN."""
+    if len(ratings) == 0:
+        return
     rated = np.isfinite(ratings)
-    edges = [0, *(np.flatnonzero(rated[1:] != rated[:-1]) + 1).tolist(), len(rated)]
+    edges = np.flatnonzero(np.diff(rated, prepend=~rated[0], append=~rated[-1])).tolist()
     for first, last in itertools.pairwise(edges):
         rows = slice(first, last)
-        if first == last:
-            continue
         if rated[first]:
             policy.observe_ratings(users[rows], items[rows], ratings[rows])
         else:

@@ -1,4 +1,4 @@
-"""Adapters that make a full policy or learner of a user's object, or say what it lacks.
+"""Adapters that make a full policy or learner of a user's object.
 
 A policy need not derive from :class:`~recsim_mnar.policies.base.Policy`: an object with ``n_items``, ``act`` and
 ``probabilities`` will do. :func:`as_policy` is called wherever a policy enters the package, and behind it every method
@@ -12,7 +12,7 @@ import copy
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import numpy as np
 
@@ -35,7 +35,7 @@ _FLAGS = {"batches_decisions": False, "is_uniform": False, "predicts_ratings": F
 
 
 def as_policy(policy: Any, *, who: str | None = None) -> Policy:
-    """A full policy from a user's object; a full one is returned as it is.
+    """Return a full policy of a user's object; a full one is returned as it is.
 
     Args:
         policy: a :class:`Policy`, or an object with ``n_items``, ``act`` and, where they are asked for,
@@ -61,10 +61,9 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
             f"recsim_mnar.agent({policy!r}).fit(log, n_items=world.n_items)"
         )
     if not callable(getattr(policy, "act", None)):
+        hint = ""
         if role_of(policy) == "agent":
             hint = ": it is a learner, fit it first"
-        else:
-            hint = ""
         if isinstance(policy, Ranks):
             hint = ": it ranks, and one item is shown at a time (slate_size = 1)"
         raise UserError(f"{who} has no method act(users, uniforms){hint}")
@@ -75,7 +74,7 @@ _OF_FUNCTIONS = ": recsim_mnar.FeaturePolicy(n_items, scores=f) makes a policy o
 
 
 def as_learner(learner: Any, *, name: str | None = None) -> Learner:
-    """A full learner from a user's object; a full one is returned as it is.
+    """Return a full learner of a user's object; a full one is returned as it is.
 
     Args:
         learner: a :class:`Learner`, an object with ``fit``, or a policy, which is taken as it is.
@@ -97,7 +96,7 @@ def as_learner(learner: Any, *, name: str | None = None) -> Learner:
 
 
 class ReadyLearner(Learner):
-    """Hands out policies that need no training: new ones of a class, or copies of one without the users it has met.
+    """Returns policies that need no training: new objects of a class, or fresh copies of one.
 
     Args:
         given: a policy, or a class of policies made by ``Class(n_items=...)``.
@@ -108,13 +107,11 @@ class ReadyLearner(Learner):
     ignores_own_views = True
 
     def __init__(self, given: Any, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> None:
-        if inspect.isclass(given):
-            policy_name = getattr(given, "name", given.__name__)
-        else:
-            policy_name = name_of(given)
+        if name is None:
+            name = getattr(given, "name", given.__name__) if inspect.isclass(given) else name_of(given)
         self.given = given
         self.parameters = dict(parameters or {})
-        self.name = name or policy_name
+        self.name = name
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`; the log is not read.
@@ -123,7 +120,8 @@ class ReadyLearner(Learner):
             UserError: the policy is for another number of items.
         """
         if inspect.isclass(self.given):
-            return cast(Policy, cast(Any, self.given)(n_items=n_items, **self.parameters))
+            kind: Any = self.given
+            return kind(n_items=n_items, **self.parameters)
         policy = as_policy(self.given)
         if policy.n_items != n_items:
             raise UserError(
@@ -134,7 +132,7 @@ class ReadyLearner(Learner):
 
 
 def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
-    """The policy that a learner fits on a log, as a full one.
+    """Fit a learner on a log and return a full policy.
 
     Raises:
         UserError: as ``fit`` and :func:`of_fit`.
@@ -143,7 +141,7 @@ def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
 
 
 def of_fit(name: str, policy: Any) -> Policy:
-    """The return value of the agent's ``fit`` as a full policy; one that ranks stays what it is.
+    """Return the result of an agent's ``fit`` as a full policy; ranking policies are left as they are.
 
     Raises:
         UserError: it is none, or as :func:`as_policy`.
@@ -151,10 +149,9 @@ def of_fit(name: str, policy: Any) -> Policy:
     if isinstance(policy, Ranks):
         return policy  # type: ignore[return-value]  # where slates are shown, see as_ranking_policy
     if inspect.isclass(policy) or role_of(policy) != "policy":
+        got = repr(policy)
         if inspect.isclass(policy):
             got = f"the class {policy.__name__}: return an object of it"
-        else:
-            got = repr(policy)
         raise UserError(f"agent {name!r}: fit() must return a fitted policy, got {got}")
     return as_policy(policy, who=f"agent {name!r}: its policy")
 
@@ -163,7 +160,7 @@ def of_fit(name: str, policy: Any) -> Policy:
 
 
 def able(learner: Learner, ability: str) -> Any:
-    """The learner within a name and softening if it has this method, else None.
+    """Return the innermost learner if it has an optional method, else None.
 
     Beyond :class:`Learner` a learner may have
 
@@ -192,7 +189,7 @@ def has_fixed_distribution(policy: Policy) -> bool:
 
 
 def declared_learning(thing: Any) -> Any:
-    """Get ``learns`` of a policy or of a user's own object; None where it is not declared.
+    """Return ``learns`` of a policy or of a user's object; None if it is not declared.
 
     A class that overrides ``learn`` and not ``learns`` says nothing: what is inherited was said of another ``learn``.
     """
@@ -206,7 +203,7 @@ def declared_learning(thing: Any) -> Any:
 
 
 def learning_of(policy: Policy | Ranks) -> Learns:
-    """The users whose outcomes a policy learns from: as declared; all users if it only defines ``learn``.
+    """Return whose outcomes a policy learns from: as declared, or all users if it only defines ``learn``.
 
     Raises:
         UserError: it declares something else.
@@ -217,16 +214,16 @@ def learning_of(policy: Policy | Ranks) -> Learns:
             return "all users"
         return "nothing"
     if declared not in get_args(Learns):
-        known_values = ", ".join(repr(name) for name in get_args(Learns))
-        raise UserError(f"policy {policy.name!r}: learns must be one of {known_values}, got {declared!r}")
-    return cast(Learns, declared)
+        values = ", ".join(map(repr, get_args(Learns)))
+        raise UserError(f"policy {policy.name!r}: learns must be one of {values}, got {declared!r}")
+    return declared
 
 
 _ONLINE = "run it by recsim_mnar.simulate_online, or "
 
 
 def refuse_common_learning(policy: Policy | Ranks, where: str, instead: str = _ONLINE) -> None:
-    """Raise UserError for a policy that learns from all users, where users are taken in shards or in any order.
+    """Raise UserError for a policy that learns from all users, where users are processed in shards.
 
     Args:
         policy: that is handed in.
@@ -252,7 +249,7 @@ HOLDINGS: Mapping[str, str] = {
 
 
 def needs_of(learner: Any) -> frozenset[str]:
-    """Declaration of a learner, or of a class of learners.
+    """Return the declared needs of a learner, or of a class of learners.
 
     Raises:
         UserError: something that is not in :data:`HOLDINGS`.
@@ -285,8 +282,8 @@ def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str
 # ------------------------------------------------------------------------------------------------------------- wrappers
 
 
-class HandsOn:
-    """Hands events on to the policies within, and has what they have in common.
+class EventForwarder:
+    """Forwards events to the policies within, and has their common attributes.
 
     Attributes:
         inner: the policy within; of several, override :attr:`within`.
@@ -302,7 +299,7 @@ class HandsOn:
 
     @property
     def within(self) -> Sequence[Policy]:
-        """The policies to which events are handed on."""
+        """Policies to which events are forwarded."""
         return (self.inner,)
 
     @property
@@ -318,18 +315,17 @@ class HandsOn:
     @property
     def learns(self) -> Learns:
         """Implement :class:`Policy`; as the one within that learns from most."""
-        said = {learning_of(policy) for policy in self.within}
-        for most in ("all users", "own user"):
-            if most in said:
-                return cast(Learns, most)
-        return "nothing"
+        learned = {learning_of(policy) for policy in self.within}
+        if "all users" in learned:
+            return "all users"
+        return "own user" if "own user" in learned else "nothing"
 
     def changes(self, event: str, users: Ints) -> None:
-        """Called with the name of an event before it is handed on: what is kept of these users is out of date."""
+        """Drop what is cached of users; called with an event's name before the event is forwarded."""
 
 
-def _handed_on(event: str) -> Callable[..., None]:
-    def hand_on(self: HandsOn, users: Ints, *rest: Any) -> None:
+def _forwarder(event: str) -> Callable[..., None]:
+    def hand_on(self: EventForwarder, users: Ints, *rest: Any) -> None:
         self.changes(event, users)
         for policy in self.within:
             getattr(policy, event)(users, *rest)
@@ -339,16 +335,15 @@ def _handed_on(event: str) -> Callable[..., None]:
 
 
 for _event in EVENTS:
-    setattr(HandsOn, _event, _handed_on(_event))
+    setattr(EventForwarder, _event, _forwarder(_event))
 
 
-class PolicyWrapper(HandsOn, Policy):  # type: ignore[misc,override]  # what others declare as values are properties
-    """Hands events on to the policies within, and ranks as the one within does; derive, and decide otherwise."""
+class PolicyWrapper(EventForwarder, Policy):  # type: ignore[misc,override]  # what others declare as values are properties
+    """Base of wrappers: forwards events, and ranks as the policy within."""
 
     def defines(self, method: str) -> bool:
         """Check whether a wrapped policy defines an attribute."""
-        handed_on = method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores)
-        if handed_on:
+        if method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores):
             return any(policy.defines(method) for policy in self.within)
         return super().defines(method)
 
@@ -358,7 +353,7 @@ class PolicyWrapper(HandsOn, Policy):  # type: ignore[misc,override]  # what oth
 
 
 class AdaptedPolicy(Policy):
-    """A user's object as a full policy: its methods are called directly, missing ones do nothing.
+    """Full policy of a user's object: its methods are called directly, missing ones do nothing.
 
     Args:
         own: the object.
@@ -381,7 +376,7 @@ class AdaptedPolicy(Policy):
         learning_of(self)
 
     def _bind(self, own: Any) -> None:
-        """Call this object's methods: bound to it, a call costs what it costs without the wrapper."""
+        """Bind the methods of an object, so that calls cost nothing extra."""
         self.own = own
         for name in self._offered:
             setattr(self, name, fitting(name, getattr(own, name, None), self._who))
@@ -409,21 +404,24 @@ class AdaptedPolicy(Policy):
     def fresh(self) -> AdaptedPolicy:
         """Implement :meth:`Policy.fresh`; what was asked of the object at the door is not asked again."""
         again = copy.copy(self)
-        method = getattr(self.own, "fresh", None)
-        again._bind(method() if method is not None else copy.deepcopy(self.own))
+        if getattr(self.own, "fresh", None) is not None:
+            again._bind(self.own.fresh())
+        else:
+            again._bind(copy.deepcopy(self.own))
         return again
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`Policy.describe`."""
-        method = getattr(self.own, "describe", None)
-        description = method() if method is not None else {}
+        description = {}
+        if getattr(self.own, "describe", None) is not None:
+            description = self.own.describe()
         if not isinstance(description, dict):
             raise UserError(f"{self._who}: describe() must return a dict, got {type(description).__name__}")
         return {**description, "name": self.name}
 
 
 class LearnerWrapper(Learner):
-    """Fits what an inner learner fits; derive, and change the name or the policy.
+    """Base of learners that fit an inner learner and change the name or the policy.
 
     Attributes:
         inner: the learner within, or an object of the user's own that fits.
@@ -445,7 +443,7 @@ class LearnerWrapper(Learner):
 
 
 class AdaptedLearner(LearnerWrapper):
-    """An object of the user's own, with ``fit``, as a full learner."""
+    """Full learner of a user's object with ``fit``."""
 
     def __init__(self, own: Any) -> None:
         self.inner = own
@@ -457,14 +455,14 @@ class AdaptedLearner(LearnerWrapper):
 
 
 def unwrapped(learner: Learner) -> Any:
-    """The learner within its name and softening: a softened agent ranks as the agent within."""
+    """Return the innermost learner, without name and softening."""
     while isinstance(learner, LearnerWrapper):
         learner = learner.inner
     return learner
 
 
 def rewrapped(learner: Learner, inner: Learner) -> Learner:
-    """``learner`` with another learner in the place of the one that :func:`unwrapped` gives."""
+    """Return a learner with its innermost learner replaced."""
     if not isinstance(learner, LearnerWrapper):
         return inner
     again = copy.copy(learner)
@@ -473,7 +471,7 @@ def rewrapped(learner: Learner, inner: Learner) -> Learner:
 
 
 def is_softened(learner: Learner) -> bool:
-    """Return whether a learner's policies act more randomly than the learner within asks for."""
+    """Return whether a learner softens its policies."""
     return isinstance(learner, LearnerWrapper) and (bool(learner.softeners) or is_softened(learner.inner))
 
 
@@ -500,7 +498,7 @@ def misfit(name: str, own: Any, wanted: Any) -> str | None:
 
 
 def binds(call: Any, places: Sequence[Any], keywords: Mapping[str, Any], *, partial: bool = False) -> bool:
-    """Return whether something can be called with so many arguments and these keywords."""
+    """Return whether a callable accepts these arguments and keywords."""
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):  # compiled code has no signature
@@ -513,7 +511,7 @@ def binds(call: Any, places: Sequence[Any], keywords: Mapping[str, Any], *, part
 
 
 def role_of(thing: Any) -> str | None:
-    """``policy`` or ``agent`` (what fits one) for an object that acts or fits, else None."""
+    """Return ``policy`` for an object that acts, ``agent`` for one that fits, else None."""
     if callable(getattr(thing, "act", None)):
         return "policy"
     if callable(getattr(thing, "fit", None)):
@@ -522,7 +520,7 @@ def role_of(thing: Any) -> str | None:
 
 
 def fitting(name: str, method: Any, who: str, wanted: Any = None) -> Any:
-    """A user's method as the interface calls it; ``learn`` may do without the propensities.
+    """Return a user's method as the interface calls it; ``learn`` may omit the propensities.
 
     Raises:
         UserError: it takes other arguments.

@@ -1,4 +1,4 @@
-"""FeaturePolicy: write only how users are scored from a matrix of features."""
+"""FeaturePolicy: a policy of a function of feature matrices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import whole_number
+from recsim_mnar.kernels.checks import refuse_first, whole_number
 from recsim_mnar.log.contexts import (
     Context,
     UserFeatures,
@@ -22,7 +22,7 @@ from recsim_mnar.log.contexts import (
 from recsim_mnar.policies.answers import checked_distribution, checked_scores
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy, best_of
 from recsim_mnar.policies.door import learning_of
-from recsim_mnar.policies.slots import Entry, StatefulPolicy
+from recsim_mnar.policies.slots import Entry, Indices, StatefulPolicy
 
 Matrix = NDArray[np.float32]
 Written = Callable[[Matrix], Any]
@@ -30,7 +30,7 @@ _CELLS = 1 << 22
 
 
 class FeaturePolicy(StatefulPolicy):
-    """A policy of features: how each user's events become a row of numbers is kept here, what follows from it is yours.
+    """Policy of a user-written function of features; this class keeps each user's features.
 
     Hand in a function, ``FeaturePolicy(50, distribution=model.predict_proba)``, or derive a class and define one of
 
@@ -71,7 +71,7 @@ class FeaturePolicy(StatefulPolicy):
     """The ``scores(x)`` of a derived class; the ``scores`` that others call takes users."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """A derived class's ``scores`` is of features, so it must not stand where others ask for users' scores."""
+        """Move a derived class's ``scores``, of features, away from the policy's ``scores``, of users."""
         super().__init_subclass__(**arguments)
         if "scores" in vars(cls):
             cls.written = vars(cls)["scores"]
@@ -91,34 +91,26 @@ class FeaturePolicy(StatefulPolicy):
         self.n_items = whole_number(n_items, "n_items", 1)
         self.rule, more = observation_of(observation, user_features=user_features)
         self._of_users = checked_features(user_features, observation) if more else None
-        if self._of_users is None:
-            shape_of_features = (1, 0)
-        else:
-            shape_of_features = np.shape(self._of_users(np.zeros(1, np.int64)))
-        if len(shape_of_features) != 2 or shape_of_features[0] != 1:
-            raise UserError(f"user_features of one user must have shape (1, width), got {shape_of_features}")
-        self._n_known = shape_of_features[1]
+        shape: tuple[int, ...] = (1, 0)
+        if self._of_users is not None:
+            shape = np.shape(self._of_users(np.zeros(1, np.int64)))
+        if len(shape) != 2 or shape[0] != 1:
+            raise UserError(f"user_features of one user must have shape (1, width), got {shape}")
+        self._n_known = shape[1]
         self.width = self.rule.width(self.n_items) + self._n_known
-        if rows is None:
-            self.rows = None
-        else:
-            self.rows = whole_number(rows, "rows", 1)
+        if rows is not None:
+            rows = whole_number(rows, "rows", 1)
+        self.rows = rows
         if name is not None or type(self).name == Policy.name:
             self.name = name or (type(self).__name__ if type(self) is not FeaturePolicy else "features")
-        if self.written is not None:
-            own_scores = self.written.__get__(self)
-        else:
-            own_scores = None
-        if type(self).distribution is not FeaturePolicy.distribution:
-            own_distribution = self.distribution
-        else:
-            own_distribution = None
-        ways_given = [way for way in (scores, distribution, own_scores, own_distribution) if way is not None]
-        if len(ways_given) != 1:
-            raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {len(ways_given)}")
+        scorers = [function for function in (scores, self.written) if function is not None]
+        n_ways = len(scorers) + (distribution is not None)
+        n_ways += type(self).distribution is not FeaturePolicy.distribution
+        if n_ways != 1:
+            raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {n_ways}")
         self._given_scores = scores
         self._given_distribution = distribution
-        self._scored = scores is not None or own_scores is not None
+        self._scored = bool(scorers)
         if self.rule.counts_shown:
             self.batches_decisions = False
             if learning_of(self) == "nothing":
@@ -137,9 +129,12 @@ class FeaturePolicy(StatefulPolicy):
     _known: NDArray[np.bool_]
 
     def _entries(self) -> dict[str, Entry]:
-        answers = Entry(np.float64, None, (self.n_items,))
-        seen, known_features = (Entry(np.float32, 0.0, (n,)) for n in (self.width - self._n_known, self._n_known))
-        return {"_x": seen, "_given": known_features, "_answers": answers, "_known": Entry(np.bool_, False)}
+        return {
+            "_x": Entry(np.float32, 0.0, (self.width - self._n_known,)),
+            "_given": Entry(np.float32, 0.0, (self._n_known,)),
+            "_answers": Entry(np.float64, None, (self.n_items,)),
+            "_known": Entry(np.bool_, False),
+        }
 
     def features(self, users: Ints) -> Matrix:
         """The features of users, (n, width).
@@ -149,7 +144,7 @@ class FeaturePolicy(StatefulPolicy):
         """
         return self._rows_of(self._slots.find(users))
 
-    def _rows_of(self, slots: NDArray[np.int64]) -> Matrix:
+    def _rows_of(self, slots: Indices) -> Matrix:
         if self._of_users is None:
             return self._x[slots]
         return joined(self._x[slots], self._given[slots])
@@ -163,7 +158,7 @@ class FeaturePolicy(StatefulPolicy):
         return joined_space(own_space, self._n_known)
 
     def forget_answers(self) -> None:
-        """Ask again for every user: for a class whose scores or distributions change, as by learning."""
+        """Drop all cached answers; for a class whose scores or distributions change, as by learning."""
         self._known[:] = False
 
     def reset(self, users: Ints) -> None:
@@ -187,22 +182,20 @@ class FeaturePolicy(StatefulPolicy):
             self.rule.show(self._x, slots, actions, rewards)
             self._known[slots] = False
 
-    def _found(self, users: Ints, items: Any) -> NDArray[np.int64]:
-        """Slots of users, to whom these items are about to be counted."""
+    def _found(self, users: Ints, items: Any) -> Indices:
+        """Return the slots of users, after checking their items."""
         items = np.asarray(items)
-        if len(items) and (items.min() < 0 or items.max() >= self.n_items):
-            bad = int(items[(items < 0) | (items >= self.n_items)][0])
-            raise UserError(f"policy {self.name!r}: item {bad} is out of range, it knows items 0..{self.n_items - 1}")
+        refuse_first(
+            (items < 0) | (items >= self.n_items),
+            lambda i: f"policy {self.name!r}: item {items[i]} is out of range, it knows items 0..{self.n_items - 1}",
+        )
         return self._slots.find(users)
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`Policy.describe`."""
         if self.rule.kind == "features":
             return {"name": self.name, "features": "users"}
-        if self._of_users is None:
-            more = ""
-        else:
-            more = "+features"
+        more = "" if self._of_users is None else "+features"
         return {"name": self.name, "features": f"{self.rule.kind}{more}", **self.rule.settings()}
 
     # ----------------------------------------------------------------------------------------------------- what it does
@@ -241,7 +234,7 @@ class FeaturePolicy(StatefulPolicy):
         return out
 
     def _parts(self, users: Ints) -> Iterator[tuple[slice, Floats]]:
-        """Distributions of some users at a time."""
+        """Yield the distributions of some users at a time."""
         slots = self._answered(users)
         step = max(1, _CELLS // self.n_items)
         for begin in range(0, len(slots), step):
@@ -250,28 +243,27 @@ class FeaturePolicy(StatefulPolicy):
 
     # ---------------------------------------------------------------------------------------------------------- inside
 
-    def _answered(self, users: Ints) -> NDArray[np.int64]:
-        """The users' slots, what was written asked for each of them."""
+    def _answered(self, users: Ints) -> Indices:
+        """Return the slots of users, after asking for the answers that are missing."""
         slots = self._slots.find(users)
-        slots_asked = np.unique(slots[~self._known[slots]])
-        if len(slots_asked):
-            self._answers[slots_asked] = self._ask(self._rows_of(slots_asked))
-            self._known[slots_asked] = True
+        unanswered = np.unique(slots[~self._known[slots]])
+        if len(unanswered):
+            self._answers[unanswered] = self._ask(self._rows_of(unanswered))
+            self._known[unanswered] = True
         return slots
 
     def _ask(self, x: Matrix) -> Floats:
-        """Checked scores or probabilities of features."""
+        """Return checked scores or probabilities of features."""
         if self._scored:
             call = self._given_scores or self.written.__get__(self)
         else:
             call = self._given_distribution or self.distribution
-        rows = self.rows
         n = len(x)
-        if rows is None:
+        if self.rows is None:
             return self._checked(call(x), n)
-        padded = np.concatenate([x, np.zeros((-n % rows, x.shape[1]), x.dtype)])
-        parts = [self._checked(call(padded[begin : begin + rows]), rows) for begin in range(0, len(padded), rows)]
-        return np.concatenate(parts)[:n]
+        padded = np.concatenate([x, np.zeros((-n % self.rows, x.shape[1]), x.dtype)])
+        batches = np.split(padded, len(padded) // self.rows)
+        return np.concatenate([self._checked(call(batch), self.rows) for batch in batches])[:n]
 
     def _checked(self, answer: Any, n: int) -> Floats:
         if self._scored:
@@ -282,7 +274,7 @@ class FeaturePolicy(StatefulPolicy):
         law = checked_distribution(self, answer, self.n_items, n=n)
         return law / law.sum(axis=1, keepdims=True)
 
-    def _shares(self, slots: NDArray[np.int64]) -> Floats:
+    def _shares(self, slots: Indices) -> Floats:
         """(n, n_items) probabilities of slots that were answered."""
         answers = self._answers[slots]
         if self._scored:

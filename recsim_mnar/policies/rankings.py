@@ -15,7 +15,7 @@ import abc
 import copy
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -23,10 +23,11 @@ from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import number_in, whole_number
-from recsim_mnar.policies.answers import checked_distribution, checked_scores, reading
+from recsim_mnar.kernels.checks import number_in, refuse_first, whole_number
+from recsim_mnar.policies.answers import call_readonly, checked_distribution, checked_scores
 from recsim_mnar.policies.base import Floats, Ints, Policy, Ranks
-from recsim_mnar.policies.door import HandsOn, as_policy, has_fixed_distribution
+from recsim_mnar.policies.door import EventForwarder, as_policy, has_fixed_distribution
+from recsim_mnar.policies.slots import Indices
 from recsim_mnar.policies.softening import EpsilonMixture
 
 ENUMERATED = 100_000
@@ -66,8 +67,8 @@ class Propensities(NamedTuple):
     set: Floats
 
 
-class RankingPolicy(HandsOn, Ranks, abc.ABC):
-    """Ranks ``slate_size`` distinct items for each of many users at once.
+class RankingPolicy(EventForwarder, Ranks, abc.ABC):
+    """Base of policies that rank ``slate_size`` distinct items for each of many users at once.
 
     A law of one's own defines ``conditional``; the rest follows. Its set probabilities then take k 2^k conditionals
     for each ranking where ``set_suffices``, else k! orders; its marginals are exact while there are at most
@@ -96,7 +97,7 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
 
     @property
     def within(self) -> Sequence[Policy]:
-        """Implement :class:`HandsOn`; a user stands in ``learn`` once for each item shown."""
+        """Implement :class:`EventForwarder`; a user stands in ``learn`` once for each item shown."""
         return (self.policy,)
 
     def defines(self, method: str) -> bool:
@@ -116,7 +117,7 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
         """
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
-        """A ranking for each user.
+        """Draw a ranking for each user.
 
         Args:
             users: (n,) ids.
@@ -136,7 +137,7 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """Probabilities of given rankings in each user's present state.
+        """Compute the probabilities of given rankings in each user's present state.
 
         Args:
             users: (n,) ids; a user may stand there several times.
@@ -148,13 +149,14 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
         rankings = checked_rankings(self, rankings, len(users))
         conditional = np.empty(rankings.shape)
         for j in range(self.slate_size):
-            conditional[:, j] = self._next(users, rankings[:, :j])[np.arange(len(users)), rankings[:, j]]
+            probability = self._next(users, rankings[:, :j])
+            conditional[:, j] = probability[np.arange(len(users)), rankings[:, j]]
         marginal = np.array([self._marginals(users[i : i + 1], rankings[i]) for i in range(len(users))])
         slate = conditional.prod(axis=1)
         return Propensities(marginal.reshape(rankings.shape), conditional, slate, self._sets(users, rankings))
 
     def fresh(self) -> RankingPolicy:
-        """The same without any user; this one is left as it is. A deep copy unless defined."""
+        """Return the same policy without any user, by default a deep copy."""
         return copy.deepcopy(self)
 
     def describe(self) -> Mapping[str, Any]:
@@ -167,12 +169,13 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
 
     def _next(self, users: Ints, above: Ints) -> Floats:
         """``conditional``, checked."""
-        conditional = reading(self, "conditional", self.conditional, np.asarray(users).view(), np.array(above))
+        conditional = call_readonly(self, "conditional", self.conditional, np.asarray(users).view(), np.array(above))
         return checked_conditional(self, conditional, above)
 
-    def _pieces(self, n: int) -> Iterator[slice]:
+    def _pieces(self, n: int) -> list[slice]:
+        """Split n rows so that few probabilities are in memory at a time."""
         size = max(1, _ENTRIES // self.n_items)
-        return (slice(begin, begin + size) for begin in range(0, n, size))
+        return [slice(begin, begin + size) for begin in range(0, n, size)]
 
     def _step(self, user: Ints, above: Ints) -> Floats:
         """``conditional`` of one user after each of many beginnings, (m, n_items)."""
@@ -180,37 +183,38 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
         return np.concatenate(parts)
 
     def _sets(self, users: Ints, rankings: Ints) -> Floats:
-        """Through all subsets, or all orders, of each set: beginnings of the same length together."""
+        """Compute (n,) probabilities of each set, through all its subsets or all its orders."""
         k = self.slate_size
         if not self.set_suffices and math.factorial(k) > MOST_ORDERS:
-            _refuse(
-                self,
+            why = (
                 f"the probability of a set of {k} items would take {k}! orders: if conditional() depends on "
                 "the set of the items above and not on their order, declare set_suffices = True; if not, define "
-                "propensities_of()",
+                "propensities_of()"
             )
+            _refuse(self, why)
         if self.set_suffices and 1 << k > MOST_SUBSETS:
             _refuse(self, f"the probability of a set of {k} items would take 2^{k} subsets: define propensities_of()")
         return np.array([self._set(users[i : i + 1], rankings[i]) for i in range(len(users))], np.float64)
 
     def _set(self, user: Ints, items: Ints) -> float:
+        """Compute the probability of one user's set of items, beginnings of the same length together."""
         k = self.slate_size
         beginnings: list[tuple[int, ...]] = [()]
         weight = np.ones(1)
         for _ in range(k):
             above = np.array(beginnings, np.int64).reshape(len(beginnings), -1)
             steps = self._step(user, items[above])[:, items]
-            after: dict[tuple[int, ...], float] = {}
-            for begun, w, step in zip(beginnings, weight.tolist(), steps.tolist(), strict=True):
+            longer: dict[tuple[int, ...], float] = {}
+            for beginning, w, step in zip(beginnings, weight.tolist(), steps.tolist(), strict=True):
                 for i in range(k):
-                    if i not in begun:
-                        if self.set_suffices:
-                            grown = tuple(sorted((*begun, i)))
-                        else:
-                            grown = (*begun, i)
-                        after[grown] = after.get(grown, 0.0) + w * step[i]
-            beginnings = list(after)
-            weight = np.array(list(after.values()))
+                    if i in beginning:
+                        continue
+                    key = (*beginning, i)
+                    if self.set_suffices:
+                        key = tuple(sorted(key))
+                    longer[key] = longer.get(key, 0.0) + w * step[i]
+            beginnings = list(longer)
+            weight = np.array(list(longer.values()))
         return float(weight.sum())
 
     def _marginals(self, user: Ints, ranking: Ints) -> Floats:
@@ -219,9 +223,10 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
         n = self.n_items
         mean = np.empty(k)
         if math.perm(n, k) > ENUMERATED:
-            of = np.repeat(user, SAMPLED)
             seed = rng.derive_seed(0, "marginals of rankings")  # not a seed that a run shares by chance
-            drawn = self.rank(of, ranking_uniforms(seed, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k))
+            drawn = self.rank(
+                np.repeat(user, SAMPLED), ranking_uniforms(seed, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k)
+            )
             for j in range(k):
                 mean[j] = self._step(user, drawn[:, :j])[:, ranking[j]].mean()
             return mean
@@ -238,7 +243,7 @@ class RankingPolicy(HandsOn, Ranks, abc.ABC):
 
 
 class PlackettLuce(RankingPolicy):
-    """Each position holds an item left, drawn by a policy's probabilities; then by its scores, ties evenly.
+    """Ranking whose positions are drawn from the items left by a policy's probabilities, then by its scores.
 
     Of an :class:`~recsim_mnar.policies.EpsilonMixture` the policy within ranks so, and with probability epsilon all
     rankings are as likely. Probabilities are right to 1e-10 of themselves; those of a ranking that cannot come are 0.
@@ -257,10 +262,7 @@ class PlackettLuce(RankingPolicy):
             epsilon = inner.epsilon + epsilon * (1.0 - inner.epsilon)
             inner = inner.inner
         self.epsilon = epsilon
-        if inner.is_uniform:
-            self._random = 1.0
-        else:
-            self._random = epsilon
+        self._random = 1.0 if inner.is_uniform else epsilon
         self._inner = inner
         self.set_suffices = self._random in (0.0, 1.0)
         self._known: tuple[Floats, Floats] | None = None
@@ -282,7 +284,7 @@ class PlackettLuce(RankingPolicy):
             kernel.fill_next(*self._weights(users[piece]), above[piece], is_taken, out[piece])
         if self._random > 0.0:
             left = float(self.n_items - above.shape[1])
-            random = self._explored(self._orders(users, above) if above.shape[1] else np.empty((len(users), 0)))[:, -1:]
+            random = self._explored(self._orders(users, above))[:, -1:]
             out = random / left + (1.0 - random) * out
             out[np.arange(len(users))[:, None], above] = 0.0
         return out
@@ -291,7 +293,7 @@ class PlackettLuce(RankingPolicy):
         """Implement :meth:`RankingPolicy.rank`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        uniforms = _uniforms(uniforms)
+        uniforms = np.require(uniforms, np.float64, ["C", "W"])
         rankings = np.empty((len(users), self.slate_size), np.int32)
         is_taken = np.zeros(self.n_items, np.int8)
         sums = np.empty(-(-self.n_items // 64))
@@ -305,12 +307,12 @@ class PlackettLuce(RankingPolicy):
         rankings = checked_rankings(self, rankings, len(users))
         k = self.slate_size
         e = self._random
-        propensities = Propensities(
-            np.zeros(rankings.shape), np.zeros(rankings.shape), np.empty(0), np.zeros(len(users))
-        )
-        for piece in self._pieces(len(users) if e < 1.0 else 0):
-            self._price(users[piece], rankings[piece], propensities, piece)
-        marginal, conditional, _, sets = propensities
+        marginal = np.zeros(rankings.shape)
+        conditional = np.zeros(rankings.shape)
+        sets = np.zeros(len(users))
+        if e < 1.0:
+            for piece in self._pieces(len(users)):
+                self._price(users[piece], rankings[piece], marginal[piece], conditional[piece], sets[piece])
         slate = conditional.prod(axis=1)
         if e > 0.0:
             random = self._explored(conditional)[:, :-1]
@@ -321,8 +323,8 @@ class PlackettLuce(RankingPolicy):
             sets = e * of_random.set + (1.0 - e) * sets
         return Propensities(marginal, conditional, slate, sets)
 
-    def _weights(self, users: Ints) -> tuple[Floats, Floats, NDArray[np.int64]]:
-        """Weights and scores, (r, n_items), and the row of each user, (n,)."""
+    def _weights(self, users: Ints) -> tuple[Floats, Floats, Indices]:
+        """Return weights and scores, (r, n_items), and the row of each user, (n,)."""
         inner = self._inner
         n = self.n_items
         fixed = np.full(n, 1.0 / n) if inner.is_uniform else inner.fixed_distribution()
@@ -338,16 +340,14 @@ class PlackettLuce(RankingPolicy):
             scores = _scores(inner, users)
         return weights, scores, np.arange(len(users))
 
-    def _price(self, users: Ints, rankings: Ints, found: Propensities, piece: slice) -> None:
-        """Fill in a piece of the probabilities of rankings of the policy within."""
+    def _price(self, users: Ints, rankings: Ints, marginals: Floats, conditional: Floats, sets: Floats) -> None:
+        """Fill in the probabilities of rankings by the policy within."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         k = self.slate_size
         n = self.n_items
-        marginals = found.marginal[piece]
         rule = _rule(k)
         weights, scores, which = self._weights(users)
-        space = np.zeros(n, np.int8), np.empty(n), np.empty(k), np.empty((rule.roots.size, k))
         kernel.price(
             weights,
             scores,
@@ -357,9 +357,12 @@ class PlackettLuce(RankingPolicy):
             rule.roots,
             rule.waits,
             _TOLERANCE,
-            *space,
-            found.conditional[piece],
-            found.set[piece],
+            np.zeros(n, np.int8),
+            np.empty(n),
+            np.empty(k),
+            np.empty((rule.roots.size, k)),
+            conditional,
+            sets,
             marginals,
         )
         left = marginals == kernel.INTEGRAL
@@ -383,13 +386,13 @@ class PlackettLuce(RankingPolicy):
             )
 
     def _table(self, weights: Floats) -> Floats:
-        """Marginals of every item at every position, (n_items, slate_size), made once for weights of all users."""
+        """Return (n_items, slate_size) marginals of every item at every position; cached."""
         if self._known is None or not np.array_equal(self._known[0], weights):
             self._known = weights, position_table(weights, self.slate_size)
         return self._known[1]
 
     def _orders(self, users: Ints, above: Rankings) -> Floats:
-        """Conditionals of the items above, by the policy within."""
+        """Compute the conditionals of the items above, by the policy within."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         out = np.empty(above.shape)
@@ -403,7 +406,7 @@ class PlackettLuce(RankingPolicy):
         return out
 
     def _explored(self, conditional: Floats) -> Floats:
-        """Probability, before each position and after the last, that all rankings are as likely; (n, j + 1)."""
+        """Compute (n, j + 1) the probability of the uniform branch before each position and after the last."""
         n, j = conditional.shape
         random = np.full((n, j + 1), self._random)
         for t in range(j):
@@ -450,16 +453,10 @@ class ExploringTopK(RankingPolicy):
         above = _items(above)
         n = self.n_items
         out = np.empty((len(users), n))
-        nothing = np.zeros((1, n))
         for piece in self._pieces(len(users)):
-            kernel.fill_next(
-                np.repeat(nothing, len(users[piece]), axis=0),
-                _scores(self.policy, users[piece]),
-                np.arange(len(users[piece])),
-                above[piece],
-                np.zeros(n, np.int8),
-                out[piece],
-            )
+            scores = _scores(self.policy, users[piece])
+            rows = np.arange(len(scores))
+            kernel.fill_next(np.zeros_like(scores), scores, rows, above[piece], np.zeros(n, np.int8), out[piece])
         out = (1.0 - self.epsilon) * out + self.epsilon / (n - above.shape[1])
         out[np.arange(len(users))[:, None], above] = 0.0
         return out
@@ -468,7 +465,7 @@ class ExploringTopK(RankingPolicy):
         """Implement :meth:`RankingPolicy.rank`."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
-        uniforms = _uniforms(uniforms)
+        uniforms = np.require(uniforms, np.float64, ["C", "W"])
         n = self.n_items
         rankings = np.empty((len(users), self.slate_size), np.int32)
         for piece in self._pieces(len(users)):
@@ -488,8 +485,9 @@ class ExploringTopK(RankingPolicy):
         sets = np.empty(len(users))
         table = _exploring_table(self.n_items, k, self.epsilon).copy()
         for piece in self._pieces(len(users)):
+            scores = _scores(self.policy, users[piece])
             kernel.price_exploring(
-                _scores(self.policy, users[piece]),
+                scores,
                 rankings[piece],
                 self.epsilon,
                 table,
@@ -505,16 +503,16 @@ class ExploringTopK(RankingPolicy):
 def random_ranking(n_items: int, slate_size: int) -> Propensities:
     """Probabilities of one ranking, (1, slate_size) and (1,), where all rankings are as likely."""
     conditional = 1.0 / (n_items - np.arange(slate_size))
-    row = conditional[None]
-    in_any_order = conditional[None] * np.arange(slate_size, 0, -1)
-    return Propensities(np.full_like(row, 1.0 / n_items), row, row.prod(axis=1), in_any_order.prod(axis=1))
+    in_any_order = conditional * np.arange(slate_size, 0, -1)
+    marginal = np.full((1, slate_size), 1.0 / n_items)
+    return Propensities(marginal, conditional[None], conditional.prod(keepdims=True), in_any_order.prod(keepdims=True))
 
 
 # --------------------------------------------------------------------------------------------------- doors and checks
 
 
 def as_ranking_policy(policy: Any, slate_size: int) -> RankingPolicy:
-    """A ranking policy from a user's object.
+    """Return a ranking policy of a user's object.
 
     Args:
         policy: a :class:`RankingPolicy`, which is returned as it is, or what :func:`~recsim_mnar.policies.as_policy`
@@ -536,7 +534,7 @@ def as_ranking_policy(policy: Any, slate_size: int) -> RankingPolicy:
 
 
 def ranking_uniforms(seed: int, users: Ints, decisions: Ints, slate_size: int) -> Floats:
-    """The uniforms that :meth:`RankingPolicy.rank` takes, (n, slate_size + 1), of each user's decision (from 0).
+    """Draw the (n, slate_size + 1) uniforms of :meth:`RankingPolicy.rank` for users' decisions, from 0.
 
     Two from each block of words, so (slate_size + 2) // 2 blocks a decision.
     """
@@ -557,7 +555,7 @@ def checked_slate_size(slate_size: Any, n_items: int) -> int:
 
 
 def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
-    """Rankings of ``n`` users as int32.
+    """Check rankings of ``n`` users; return them as int32.
 
     Raises:
         UserError: wrong shape, not integers, an item out of range, or one that stands in a ranking twice.
@@ -579,18 +577,18 @@ def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
 
 
 def drawn_rankings(policy: RankingPolicy, users: Ints, uniforms: Floats) -> Rankings:
-    """The answer of ``rank`` to read-only arrays, checked as :func:`checked_rankings`."""
-    ranked = reading(policy, "rank", policy.rank, users.view(), uniforms.view())
+    """Call ``rank`` with read-only arrays and check its return value."""
+    ranked = call_readonly(policy, "rank", policy.rank, users.view(), uniforms.view())
     return checked_rankings(policy, ranked, len(users))
 
 
 def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) -> Propensities:
-    """The answer of ``propensities_of`` to read-only arrays.
+    """Call ``propensities_of`` with read-only arrays and check its return value.
 
     Raises:
         UserError: it is none, of another shape, outside [0, 1], or the conditionals' product is not the slate's.
     """
-    answer = reading(policy, "propensities_of", policy.propensities_of, users.view(), rankings.view())
+    answer = call_readonly(policy, "propensities_of", policy.propensities_of, users.view(), rankings.view())
     if not isinstance(answer, tuple) or len(answer) != 4:
         _refuse(policy, "propensities_of() must return Propensities(marginal, conditional, slate, set)")
     shapes = [(len(users), policy.slate_size)] * 2 + [(len(users),)] * 2
@@ -601,25 +599,26 @@ def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) 
         if not np.all((numbers >= 0.0) & (numbers <= 1.0 + 1e-9)):
             _refuse(policy, f"propensities_of() must return {name} in [0, 1]")
     propensities = Propensities(*(np.minimum(np.asarray(part, np.float64), 1.0) for part in answer))
-    off = np.abs(propensities.conditional.prod(axis=1) - propensities.slate) > 1e-6 * propensities.slate + 1e-300
-    if off.any():
-        i = int(np.argmax(off))
-        _refuse(
-            policy,
-            f"propensities_of() says {propensities.slate[i]:.6g} for a slate, the product of its conditionals is "
-            f"{propensities.conditional[i].prod():.6g}",
-        )
+    product = propensities.conditional.prod(axis=1)
+    slate = propensities.slate
+    refuse_first(
+        np.abs(product - slate) > 1e-6 * slate + 1e-300,
+        lambda i: (
+            f"ranking {policy.name!r}: propensities_of() says {slate[i]:.6g} for a slate, the product of its "
+            f"conditionals is {product[i]:.6g}"
+        ),
+    )
     return propensities
 
 
-def checked_conditional(policy: RankingPolicy, given: Any, above: Ints) -> Floats:
-    """The answer of ``conditional`` as float64.
+def checked_conditional(policy: RankingPolicy, answer: Any, above: Ints) -> Floats:
+    """Check the return value of ``conditional``; return it as float64.
 
     Raises:
         UserError: wrong shape, not numbers, negative, sums other than 1, or more than 0 for an item above.
     """
     try:
-        probability = np.asarray(given, np.float64)
+        probability = np.asarray(answer, np.float64)
     except (TypeError, ValueError):
         _refuse(policy, "conditional() must return numbers")
     shape = (len(above), policy.n_items)
@@ -641,18 +640,8 @@ def _refuse(policy: RankingPolicy, why: str) -> NoReturn:
 
 
 def _items(rankings: Any) -> Rankings:
-    """Convert to the arrays that kernels take."""
-    items = np.ascontiguousarray(rankings, np.int32)
-    if items.flags.writeable:
-        return items
-    return items.copy()
-
-
-def _uniforms(uniforms: Any) -> Floats:
-    array = np.ascontiguousarray(uniforms, np.float64)
-    if array.flags.writeable:
-        return array
-    return array.copy()
+    """Return rankings as a contiguous, writeable array, as kernels take them."""
+    return np.require(rankings, np.int32, ["C", "W"])
 
 
 def _scores(policy: Policy, users: Ints) -> Floats:
@@ -666,7 +655,7 @@ def _scores(policy: Policy, users: Ints) -> Floats:
 
 
 class _Rule(NamedTuple):
-    """Times at which integrals of rankings of k items are taken, as the kernels want them."""
+    """Nodes of the integrals for rankings of k items."""
 
     roots: Floats
     lowest: int
@@ -708,7 +697,7 @@ def _reach(k: int) -> float:
 
 
 def _room(n: int, k: int, m: int, asked: int) -> tuple[Floats, ...]:
-    """Working space of ``position_table``, from ``largest`` on."""
+    """Return the working arrays of ``position_table``, from ``largest`` on."""
     from recsim_mnar.policies._rankings_kernel import OCTAVES
 
     nodes = m * OCTAVES

@@ -15,7 +15,6 @@ from recsim_mnar.policies.door import (
     LearnerWrapper,
     ReadyLearner,
     as_learner,
-    as_policy,
     binds,
     fitting,
     of_fit,
@@ -34,7 +33,11 @@ _SOFTENERS: dict[str, type[Softened]] = {kind.called: kind for kind in (EpsilonM
 
 def agents() -> list[tuple[str, str]]:
     """Name and one-line description of every announced agent, by name."""
-    return [(name, (inspect.getdoc(agent_class(name)) or "").partition("\n")[0]) for name in sorted(announced(GROUP))]
+    rows = []
+    for name in sorted(announced(GROUP)):
+        text = inspect.getdoc(agent_class(name)) or ""
+        rows.append((name, text.partition("\n")[0]))
+    return rows
 
 
 def learner(spec: str) -> Learner:
@@ -72,14 +75,14 @@ def learner(spec: str) -> Learner:
 
 
 def uniform_policy(n_items: int) -> Policy:
-    """Every item, for every user."""
+    """Return the policy that shows all items equally often."""
     from recsim_mnar.log.table import Log
 
-    return as_policy(learner("random").fit(Log({}), n_items=n_items, seed=0))
+    return learner("random").fit(Log({}), n_items=n_items, seed=0)
 
 
 def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
-    """A learner of what was found under a name."""
+    """Return a learner of the class or object of a name."""
     if not inspect.isclass(found):
         if parameters:
             raise UserError(f"agent {spec!r} is an object already: {next(iter(parameters))} has no effect")
@@ -99,7 +102,7 @@ def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
 
 
 def _of_agent(spec: str, agent: Any, error: UserError) -> str:
-    """An error of an agent's, headed by its name once: agents of ours begin with their own."""
+    """Return the text of an agent's error, with its name at the head once."""
     text = str(error)
     names = [spec, spec.partition("+")[0], getattr(agent, "name", "")]
     if any(name and text.startswith(f"{name} ") for name in names) or text.startswith(f"agent {spec!r}"):
@@ -116,7 +119,8 @@ class _Named(LearnerWrapper):
     Attributes:
         inner: the learner that is named.
         softeners: name and strength, innermost first.
-        unsoftened: the name without them.
+        name: the name asked for.
+        unsoftened: the name without the softeners.
     """
 
     def __init__(self, inner: Learner, softeners: list[tuple[str, float]], name: str, unsoftened: str) -> None:
@@ -140,7 +144,7 @@ class _Named(LearnerWrapper):
 
 
 def agent_class(name: str) -> Any:
-    """The class of policies or learners that a name stands for, or an object of one.
+    """Return the class of policies or learners of a name, or an object of one.
 
     Raises:
         UserError: an unknown name, with the nearest one; a class that is no agent.
@@ -168,11 +172,8 @@ def _is_agent(thing: Any) -> bool:
 
 
 def _fits(found: Any) -> bool:
-    """Return whether a class of agents, or an object of one, makes policies; one that fits and acts is asked to fit."""
-    if inspect.isclass(found):
-        kind = found
-    else:
-        kind = type(found)
+    """Return whether a class of agents, or an object of one, fits policies."""
+    kind = found if inspect.isclass(found) else type(found)
     if issubclass(kind, (Learner, Policy)):
         return issubclass(kind, Learner)
     return callable(getattr(found, "fit", None))
@@ -181,25 +182,21 @@ def _fits(found: Any) -> bool:
 def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any]) -> None:
     """Raise UserError for a parameter that the class has not, and for one that it needs and is not given."""
     accepted = dict(inspect.signature(kind).parameters)
-    if _fits(kind):
-        handed = set(parameters)
-    else:
-        handed = {"n_items", *parameters}
+    handed = set(parameters)
+    if not _fits(kind):
+        handed.add("n_items")
     if "n_items" in handed and not binds(kind, (), {"n_items": 1}, partial=True):
         raise UserError(f"agent {spec!r}: its __init__ must take n_items, the number of items")
     for name, parameter in accepted.items():
-        optional = parameter.default is not parameter.empty or parameter.kind in (
-            parameter.VAR_KEYWORD,
-            parameter.VAR_POSITIONAL,
-        )
-        if not optional and name not in handed:
+        is_variable = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
+        if parameter.default is parameter.empty and not is_variable and name not in handed:
             raise UserError(f"agent {spec!r}: its __init__ needs {name}: add +{name}=..., or give it a default")
     if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
         return
-    known_parameters = {name for name in accepted if name not in {"n_items", "name"}}
+    own_parameters = set(accepted) - {"n_items", "name"}
     for key in parameters:
-        if key not in known_parameters:
-            hint = nearest(key, known_parameters | set(_SOFTENERS))
+        if key not in own_parameters:
+            hint = nearest(key, own_parameters | set(_SOFTENERS))
             raise UserError(f"agent {spec!r}: no parameter {key!r}; {hint}")
 
 

@@ -1,4 +1,4 @@
-"""SampledPolicy: what can only draw actions, as a policy whose propensities are exact for what it does.
+"""SampledPolicy: a policy with exact propensities for objects that can only draw actions.
 
 Thompson sampling, a library's ``predict()``, a simulation: such agents give an action, never its probability. Here one
 draws a number of actions for a decision, and the uniform that is handed in picks one of them. The probability over that
@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
-from recsim_mnar.kernels.checks import flag, whole_number
+from recsim_mnar.kernels.checks import flag, refuse_first, whole_number
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
 from recsim_mnar.policies.door import EVENTS, AdaptedPolicy, PolicyWrapper, binds, declared_learning
 from recsim_mnar.rng import Stream, blocks, check_seed
@@ -52,7 +52,7 @@ class Cost:
 
 
 class SampledPolicy(PolicyWrapper):
-    """A policy of something that can only draw actions.
+    """Policy of a function or object that can only draw actions.
 
     The draws for a user are made anew whenever something can have changed them: after the user's own events, and after
     any ``learn`` of one that learns from all users. In between the same draws serve every decision.
@@ -92,24 +92,22 @@ class SampledPolicy(PolicyWrapper):
         draw = getattr(sample, "sample", sample)
         if inspect.isclass(sample) or not callable(draw):
             raise UserError(f"sample must be a function, or an object with a method sample(), got {sample!r}")
-        if own_generator:
-            arguments = "(user, draws)"
-        else:
-            arguments = "(user, generator, draws)"
-        if not binds(draw, range(2 if own_generator else 3), {}):
-            raise UserError(f"define sample{arguments}, which gives draws actions; {draw!r} takes other arguments")
+        arguments = ["user", "draws"] if own_generator else ["user", "generator", "draws"]
+        if not binds(draw, arguments, {}):
+            raise UserError(
+                f"define sample({', '.join(arguments)}), which gives draws actions; {draw!r} takes other arguments"
+            )
         named = getattr(sample, "name", None) or getattr(sample, "__name__", type(sample).__name__)
         self.name = str(name or named)
-        if learns is None:
-            declared = declared_learning(sample)
-        else:
-            declared = learns
-        self._learns: Learns = declared or ("all users" if callable(getattr(sample, "learn", None)) else "nothing")
+        declared = learns or declared_learning(sample)
+        self._learns: Learns = declared or "nothing"
+        if not declared and callable(getattr(sample, "learn", None)):
+            self._learns = "all users"
         self.inner: AdaptedPolicy = AdaptedPolicy(sample, f"policy {self.name!r}", EVENTS, self.n_items)
         self.cost = Cost()
         self._events: dict[int, int] = {}
         self._counts: dict[int, NDArray[np.int64]] = {}
-        self._drawn_alike = self.own_generator
+        self._checked = self.own_generator  # otherwise once, whether the generator handed in is the only one
 
     @property
     def learns(self) -> Learns:  # type: ignore[override]  # said by an argument, or by the object
@@ -140,11 +138,10 @@ class SampledPolicy(PolicyWrapper):
             self._counts.pop(user, None)
             if event == "forget":
                 self._events.pop(user, None)
+            elif event.startswith("reset"):
+                self._events[user] = 0
             else:
-                if event.startswith("reset"):
-                    self._events[user] = 0
-                else:
-                    self._events[user] = self._events.get(user, 0) + 1
+                self._events[user] = self._events.get(user, 0) + 1
         if event == "learn" and self.learns == "all users":
             self._counts.clear()
 
@@ -155,12 +152,9 @@ class SampledPolicy(PolicyWrapper):
         self.cost.decisions += len(users)
         place = (np.asarray(uniforms) * self.draws).astype(np.int64)
         actions = np.empty(len(users), np.int32)
-        counts = np.empty(len(users), np.int64)
         for j, user in enumerate(users.tolist()):
-            drawn = self._drawn(user)
-            actions[j] = np.searchsorted(np.cumsum(drawn), place[j], side="right")
-            counts[j] = drawn[actions[j]]
-        return actions, counts / self.draws
+            actions[j] = np.searchsorted(np.cumsum(self._drawn(user)), place[j], side="right")
+        return actions, self.propensity_of(users, actions)
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.probabilities`: count / draws."""
@@ -191,8 +185,14 @@ class SampledPolicy(PolicyWrapper):
         counts = self._counts.get(user)
         if counts is None:
             counts = self._counts[user] = self._draw(user)
-            if not self._drawn_alike:
-                self._check_alike(user, counts)
+            if not self._checked:
+                self._checked = True
+                if (self._draw(user) != counts).any():
+                    raise UserError(
+                        f"policy {self.name!r}: sample() draws other actions from the same generator: draw from the "
+                        "one that it is handed, and leave the state alone; or say own_generator=True, and its log is "
+                        "not replayable"
+                    )
         return counts
 
     def _draw(self, user: int) -> NDArray[np.int64]:
@@ -201,7 +201,9 @@ class SampledPolicy(PolicyWrapper):
         if self.own_generator:
             sampled = sample(user, self.draws)
         else:
-            sampled = sample(user, self._generator(user), self.draws)
+            address = blocks(self.seed, Stream.SAMPLE, [user], [self._events.get(user, 0)])[0]
+            generator = np.random.Generator(np.random.Philox(key=address.view(np.uint64)))
+            sampled = sample(user, generator, self.draws)
         self.cost.seconds += time.perf_counter() - began
         self.cost.distributions += 1
         actions = np.asarray(sampled)
@@ -210,21 +212,8 @@ class SampledPolicy(PolicyWrapper):
                 f"policy {self.name!r}: sample() must return {self.draws} integers, got {actions.dtype} of "
                 f"{actions.shape}"
             )
-        if actions.min() < 0 or actions.max() >= self.n_items:
-            bad = actions[(actions < 0) | (actions >= self.n_items)][0]
-            raise UserError(f"policy {self.name!r}: sample() drew {bad}, actions are 0..{self.n_items - 1}")
+        refuse_first(
+            (actions < 0) | (actions >= self.n_items),
+            lambda i: f"policy {self.name!r}: sample() drew {actions[i]}, actions are 0..{self.n_items - 1}",
+        )
         return np.bincount(actions, minlength=self.n_items)
-
-    def _generator(self, user: int) -> np.random.Generator:
-        address = blocks(self.seed, Stream.SAMPLE, [user], [self._events.get(user, 0)])[0]
-        key = address.view(np.uint64)
-        return np.random.Generator(np.random.Philox(key=key))
-
-    def _check_alike(self, user: int, counts: NDArray[np.int64]) -> None:
-        """Once: whether the generator that is handed in is the only one."""
-        self._drawn_alike = True
-        if (self._draw(user) != counts).any():
-            raise UserError(
-                f"policy {self.name!r}: sample() draws other actions from the same generator: draw from the one that "
-                "it is handed, and leave the state alone; or say own_generator=True, and its log is not replayable"
-            )

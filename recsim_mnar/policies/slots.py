@@ -1,4 +1,4 @@
-"""Slots: where a policy keeps the state of each live user, and the base of the policies that do."""
+"""Slots of live users in arrays, and the base of policies that keep them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Ints, Policy
 
+Indices = NDArray[np.int64]
+
 _SMALLEST = 64
 
 
 class Entry(NamedTuple):
-    """An array of which each live user has an entry.
+    """Array with an entry for each live user.
 
     Attributes:
         kind: its type.
@@ -37,7 +39,8 @@ class StatefulPolicy(Policy):
 
     def _start(self) -> None:
         """Begin without any user."""
-        self._slots, self._kept = Slots(), self._entries()
+        self._slots = Slots()
+        self._kept = self._entries()
         for name, entry in self._kept.items():
             setattr(self, name, np.empty((0, *entry.shape), entry.kind))
         self._resize(self._slots.size)
@@ -49,8 +52,8 @@ class StatefulPolicy(Policy):
             more = np.full((n_slots - len(old), *entry.shape), entry.first or 0, entry.kind)
             setattr(self, name, np.concatenate([old, more]))
 
-    def _clear(self, slots: NDArray[np.int64]) -> None:
-        """These slots hold users who begin."""
+    def _clear(self, slots: Indices) -> None:
+        """Set the entries of slots to the values of new users."""
         for name, entry in self._kept.items():
             if entry.first is not None:
                 getattr(self, name)[slots] = entry.first
@@ -94,54 +97,53 @@ class Slots:
     def __len__(self) -> int:
         return self.size - self._n_free
 
-    def find(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
-        """The slots of live users, (n,).
+    def find(self, users: Ints) -> Indices:
+        """Return the slots of live users, (n,).
 
         Raises:
             UserError: a user has not begun.
         """
         slots = self.seek(users)
         if len(slots) and slots.min() < 0:
-            user = int(np.asarray(users)[slots < 0][0])
+            user = int(np.asarray(users)[np.argmin(slots)])
             raise UserError(f"user {user} has not begun: call reset() for a user before observe() and act()")
         return slots
 
-    def seek(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
-        """The slots of users, (n,); -1 for those who have none."""
+    def seek(self, users: Ints) -> Indices:
+        """Return the slots of users, (n,); -1 for users without one."""
         return self._visit(0, users)
 
-    def enter(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
-        """The slots of users, old or new, (n,)."""
+    def enter(self, users: Ints) -> Indices:
+        """Return the slots of users, old or new, (n,)."""
         if self._n_free < len(users):
             unknown = int(np.count_nonzero(self.seek(users) < 0))
             if unknown > self._n_free:
                 self._grow(len(self) + unknown)
         return self._visit(1, users)
 
-    def leave(self, users: NDArray[np.integer]) -> NDArray[np.int64]:
-        """Free the slots of users; returns the slots that were theirs. A user who is not there is passed over."""
+    def leave(self, users: Ints) -> Indices:
+        """Free the slots of users and return them; unknown users are skipped."""
         slots = self._visit(2, users)
         return slots[slots >= 0]
 
     def copy(self) -> Slots:
-        """A table of its own with the same users."""
+        """Return a copy with the same users."""
         twin = copy.copy(self)
         twin._free = self._free.copy()
         twin._keys = self._keys.copy()
         twin._places = self._places.copy()
         return twin
 
-    def _visit(self, mode: int, users: NDArray[np.integer]) -> NDArray[np.int64]:
+    def _visit(self, mode: int, users: Ints) -> Indices:
         from recsim_mnar.policies import _users_kernel
 
-        users_ = np.ascontiguousarray(users, dtype=np.int64)
-        if not users_.flags.writeable:  # the kernel is compiled for one kind of array only
-            users_ = users_.copy()
-        out = np.empty(len(users_), np.int64)
+        ids = np.require(users, np.int64, ["C", "W"])  # the kernel is compiled for one kind of array only
+        out = np.empty(len(ids), np.int64)
         with np.errstate(over="ignore"):
-            self._n_free = int(
-                _users_kernel.visit(mode, self._keys, self._places, self._shift, self._free, self._n_free, users_, out)
+            n_free = _users_kernel.visit(
+                mode, self._keys, self._places, self._shift, self._free, self._n_free, ids, out
             )
+        self._n_free = int(n_free)
         return out
 
     def _grow(self, wanted: int) -> None:

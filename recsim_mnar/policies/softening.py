@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import number_in
@@ -18,14 +17,14 @@ from recsim_mnar.policies.answers import (
 )
 from recsim_mnar.policies.base import Floats, Ints, Policy
 from recsim_mnar.policies.door import PolicyWrapper, as_policy, learning_of
-from recsim_mnar.policies.slots import Slots
+from recsim_mnar.policies.slots import Indices, Slots
 
 _ROUNDING = 1e-6
 """By how much weights may miss a sum of 1; they are divided by it."""
 
 
 class MixturePolicy(PolicyWrapper):
-    """At each decision one of several policies decides, the m-th with probability w_m.
+    """Mixture of policies: at each decision the m-th decides with probability w_m.
 
     Its probability of an action is sum_m w_m pi_m(a), whichever of them took it.
 
@@ -54,20 +53,20 @@ class MixturePolicy(PolicyWrapper):
     scores = Policy.scores
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """One uniform decides both whose turn it is and, stretched back to [0, 1), what that policy does."""
+        """Act with one uniform: it picks the policy and, rescaled to [0, 1), the policy's action."""
         if not self._looked:
             for policy in self.policies:
                 spot_check_probabilities(policy, users[:1])
             self._looked = True
         turn = np.searchsorted(self._edges, uniforms, side="right")
-        begin = np.concatenate([[0.0], self._edges])[turn]
+        begin = np.append(0.0, self._edges)[turn]
         stretched = np.clip((uniforms - begin) / self.weights[turn], 0.0, np.nextafter(1.0, 0.0))
         actions = np.empty(len(users), np.int64)
         for place, policy in enumerate(self.policies):
-            mine = turn == place
-            if mine.any():
-                decided = policy.act(users[mine], stretched[mine])
-                actions[mine], _ = checked_decisions(policy, decided, n=int(mine.sum()), n_items=self.n_items)
+            rows = np.flatnonzero(turn == place)
+            if len(rows):
+                decided = policy.act(users[rows], stretched[rows])
+                actions[rows], _ = checked_decisions(policy, decided, n=len(rows), n_items=self.n_items)
         return actions, self.propensity_of(users, actions)
 
     def probabilities(self, users: Ints) -> Floats:
@@ -90,15 +89,13 @@ class MixturePolicy(PolicyWrapper):
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`Policy.describe`."""
-        parts = [
-            {"policy": policy.describe(), "weight": float(weight)}
-            for policy, weight in zip(self.policies, self.weights, strict=True)
-        ]
+        weighted = zip(self.policies, self.weights.tolist(), strict=True)
+        parts = [{"policy": policy.describe(), "weight": weight} for policy, weight in weighted]
         return {"name": self.name, "policies": parts}
 
 
 def checked_weights(weights: Any, number: int) -> Floats:
-    """Weights as an array of sum 1.
+    """Return weights as an array of sum 1.
 
     Raises:
         UserError: another number of them, one that is not positive, or another sum.
@@ -126,7 +123,7 @@ _KEPT_BYTES = 1 << 28
 
 
 class Softened(PolicyWrapper):
-    """A policy whose choice is softened by a strength; it ranks as the one within does.
+    """Base of policies that soften another by a strength; they rank as the policy within.
 
     Args:
         inner: the policy to soften, a full one.
@@ -142,7 +139,9 @@ class Softened(PolicyWrapper):
     range: ClassVar[tuple[float, float, str]]
 
     def __init__(self, inner: Policy, strength: float, name: str | None = None) -> None:
-        self.inner, self.n_items, self._strength = inner, inner.n_items, self.checked(strength)
+        self.inner = inner
+        self.n_items = inner.n_items
+        self._strength = self.checked(strength)
         self.name = name or f"{inner.name}+{self.called}={strength:g}"
 
     @classmethod
@@ -161,7 +160,7 @@ class Softened(PolicyWrapper):
 
 
 class EpsilonMixture(Softened):
-    """With probability epsilon a uniformly random item, else the inner policy: (1 - epsilon) pi_in + epsilon / P.
+    """Mixture of a policy and the uniform one: (1 - epsilon) pi_in + epsilon / P.
 
     Args:
         inner: the policy to soften.
@@ -177,7 +176,7 @@ class EpsilonMixture(Softened):
         self._looked = False
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """One uniform decides both the branch and, rescaled to [0, 1), the choice within it."""
+        """Act with one uniform: it picks the branch and, rescaled to [0, 1), the action."""
         if not self._looked:
             spot_check_probabilities(self.inner, users)
             self._looked = True
@@ -244,13 +243,13 @@ class SoftmaxPolicy(Softened):
         elif event != "learn" or self._learning == "own user":
             self._slots.leave(users)
 
-    def _parts(self, users: Ints) -> Iterator[tuple[slice, NDArray[np.int64]]]:
-        """Rows of ``_kept`` that hold users' distributions, of at most ``_capacity`` users at a time."""
+    def _parts(self, users: Ints) -> Iterator[tuple[slice, Indices]]:
+        """Yield the rows of ``_kept`` with users' distributions, at most ``_capacity`` users at a time."""
         for begin in range(0, len(users), self._capacity):
             part = slice(begin, begin + self._capacity)
             yield part, self._rows(np.asarray(users[part]))
 
-    def _rows(self, users: Ints) -> NDArray[np.int64]:
+    def _rows(self, users: Ints) -> Indices:
         from recsim_mnar.policies import _users_kernel
 
         rows = self._slots.seek(users)
@@ -296,5 +295,5 @@ class SoftmaxPolicy(Softened):
 
 
 def _each_once(users: Ints) -> Ints:
-    """Users in the order in which they first stand."""
+    """Return the distinct users, in order of first occurrence."""
     return users[np.sort(np.unique(users, return_index=True)[1])]

@@ -37,8 +37,11 @@ MOVED = {
 """Modules of agents by the names that files written by version 0.1.0 know them by."""
 
 
+Arrays = dict[str, NDArray[Any]]
+
+
 class Stored:
-    """A policy that is rebuilt from its fitted arrays and its parameters.
+    """Base of policies that are rebuilt from their fitted arrays and parameters.
 
     Its constructor takes ``n_items``, ``name``, each of the arrays by name, and ``parameters`` where it has any.
     """
@@ -46,13 +49,13 @@ class Stored:
     n_items: int
     name: str
 
-    def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
+    def fitted(self) -> tuple[Arrays, Mapping[str, Any]]:
         """Fitted arrays by name, and parameters of JSON types."""
         return {}, {}
 
     @classmethod
-    def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: Mapping[str, Any]) -> Self:
-        """The policy that :meth:`fitted` describes, without any user."""
+    def refitted(cls, n_items: int, name: str, arrays: Arrays, parameters: Mapping[str, Any]) -> Self:
+        """Return the policy that :meth:`fitted` describes, without any user."""
         extra: dict[str, Any] = {"parameters": parameters} if parameters else {}
         return cls(n_items=n_items, name=name, **arrays, **extra)  # type: ignore[call-arg]
 
@@ -81,7 +84,7 @@ class Stored:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """The policy that :meth:`save` wrote, without any user.
+        """Read the policy that :meth:`save` wrote, without any user.
 
         Raises:
             UserError: no such file, not a saved policy, or one of another class.
@@ -101,23 +104,21 @@ class Stored:
             raise UserError(f"{path} has format {meta.get('format')}, this version reads format {_FORMAT}")
         kind = _class_named(str(kind_name))
         if not (isinstance(kind, type) and issubclass(kind, cls)):
-            if kind is not None:
-                unknown = ""
-            else:
-                unknown = ", which is not known here: import its module first"
-            raise UserError(f"{path} holds a {kind_name}, not a {cls.__name__}{unknown}")
+            hint = "" if kind is not None else ", which is not known here: import its module first"
+            raise UserError(f"{path} holds a {kind_name}, not a {cls.__name__}{hint}")
         return kind.refitted(int(n_items), str(name), arrays, parameters)
 
 
 def _class_named(stored: str) -> Any:
-    """The class that ``module:Class`` names, wherever it is today; None where there is none.
+    """Return the class of a stored ``module:Class``, moved ones included; None if there is none.
 
     A file runs no code: a module that is not this package's must be loaded already.
     """
     module, _, name = stored.partition(":")
     module = MOVED.get(module, module)
     try:
-        module_found = importlib.import_module(module) if module.startswith("recsim_mnar.") else sys.modules.get(module)
+        if module.startswith("recsim_mnar."):
+            importlib.import_module(module)
     except ImportError:
         return None
-    return getattr(module_found, name, None)
+    return getattr(sys.modules.get(module), name, None)

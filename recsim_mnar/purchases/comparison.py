@@ -1,4 +1,4 @@
-"""The comparison of the purchases world: what an agent's lists would cause, from a log, by an A/B test, and in truth.
+"""Comparison in the purchases world: uplift of agents' lists from a log, by an A/B test, and in truth.
 
 The deployed recommender of a purchases world makes one log. Agents learn from its first periods, and the offline
 metrics of Sato et al. (2019) judge their lists by the periods after. An A/B test shows those lists to half of the
@@ -11,9 +11,8 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,24 +30,15 @@ from recsim_mnar.protocols.ab_test import ABTest, judged
 from recsim_mnar.protocols.base import Experiment, Protocol, Trial
 from recsim_mnar.protocols.ranks import scores_of_everyone
 from recsim_mnar.protocols.records import Record, Target, ratio_influence, with_half_widths
-from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 from recsim_mnar.purchases.policies import DeployedPolicy, exposures_of
-from recsim_mnar.purchases.uplift import (
-    LIST_METRICS,
-    causal_precision,
-    check_length,
-    evaluate_lists,
-    top_items,
-)
+from recsim_mnar.purchases.uplift import LIST_METRICS, causal_precision, check_length, evaluate_lists, top_items
 from recsim_mnar.purchases.world import ExposureWorld
 from recsim_mnar.rng import Stream, derive_seed, uniforms
 from recsim_mnar.simulation.executor import carrying, checked_users, run_in_order
 from recsim_mnar.simulation.items import simulate
 from recsim_mnar.simulation.run_folder import DEPLOYED
 from recsim_mnar.worlds.params import Params
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 TITLES = {
     "precision": "Precision",
@@ -60,11 +50,6 @@ TITLES = {
 }
 
 _BATCH_CELLS = 1 << 22
-
-
-def tie_seed(seed: int, name: str) -> int:
-    """Get the seed of the draws that break the ties of one agent's scores."""
-    return derive_seed(seed, f"ties/{name}")
 
 
 @dataclass(frozen=True)
@@ -83,7 +68,7 @@ class RankedItems:
 
 
 def purchases_as_views(exposures: Exposures) -> Log:
-    """All purchases, recommended or not, as the organic rows of a log: for agents that learn from views."""
+    """Return all purchases as organic rows of a log, for agents that learn from views."""
     rows = np.flatnonzero(exposures.purchased)
     rows = rows[np.lexsort((exposures.item[rows], exposures.time[rows], exposures.user[rows]))]
     user = exposures.user[rows]
@@ -98,21 +83,21 @@ def purchases_as_views(exposures: Exposures) -> Log:
 
 
 def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int) -> RankedItems:
-    """A learner's scores of every item for the users of the log."""
+    """Fit a learner and return its scores of every item for the users of the log."""
     learner = as_learner(learner, name=name)
     if is_softened(learner):
         raise UserError(f"agent {name!r}: lists are made by rank, softening would change nothing; leave it away")
-    of_exposures = able(learner, "fit_exposures")
+    exposure_learner = able(learner, "fit_exposures")
     fit_seed = derive_seed(seed, "fit")
     try:
-        if of_exposures is not None:
-            policy = as_policy(of_exposures.fit_exposures(past, seed=fit_seed))
+        if exposure_learner is not None:
+            policy = as_policy(exposure_learner.fit_exposures(past, seed=fit_seed))
         else:
             policy = fitted(learner, views, n_items=past.n_items, seed=fit_seed)
     except UserError as error:
         raise UserError(f"agent {name!r}: {error}") from None
     scores = scores_of_everyone(name, policy, views, past.n_users)
-    details = {"spec": learner.name, "learns_from": "purchases" if of_exposures is None else "exposures"}
+    details = {"spec": learner.name, "learns_from": "purchases" if exposure_learner is None else "exposures"}
     return RankedItems(scores, details, policy)
 
 
@@ -161,11 +146,19 @@ class Uplift(Protocol):
 def record_of(
     protocol: str, agent: str, metric: str, estimate: Estimate, seconds: float, details: dict[str, Any]
 ) -> Record:
-    """The record of an estimate, which its details describe."""
-    more = {**estimate.diagnostics, "method": estimate.method, "ess": estimate.ess, **estimate.verdict.to_dict()}
-    ends = (estimate.value, estimate.low, estimate.high)
-    sizes: dict[str, Any] = {"level": estimate.level, "n": estimate.n, "seconds": seconds}
-    return Record.of("purchases", protocol, agent, metric, ends, **sizes, details={**more, **details})
+    """Return the record of an estimate; its details hold the method and the verdict."""
+    method = {"method": estimate.method, "ess": estimate.ess}
+    return Record.of(
+        "purchases",
+        protocol,
+        agent,
+        metric,
+        (estimate.value, estimate.low, estimate.high),
+        level=estimate.level,
+        n=estimate.n,
+        seconds=seconds,
+        details={**estimate.diagnostics, **method, **estimate.verdict.to_dict(), **details},
+    )
 
 
 def _offline(
@@ -186,59 +179,8 @@ def _offline(
     return estimates, time.perf_counter() - began
 
 
-def ab_test(
-    world: ExposureWorld,
-    lists: Mapping[str, Ints],
-    users_seed: int,
-    periods: Sequence[int],
-    *,
-    seed: int,
-    level: float = 0.95,
-    executor: Executor | None = None,
-    keep_raw: Callable[..., None] | None = None,
-) -> list[Record]:
-    """Show lists to half of the users, drawn anew for each agent, and nothing to the others.
-
-    ``uplift@N``: purchases of the listed items, an item and period, in the arm that is shown them, less those of the
-    items that would have been listed in the arm that is not. The control arm is shown nothing, so it estimates Y^T -
-    Y^C and not the difference from the deployed recommender.
-
-    Args:
-        world: its outcomes answer what users buy, shown or not shown.
-        lists: (U, N) items of users 0 .. U - 1, by agent.
-        users_seed: of the users.
-        periods: in which the test runs.
-        seed: of the split.
-        level: of the intervals.
-        executor: to spread periods over.
-        keep_raw: receives each user's part of every value (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`).
-    """
-    began = time.perf_counter()
-    one = carrying(one_period, world, lists, users_seed)
-    jobs = [functools.partial(one, t) for t in periods]
-    sums = functools.reduce(np.add, run_in_order(jobs, executor))
-    seconds = (time.perf_counter() - began) / len(lists)
-    records = []
-    for name, own_sums in zip(lists, sums, strict=True):
-        per_item, other = own_sums / len(periods) / lists[name].shape[1]
-        drawn = uniforms(derive_seed(seed, f"ab_test/{name}"), Stream.PROTOCOL, np.arange(len(per_item)), 0)
-        arms = (drawn < 0.5, drawn >= 0.5)
-        groups = [per_item[arms[0]], -other[arms[1]]]
-        value, low, high = _mean_interval(groups, level)
-        metric = f"uplift@{lists[name].shape[1]}"
-        treated = int(arms[0].sum())
-        if keep_raw is not None:
-            keep_raw("ab_test", metric, name, user=np.arange(len(drawn)), value=_parts(groups, arms))
-        judgement = judged(min(treated, len(drawn) - treated), abs(value), low, high)
-        details = {"users": len(drawn), "treated": treated, **judgement.to_dict()}
-        sizes: dict[str, Any] = {"level": level, "n": len(drawn) * len(periods), "seconds": seconds}
-        key = (world.name, "ab_test", name, metric)
-        records.append(Record.of(*key, (value, low, high), **sizes, details=details))
-    return records
-
-
-def _parts(groups: Sequence[Floats], arms: tuple[NDArray[np.bool_], NDArray[np.bool_]]) -> Floats:
-    """(U,) each user's part of the sum of both arms' means: their mean is that sum."""
+def _parts(groups: Sequence[Floats], arms: tuple[Flags, Flags]) -> Floats:
+    """Return (U,) each user's part of the sum of both arms' means: their mean is that sum."""
     out = np.empty(len(arms[0]))
     for group, arm in zip(groups, arms, strict=True):
         out[arm] = group * (len(out) / max(len(group), 1))
@@ -254,9 +196,8 @@ def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int,
         users = np.arange(first, min(first + step, n_users))
         control, treated = world.potential_outcomes(users_seed, users, period)
         for k, items in enumerate(lists.values()):
-            n_shown = np.take_along_axis(treated, items[users], axis=1).sum(axis=1)
-            other = np.take_along_axis(control, items[users], axis=1).sum(axis=1)
-            out[k, :, users] = np.stack([n_shown, other], axis=1)
+            for arm, outcomes in enumerate((treated, control)):
+                out[k, arm, users] = np.take_along_axis(outcomes, items[users], axis=1).sum(axis=1)
     return out
 
 
@@ -277,29 +218,53 @@ def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float
 
 
 class UpliftABTest(ABTest):
-    """Every agent's lists are shown to half of the users, and nothing to the others."""
+    """A/B test that shows each agent's lists to half of the users, and nothing to the others."""
 
     summary = "an A/B test: lists are shown to half of the users (purchases)"
     metrics = ("uplift",)
     needs = frozenset({"users", "exposures"})
 
     def judge(self, study: Trial) -> list[Record]:
-        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
-        sizes = study.settings
-        data = study.data
-        study.report(f"A/B test, {sizes.test_periods} periods")
-        periods = range(data.last, data.last + sizes.test_periods)
-        records = ab_test(
-            data.world,
-            data.lists,
-            data.users_seed,
-            periods,
-            seed=study.seed,
-            level=study.level,
-            executor=study.executor,
-            keep_raw=study.keep_raw,
-        )
-        return [replace(r, details={**r.details, **data.rankings[r.agent].details}) for r in records]
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`.
+
+        ``uplift@N``: purchases of the listed items, an item and period, in the arm that is shown them, less those of
+        the items that would have been listed in the arm that is not. The control arm is shown nothing, so it estimates
+        Y^T - Y^C and not the difference from the deployed recommender.
+        """
+        data: Lists = study.data
+        n_periods = study.settings.test_periods
+        study.report(f"A/B test, {n_periods} periods")
+        began = time.perf_counter()
+        one = carrying(one_period, data.world, data.lists, data.users_seed)
+        jobs = [functools.partial(one, data.last + i) for i in range(n_periods)]
+        sums = functools.reduce(np.add, run_in_order(jobs, study.executor))
+        seconds = (time.perf_counter() - began) / len(data.lists)
+        return [
+            self._record(study, name, purchases / n_periods, seconds)
+            for name, purchases in zip(data.lists, sums, strict=True)
+        ]
+
+    def _record(self, study: Trial, agent: str, purchases: Floats, seconds: float) -> Record:
+        """Return the record of one agent; purchases (2, U) a period of its list, shown and not shown.
+
+        The split of the users is drawn anew for each agent.
+        """
+        data: Lists = study.data
+        length = data.lists[agent].shape[1]
+        per_item, other = purchases / length
+        n_users = len(per_item)
+        is_treated = uniforms(derive_seed(study.seed, f"ab_test/{agent}"), Stream.PROTOCOL, np.arange(n_users), 0) < 0.5
+        arms = (is_treated, ~is_treated)
+        groups = [per_item[is_treated], -other[~is_treated]]
+        interval = _mean_interval(groups, study.level)
+        metric = f"uplift@{length}"
+        n_treated = len(groups[0])
+        study.keep_raw("ab_test", metric, agent, user=np.arange(n_users), value=_parts(groups, arms))
+        judgement = judged(min(n_treated, n_users - n_treated), abs(interval[0]), *interval[1:])
+        details = {"users": n_users, "treated": n_treated, **judgement.to_dict(), **data.rankings[agent].details}
+        n = n_users * study.settings.test_periods
+        key = (data.world.name, "ab_test", agent, metric)
+        return Record.of(*key, interval, level=study.level, n=n, seconds=seconds, details=details)
 
     def heading(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.heading`."""
@@ -371,11 +336,11 @@ class Lists:
     last: int
     truth: Any
     rankings: dict[str, RankedItems]
-    lists: dict[str, NDArray[np.int64]]
+    lists: dict[str, Ints]
 
 
 class PurchasesExperiment(Experiment):
-    """The same users throughout: uplift models know their users by their past.
+    """Comparison of agents on the same users throughout, since uplift models need their past.
 
     The log of the deployed recommender has the world's ``n_periods`` to learn from and ``test_periods`` more to judge
     by; the A/B test runs in the periods after those. An agent with ``fit_exposures`` learns from what was recommended
@@ -395,10 +360,10 @@ class PurchasesExperiment(Experiment):
         "ab_test": "recsim_mnar.purchases.comparison:UpliftABTest",
     }
     provides = frozenset({"exposures", "users"})
-    log_holds: ClassVar = frozenset({"clicks", "exposures"})
+    log_holds = frozenset({"clicks", "exposures"})
 
     def specs(self, preset: str | None, settings: UpliftSettings) -> Mapping[str, str]:
-        """A factor model's bare name is trained as the settings say."""
+        """Return the specification of each factor model that is named without parameters."""
         return {agent: f"{agent}+{settings.training}" for agent in TRAINED}
 
     def targets(self, settings: UpliftSettings) -> tuple[Target, ...]:
@@ -421,29 +386,27 @@ class PurchasesExperiment(Experiment):
         users = np.arange(sizes.users)
         truth = world.outcomes_of(users_seed, users)
         rankings = self._rankings(trial, first)
-        trial.policies = {name: own_part.policy for name, own_part in rankings.items() if own_part.policy is not None}
+        trial.policies = {name: r.policy for name, r in rankings.items() if r.policy is not None}
         rankings[DEPLOYED] = RankedItems(world.deployed_propensities(users_seed, users), {"reference": True})
         rankings["oracle"] = RankedItems(truth.uplift, {"reference": True})
-        lists = {
-            name: top_items(r.scores, sizes.length, seed=tie_seed(trial.seed, name)) for name, r in rankings.items()
-        }
+        lists = {}
+        for name, ranking in rankings.items():
+            ties = derive_seed(trial.seed, f"ties/{name}")
+            lists[name] = top_items(ranking.scores, sizes.length, seed=ties)
         trial.data = Lists(longer, users_seed, first, longer.params.n_periods, truth, rankings, lists)
 
     def _rankings(self, trial: Trial, first: int) -> dict[str, RankedItems]:
-        """Every agent's scores, learnt from the periods before ``first``."""
-        trial.report(f"train {len(trial.learners)} agents on {first} periods")
+        """Return every agent's scores, learnt from the periods before ``first``."""
+        agents = trial.learners
+        trial.report(f"train {len(agents)} agents on {first} periods")
         world = trial.world
-        users_seed = trial.seed_of("users")
         log = trial.log()
         assert isinstance(world, ExposureWorld)
         earlier = log.select(log["time"] < first)
-        past = exposures_of(world, DeployedPolicy(world), earlier, trial.settings.users, users_seed)
+        past = exposures_of(world, DeployedPolicy(world), earlier, trial.settings.users, trial.seed_of("users"))
         trial.train_log = views = purchases_as_views(past)
-        jobs = [
-            functools.partial(trained, name, learner, past, views, trial.seed)
-            for name, learner in trial.learners.items()
-        ]
-        return dict(zip(trial.learners, run_in_order(jobs, trial.executor), strict=True))
+        jobs = [functools.partial(trained, name, learner, past, views, trial.seed) for name, learner in agents.items()]
+        return dict(zip(agents, run_in_order(jobs, trial.executor), strict=True))
 
     def truth(self, trial: Trial) -> list[Record]:
         """True uplift of the lists, CP@N."""
@@ -451,16 +414,16 @@ class PurchasesExperiment(Experiment):
         data: Lists = trial.data
         uplift = data.truth.uplift
         level = trial.level
-        listed = []
-        users = {}
+        records = []
+        influences = {}
         for name, ranking in data.rankings.items():
             began = time.perf_counter()
             exact = causal_precision(uplift, data.lists[name], level=level)
             seconds = time.perf_counter() - began
-            listed.append(record_of("truth", name, exact.estimator, exact, seconds, ranking.details))
+            records.append(record_of("truth", name, exact.estimator, exact, seconds, ranking.details))
             means = np.take_along_axis(uplift, data.lists[name], axis=1).mean(axis=1)
-            users[name] = ratio_influence(means, np.ones(len(means)))
-        return with_half_widths(listed, users, level)
+            influences[name] = ratio_influence(means, np.ones(len(means)))
+        return with_half_widths(records, influences, level)
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """Implement :meth:`Experiment.notes`."""

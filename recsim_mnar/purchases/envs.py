@@ -57,39 +57,33 @@ def of_exposures(world: ExposureWorld, lanes: int | None, asked: Mapping[str, An
     return PurchasesVectorEnv(world, lanes, **asked)
 
 
-def _exposure_world(world: World) -> ExposureWorld:
-    world = as_world(world)
-    if not isinstance(world, ExposureWorld):
-        raise UserError(
-            f"this environment recommends slates, the {world.name} world does not: use recsim_mnar/World-v0"
-        )
-    return world
-
-
 class _Purchases(ShowsSeveral):
-    """Slates of a world of exposures."""
+    """Base of the purchases environments."""
 
     event = "bought"
     world: ExposureWorld
 
-    def _lived_in(self, world: World) -> ExposureWorld:
-        return _exposure_world(world)
+    def _checked_world(self, world: World) -> ExposureWorld:
+        world = as_world(world)
+        if not isinstance(world, ExposureWorld):
+            raise UserError(
+                f"this environment recommends slates, the {world.name} world does not: use recsim_mnar/World-v0"
+            )
+        return world
 
     @property
     def size(self) -> int:
         """Implement :attr:`ShowsSeveral.size`."""
         return int(self.world.params.slate_size)
 
-    def shown(self, items: Any, lanes: int | None) -> NDArray[np.int64]:
+    def shown(self, items: Any, lanes: int | None) -> Ints:
         """Implement :meth:`ShowsSeveral.shown`."""
         if lanes is None:
-            slates = as_array(items, "a slate")[None]
-        else:
-            slates = items
-        checked = checked_slates(slates, lanes or 1, self.world.n_items)
-        if checked.shape[1] != self.size:
-            raise UserError(f"a slate must have {self.size} items, got {checked.shape[1]}")
-        return checked
+            items = as_array(items, "a slate")[None]
+        slates = checked_slates(items, lanes or 1, self.world.n_items)
+        if slates.shape[1] != self.size:
+            raise UserError(f"a slate must have {self.size} items, got {slates.shape[1]}")
+        return slates
 
     def earned(self, transition: Transition) -> NDArray[np.float64]:
         """Implement :meth:`ShowsSeveral.earned`: the items bought in each lane, recommended or not."""
@@ -123,15 +117,15 @@ class PurchasesEnv(_Purchases, SeveralEnv):
     _more_events = ("bought",)
 
     def _seen_after(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
-        """A new observation: what the user bought alone, then what of the slate."""
+        """Return a new observation: purchases without recommendation first, then those of the slate."""
         self._seen(info)
         self.note(self._lane, shown, transition)
         return self._observer.alone()
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
-        if self._queue.seed is None or not self._waiting:
-            raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
+        self._check_waiting()
+        assert self._queue.seed is not None
         return float(self.world.slate_uplift(self._queue.seed, self._queue.lanes.user, np.asarray(action)[None])[0])
 
 
@@ -189,7 +183,7 @@ class _SlateRecorder:
     def log(self) -> Log:
         return self.builder.log(self._n_users)
 
-    def decide(self, infos: list[Info]) -> NDArray[np.int64]:
+    def decide(self, infos: list[Info]) -> Ints:
         users = np.array([i["user"] for i in infos])
         periods = np.array([i["time"] for i in infos]).astype(np.int64)
         self.slates = slates = np.empty((len(users), *self.shape), np.int64)

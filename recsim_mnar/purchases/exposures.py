@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.schema import read_only
 from recsim_mnar.log.table import parsed_metadata
@@ -32,6 +33,11 @@ from recsim_mnar.tables.text import typed_table
 if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
+Actions = NDArray[np.int32]
+Flags = NDArray[np.bool_]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
 
 @dataclass(frozen=True)
 class CSRLists:
@@ -42,14 +48,14 @@ class CSRLists:
         items: int32, ascending within a row.
     """
 
-    indptr: NDArray[np.int64]
-    items: NDArray[np.int32]
+    indptr: Ints
+    items: Actions
 
-    def of(self, row: int) -> NDArray[np.int32]:
-        """The items of one row."""
+    def of(self, row: int) -> Actions:
+        """Return the items of one row."""
         return self.items[self.indptr[row] : self.indptr[row + 1]]
 
-    def counts(self) -> NDArray[np.int64]:
+    def counts(self) -> Ints:
         """(n_rows,) number of items in each row."""
         return np.diff(self.indptr)
 
@@ -64,20 +70,18 @@ class Classes:
         rp, rnp, nrp: R-P, R-NP and NR-P; every item in none of the three is NR-NP.
     """
 
-    periods: NDArray[np.int64]
+    periods: Ints
     n_users: int
     n_items: int
     rp: CSRLists
     rnp: CSRLists
     nrp: CSRLists
 
-    def active(self) -> NDArray[np.int64]:
+    def active(self) -> Ints:
         """Rows of users who bought something in the period."""
         return np.flatnonzero(self.rp.counts() + self.nrp.counts() > 0)
 
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 PropensityOf = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Floats]
 """(users, items, periods) -> P(recommended) of those cells, all of one length."""
 
@@ -108,9 +112,9 @@ class Exposures:
         provenance: what made them; JSON types only.
     """
 
-    user: NDArray[np.int64]
-    item: NDArray[np.int32]
-    time: NDArray[np.int32]
+    user: Ints
+    item: Actions
+    time: Actions
     recommended: Flags
     purchased: Flags
     n_users: int
@@ -135,16 +139,18 @@ class Exposures:
             values = arrays[name]
             if limit < 1:
                 raise UserError(f"exposures: there must be at least one {name}, got {limit}")
-            outside = (values < 0) | (values >= limit)
-            if outside.any():
-                row = int(np.flatnonzero(outside)[0])
-                raise UserError(f"exposures row {row}: {name} {values[row]} is out of range 0..{limit - 1}")
-        neither = ~(arrays["recommended"] | arrays["purchased"])
-        if neither.any():
-            row = int(np.flatnonzero(neither)[0])
-            raise UserError(
-                f"exposures row {row} is neither recommended nor purchased: leave such rows out, they are implied"
+            refuse_first(
+                (values < 0) | (values >= limit),
+                lambda row, name=name, limit=limit: (
+                    f"exposures row {row}: {name} {arrays[name][row]} is out of range 0..{limit - 1}"
+                ),
             )
+        refuse_first(
+            ~(arrays["recommended"] | arrays["purchased"]),
+            lambda row: (
+                f"exposures row {row} is neither recommended nor purchased: leave such rows out, they are implied"
+            ),
+        )
         key = self._key(arrays["user"], arrays["item"], arrays["time"])
         if np.any(key[1:] < key[:-1]):
             order = np.argsort(key, kind="stable")
@@ -160,10 +166,11 @@ class Exposures:
         if self.propensities is not None and not callable(self.propensities):
             object.__setattr__(self, "propensities", self._checked_table(self.propensities))
 
-    def _key(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> NDArray[np.int64]:
+    def _key(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> Ints:
         return (np.asarray(times, np.int64) * self.n_users + users) * self.n_items + items
 
     def _checked_table(self, table: Any) -> NDArray[np.floating]:
+        """Return a table of propensities of the grid's shape, single or double precision."""
         table = np.asarray(table)
         if table.dtype != np.float32:  # single precision halves the table, but keeps 1 - e to 6e-8 only
             table = table.astype(np.float64)
@@ -172,9 +179,10 @@ class Exposures:
             raise UserError(
                 f"exposures: propensities of shape {table.shape} do not broadcast to users x items x periods {full}"
             )
-        if not np.all((table >= 0) & (table <= 1)):  # NaN fails too
-            bad = table[~((table >= 0) & (table <= 1))][0]
-            raise UserError(f"exposures: a propensity is {bad:g}, outside [0, 1]")
+        refuse_first(
+            ~((table >= 0) & (table <= 1)),  # NaN too
+            lambda *cell: f"exposures: a propensity is {table[cell]:g}, outside [0, 1]",
+        )
         return read_only(table)
 
     def __len__(self) -> int:
@@ -200,7 +208,7 @@ class Exposures:
         return self.propensity_of(self.user, self.item, self.time)
 
     def need_propensities(self) -> None:
-        """Raise UserError where no propensities are known."""
+        """Raise UserError if there are no propensities."""
         if self.propensities is None:
             raise UserError(
                 "the exposures have no propensities: give them (with_propensities), or estimate them with "
@@ -208,7 +216,7 @@ class Exposures:
             )
 
     def with_propensities(self, propensities: NDArray[Any] | PropensityOf | None) -> Exposures:
-        """The same cells with other propensities."""
+        """Return the same cells with other propensities."""
         return self._like(np.arange(len(self)), propensities=propensities)
 
     def _like(self, rows: Any, **changes: Any) -> Exposures:
@@ -229,7 +237,7 @@ class Exposures:
         return slice(int(first), int(last))
 
     def between(self, first: int, last: int) -> Exposures:
-        """Periods ``first .. last - 1`` alone; they keep their numbers.
+        """Return periods ``first .. last - 1``, with their numbers.
 
         Raises:
             UserError: no such periods.
@@ -244,29 +252,24 @@ class Exposures:
         Raises:
             UserError: no such period.
         """
-        if periods is None:
-            chosen = np.arange(self.n_periods)
-        else:
+        chosen = np.arange(self.n_periods)
+        if periods is not None:
             chosen = np.asarray(periods, np.int64)
         parts = [self.rows_of(int(t)) for t in chosen]
-        if parts:
-            index = np.concatenate([np.arange(p.start, p.stop) for p in parts])
-        else:
-            index = np.zeros(0, np.int64)
-        period = np.repeat(np.arange(len(parts)), [p.stop - p.start for p in parts])
+        index = np.r_[(np.zeros(0, np.int64), *parts)]
+        period = np.repeat(np.arange(len(parts)), [part.stop - part.start for part in parts])
         row = period * self.n_users + self.user[index]
         r = self.recommended[index]
         p = self.purchased[index]
         item = self.item[index]
-        n_rows = len(parts) * self.n_users
 
-        def sets(mask: Flags) -> CSRLists:
-            counts = np.bincount(row[mask], minlength=n_rows)
-            return CSRLists(np.concatenate([[0], np.cumsum(counts)]).astype(np.int64), item[mask])
+        def lists(mask: Flags) -> CSRLists:
+            counts = np.bincount(row[mask], minlength=len(parts) * self.n_users)
+            return CSRLists(np.append(0, np.cumsum(counts)), item[mask])
 
-        return Classes(chosen, self.n_users, self.n_items, sets(r & p), sets(r & ~p), sets(~r & p))
+        return Classes(chosen, self.n_users, self.n_items, lists(r & p), lists(r & ~p), lists(~r & p))
 
-    def active_users(self, time: int) -> NDArray[np.int64]:
+    def active_users(self, time: int) -> Ints:
         """Users who bought something in a period, ascending.
 
         Raises:
@@ -280,14 +283,13 @@ class Exposures:
 
     def flags(self, users: Any, items: Any, times: Any) -> tuple[Flags, Flags]:
         """Return whether cells were recommended and whether they were purchased; the arguments broadcast together."""
-        users, items, times = np.broadcast_arrays(users, items, times)
-        mine: NDArray[np.int64] = self._keys  # type: ignore[attr-defined]  # set by __post_init__
-        keys = self._key(users, items, times)
-        if len(mine) == 0:
+        keys = self._key(*np.broadcast_arrays(users, items, times))
+        known_keys: Ints = self._keys  # type: ignore[attr-defined]  # set by __post_init__
+        if len(known_keys) == 0:
             return np.zeros(keys.shape, bool), np.zeros(keys.shape, bool)
-        place = np.minimum(np.searchsorted(mine, keys), len(mine) - 1)
-        here = mine[place] == keys
-        return here & self.recommended[place], here & self.purchased[place]
+        row = np.minimum(np.searchsorted(known_keys, keys), len(known_keys) - 1)
+        has_row = known_keys[row] == keys
+        return has_row & self.recommended[row], has_row & self.purchased[row]
 
     def dense(self, time: int) -> tuple[Flags, Flags]:
         """(U, I) whether recommended, and whether purchased, in one period."""
@@ -305,9 +307,8 @@ class Exposures:
         """
         if not self.recommended.any():
             raise UserError("nothing is recommended in these exposures: uplift needs a log with recommendation flags")
-        bought = np.bincount(self.time[self.purchased], minlength=self.n_periods)
-        if (bought == 0).any():
-            self.active_users(int(np.flatnonzero(bought == 0)[0]))
+        for time in range(self.n_periods):
+            self.active_users(time)
         return self
 
     # ------------------------------------------------------------------------------------------------------ in and out
@@ -322,7 +323,7 @@ class Exposures:
         n_periods: int | None = None,
         propensities: NDArray[Any] | PropensityOf | None = None,
     ) -> Exposures:
-        """From a log of purchases: bandit rows are recommended cells, organic rows purchases without recommendation.
+        """Read a log: bandit rows are recommended cells, organic rows purchases without recommendation.
 
         Args:
             log: ``time`` is the period.
@@ -334,28 +335,31 @@ class Exposures:
         Raises:
             UserError: a period that is not a whole number, a reward other than 0 or 1, a cell twice.
         """
-        decision_rows = log.is_bandit
-        item = np.where(decision_rows, log["action"], log["item"])
+        recommended = log.is_bandit
+        user = log["user"]
+        item = np.where(recommended, log["action"], log["item"])
+        time = log["time"]
         reward = log["reward"]
-        odd = decision_rows & (reward != 0) & (reward != 1)
-        if odd.any():
-            row = int(np.flatnonzero(odd)[0])
-            raise UserError(f"row {row}: the reward of a recommendation must be 0 or 1 (purchased), got {reward[row]}")
-        given_values = {
-            "n_users": (n_users, log["user"]),
-            "n_items": (n_items, item),
-            "n_periods": (n_periods, log["time"]),
-        }
-        sizes = {
-            name: int(values.max(initial=0)) + 1 if size is None else size
-            for name, (size, values) in given_values.items()
-        }
-        more: dict[str, Any] = {**sizes, "propensities": propensities, "provenance": dict(log.provenance)}
-        return cls(log["user"], item, log["time"], decision_rows, ~decision_rows | (reward == 1), **more)
+        refuse_first(
+            recommended & (reward != 0) & (reward != 1),
+            lambda row: f"row {row}: the reward of a recommendation must be 0 or 1 (purchased), got {reward[row]}",
+        )
+        return cls(
+            user,
+            item,
+            time,
+            recommended,
+            ~recommended | (reward == 1),
+            _size(n_users, user),
+            _size(n_items, item),
+            _size(n_periods, time),
+            propensities,
+            dict(log.provenance),
+        )
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:
-        """From a table (a mapping of columns, a pandas DataFrame) of a user's own log.
+        """Read a table of a user's own log: a mapping of columns, or a pandas DataFrame.
 
         A row that is neither recommended nor purchased is dropped: it is implied. A column ``propensity`` is kept only
         through ``propensities``, because the estimators need it on cells without a row too.
@@ -374,9 +378,8 @@ class Exposures:
         flags = {name: _typed(name, arrays[name], np.dtype(bool)) for name in ("recommended", "purchased")}
         keep = flags["recommended"] | flags["purchased"]
         for size, name in (("n_users", "user"), ("n_items", "item"), ("n_periods", "time")):
-            values = arrays[name]
-            sizes.setdefault(size, int(values.max()) + 1 if len(values) else 1)
-        kept: dict[str, Any] = {name: (flags.get(name, values))[keep] for name, values in arrays.items()}
+            sizes.setdefault(size, _size(None, arrays[name]))
+        kept: dict[str, Any] = {name: values[keep] for name, values in {**arrays, **flags}.items()}
         return cls(**kept, **sizes)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
@@ -403,12 +406,19 @@ class Exposures:
             UserError: nothing there, or a column is missing.
         """
         columns, metadata = read_files(path_of(path))
-        strange = next((name for name in metadata if name not in _KNOWN), None)
-        if strange is not None:
-            raise UserError(
-                f"{path}: its metadata have {strange!r}, which is no word of a purchase log: is it damaged?"
-            )
+        for name in metadata:
+            if name not in _KNOWN:
+                raise UserError(
+                    f"{path}: its metadata have {name!r}, which is no word of a purchase log: is it damaged?"
+                )
         return cls.from_columns(columns, **metadata)
+
+
+def _size(size: int | None, values: NDArray[Any]) -> int:
+    """Return the size given, or one more than the largest value."""
+    if size is None:
+        return int(values.max(initial=0)) + 1
+    return size
 
 
 _KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
@@ -416,23 +426,18 @@ _KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
 
 
 def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
-    """``values`` as this type; whole numbers may come as floats, flags as 0 and 1."""
+    """Convert values to a type; whole numbers may be floats, flags 0 and 1."""
     values = np.asarray(values)
     if values.dtype == kind:
         return np.ascontiguousarray(values)
     if values.dtype.kind not in "biuf":
         raise UserError(f"exposures: column {name!r} must hold numbers, got {values.dtype}")
-    if values.dtype.kind != "f":
-        typed = values.astype(kind)
-    else:
-        typed = np.nan_to_num(values, nan=-1).astype(kind)
-    if not np.array_equal(typed.astype(values.dtype), values):
-        row = int(np.flatnonzero(typed.astype(values.dtype) != values)[0])
-        if kind == np.dtype(bool):
-            expectation = "true or false"
-        else:
-            expectation = "a whole number"
-        raise UserError(f"exposures row {row}: {name} must be {expectation}, got {values[row]}")
+    typed = np.nan_to_num(values, nan=-1).astype(kind)
+    expected = "true or false" if kind == np.dtype(bool) else "a whole number"
+    refuse_first(
+        typed.astype(values.dtype) != values,
+        lambda row: f"exposures row {row}: {name} must be {expected}, got {values[row]}",
+    )
     return np.ascontiguousarray(typed)
 
 
@@ -445,7 +450,7 @@ _META_KEY = b"recsim_mnar_exposures"
 def write_files(
     folder: Path, columns: Mapping[str, NDArray[Any]], known: Mapping[str, Any], propensities: NDArray[Any] | None
 ) -> None:
-    """Write the columns with what else is ``known`` of them (JSON types), and the propensities where there are any."""
+    """Write the columns with their metadata ``known`` (JSON types), and the propensities if any."""
     import pyarrow as pa
 
     table = pa.table(dict(columns))
@@ -460,15 +465,14 @@ def write_files(
 
 
 def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """The columns of a folder that :func:`write` filled or of a Parquet or CSV file, and what is known of them.
+    """Read the columns and metadata of a folder or file.
 
     Raises:
         UserError: nothing there, nothing readable, or not what was written.
     """
+    file = path
     if path.is_dir():
         file = path / FILE
-    else:
-        file = path
     if not file.is_file():
         raise UserError(f"{file} does not exist: name a folder that holds {FILE}, or a Parquet or CSV file")
     parts = Parts.of(file)

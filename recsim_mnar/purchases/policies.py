@@ -1,4 +1,4 @@
-"""Policies that recommend several items at once, with known probabilities, and what users do under them.
+"""Policies that recommend slates with known propensities, and simulation under them.
 
 Any policy of this package recommends slates through its ranking: item i of user u is shown with probability
 e_ui = clip(c_u w(rank_ui)), where w is the rules' decay by rank and c_u makes a slate of the rules' size. So every cell
@@ -19,21 +19,20 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policies.softening import Softened
-from recsim_mnar.purchases.exposures import Exposures
-from recsim_mnar.purchases.world import ExposureWorld, PurchasesLanes, scaled, weights_by_rank
+from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
+from recsim_mnar.purchases.world import ExposureWorld, PurchasesLanes, flags_of, scaled, weights_by_rank
 from recsim_mnar.rng import Stream, policy_uniforms
 from recsim_mnar.runs.files import replacing
 from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.simulation.executor import together
 from recsim_mnar.simulation.items import Columns, ShardRecommender
-from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written, meeting, trained
+from recsim_mnar.simulation.run_folder import DEPLOYED, DEPLOYED_NAMES, Request, Written, simulate_request, trained
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+Actions = NDArray[np.int32]
 
 
 class SlatePolicy(ShardRecommender):
-    """Slates by a policy's ranking.
+    """Recommends slates by a policy's ranking.
 
     Items with equal scores share the mean weight of their ranks, so a policy that scores all alike recommends
     uniformly.
@@ -70,7 +69,7 @@ class SlatePolicy(ShardRecommender):
         weights = weights_by_rank(self.n_items, params.rank_decay, params.exponent)
         self._sums = np.concatenate([[0.0], np.cumsum(weights)])
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """(n, I) P(shown) of every item in each user's present state."""
         scores = self._scores(users)
         weights = np.empty(scores.shape)
@@ -81,7 +80,7 @@ class SlatePolicy(ShardRecommender):
         p = self.params
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
-    def _scores(self, users: NDArray[np.int64]) -> Floats:
+    def _scores(self, users: Ints) -> Floats:
         """(n, I) scores by which items are ranked."""
         scores = np.asarray(self.policy.scores(users), np.float64)
         if scores.shape != (len(users), self.n_items):
@@ -90,7 +89,7 @@ class SlatePolicy(ShardRecommender):
             raise UserError(f"policy {self.name!r}: a score is not a number: was its training stopped too late?")
         return scores
 
-    def slates(self, seed: int, users: NDArray[np.int64], period: int) -> tuple[NDArray[np.int32], Floats]:
+    def slates(self, seed: int, users: Ints, period: int) -> tuple[Actions, Floats]:
         """Slates of exactly N items, (n, N), and the probability of each item, (n, N): for an environment's loop.
 
         Raises:
@@ -99,16 +98,16 @@ class SlatePolicy(ShardRecommender):
         if self.params.slates != "fixed":
             raise UserError("slates of one size need the world's parameter slates = 'fixed'")
         probability = self.probabilities(seed, users)
-        shown_values = fixed_slates(seed, users, period, probability, self.params.slate_size)
-        return shown_values, np.take_along_axis(probability, shown_values.astype(np.int64), axis=1)
+        slates = fixed_slates(seed, users, period, probability, self.params.slate_size)
+        return slates, np.take_along_axis(probability, slates.astype(np.int64), axis=1)
 
     @property
     def changes(self) -> bool:
-        """Return whether what users do can change what they are shown."""
+        """Return whether users' behaviour can change their slates."""
         return self.policy.defines("observe") or self._learns
 
-    def reset(self, users: NDArray[np.int64]) -> None:
-        """These users begin."""
+    def reset(self, users: Ints) -> None:
+        """Start these users."""
         self.policy.reset(users)
 
     def observe_events(self, columns: Columns) -> None:
@@ -122,10 +121,27 @@ class SlatePolicy(ShardRecommender):
 
     def shard(self, world: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool) -> Columns:
         """Implement :meth:`recsim_mnar.simulation.items.ShardRecommender.shard`."""
-        return slate_shard(world, self, seed, first_user, n_users, keep_truth=keep_truth)
+        parts: list[Columns] = []
+        for users in _batches(first_user, n_users, world.n_items):
+            recommender = self.fresh()
+            lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
+            which = np.arange(len(users))
+            lanes.begin(which, np.full(len(users), seed, np.uint64), users)
+            recommender.reset(users)
+            periods: list[Columns] = []
+            for period in range(world.params.n_periods):
+                if period == 0 or recommender.changes:
+                    probability = recommender.probabilities(seed, users)
+                drawn = draw(seed, users, period, probability, world.params)
+                periods.append(lanes.show(which, drawn, probability).columns)
+                recommender.observe_events(periods[-1])
+            columns = together(periods)
+            order = np.argsort(columns["user"], kind="stable")
+            parts.append({name: values[order] for name, values in columns.items()})
+        return together(parts)
 
     def fresh(self) -> SlatePolicy:
-        """The same recommender without any user."""
+        """Return the same recommender without any user."""
         return type(self)(self.policy.fresh(), self.params)
 
     def describe(self) -> dict[str, Any]:
@@ -147,13 +163,13 @@ class DeployedPolicy(SlatePolicy):
         self.params = world.params
         self.n_items = world.n_items
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`SlatePolicy.probabilities`."""
         return self.world.deployed_propensities(seed, users)
 
     changes = False
 
-    def reset(self, users: NDArray[np.int64]) -> None:
+    def reset(self, users: Ints) -> None:
         """Nothing is kept of users."""
 
     def observe_events(self, columns: Columns) -> None:
@@ -168,15 +184,13 @@ class DeployedPolicy(SlatePolicy):
         return {"name": self.name}
 
 
-def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, params: Any) -> Flags:
-    """(n, I) which items are shown, each with its probability: independently, or slates of exactly N."""
+def draw(seed: int, users: Ints, period: int, probability: Floats, params: Any) -> Flags:
+    """Draw (n, I) flags of the items shown, independently or in slates of exactly N."""
     from recsim_mnar.purchases import _slates_kernel
 
     if params.slates == "fixed":
-        shown_values = np.zeros(probability.shape, bool)
-        drawn = fixed_slates(seed, users, period, probability, params.slate_size)
-        np.put_along_axis(shown_values, drawn.astype(np.int64), True, axis=1)
-        return shown_values
+        slates = fixed_slates(seed, users, period, probability, params.slate_size)
+        return flags_of(slates.astype(np.int64), probability.shape[1])
     flags = np.empty(probability.shape, np.uint8)
     n = len(users)
     with np.errstate(over="ignore"):
@@ -186,8 +200,8 @@ def draw(seed: int, users: NDArray[np.int64], period: int, probability: Floats, 
     return flags.view(np.bool_)
 
 
-def fixed_slates(seed: int, users: NDArray[np.int64], period: int, probability: Floats, size: int) -> NDArray[np.int32]:
-    """(n, N) distinct items, each drawn with its probability; rows of ``probability`` sum to N."""
+def fixed_slates(seed: int, users: Ints, period: int, probability: Floats, size: int) -> Actions:
+    """Draw (n, N) distinct items, each with its probability; rows of ``probability`` sum to N."""
     from recsim_mnar.purchases import _slates_kernel
 
     if np.any(np.abs(probability.sum(axis=1) - size) > 1e-6 * size):
@@ -222,31 +236,8 @@ _TABLE_BYTES = 1 << 31
 """Bound on a table of propensities."""
 
 
-def slate_shard(
-    world: ExposureWorld, policy: SlatePolicy, seed: int, first_user: int, n_users: int, *, keep_truth: bool = False
-) -> Columns:
-    """The columns of a few users, ordered by (user, step), as :func:`simulate_shard` gives them."""
-    parts: list[Columns] = []
-    for users in _batches(first_user, n_users, world.n_items):
-        recommender = policy.fresh()
-        lanes: PurchasesLanes = world.open_lanes(len(users), keep_truth=keep_truth)
-        which = np.arange(len(users))
-        lanes.begin(which, np.full(len(users), seed, np.uint64), users)
-        recommender.reset(users)
-        periods: list[Columns] = []
-        for period in range(world.params.n_periods):
-            if period == 0 or recommender.changes:
-                probability = recommender.probabilities(seed, users)
-            drawn = draw(seed, users, period, probability, world.params)
-            periods.append(lanes.show(which, drawn, probability).columns)
-            recommender.observe_events(periods[-1])
-        order = np.argsort(np.concatenate([part["user"] for part in periods]), kind="stable")
-        parts.append({name: values[order] for name, values in together(periods).items()})
-    return together(parts)
-
-
 def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
-    """The exposures of a log that ``simulate`` made, with the propensity of every cell.
+    """Return the exposures of a simulated log, with the propensity of every cell.
 
     Args:
         world: that made the log.
@@ -263,12 +254,11 @@ def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed
 
 
 def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
-    """P(shown) of every cell: (U, I, 1) where it is the same in every period, else (U, I, P); arguments as above."""
+    """Compute P(shown) of every cell: (U, I, 1) if the same in every period, else (U, I, P)."""
     recommender = as_slate_policy(policy, world.params).fresh()
+    n_periods = 1
     if recommender.changes:
         n_periods = world.params.n_periods
-    else:
-        n_periods = 1
     size = 4 * n_users * world.n_items * n_periods
     if size > _TABLE_BYTES:
         raise UserError(
@@ -276,17 +266,14 @@ def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, 
             f"{size / 2**30:.1f} GiB: simulate fewer users"
         )
     table = np.empty((n_users, world.n_items, n_periods), np.float32)
-    time = log["time"]
-    user = log["user"]
     for users in _batches(0, n_users, world.n_items):
         recommender.reset(users)
-        first, last = np.searchsorted(user, [users[0], users[-1] + 1])
-        here = {name: log[name][first:last] for name in ("user", "action", "item", "reward")}
-        period = time[first:last]
+        rows = slice(*np.searchsorted(log["user"], [users[0], users[-1] + 1]))
+        events = {name: log[name][rows] for name in ("user", "action", "item", "reward", "time")}
         for t in range(n_periods):
             table[users, :, t] = recommender.probabilities(seed, users)
             if t < n_periods - 1:
-                recommender.observe_events({name: values[period == t] for name, values in here.items()})
+                recommender.observe_events({name: values[events["time"] == t] for name, values in events.items()})
     return table
 
 
@@ -302,25 +289,28 @@ def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: in
         truth = np.empty((2, n_users, world.n_items), np.float32)
         for users in _batches(0, n_users, world.n_items):
             outcomes = world.outcomes_of(seed, users)
-            truth[0, users], truth[1, users] = outcomes.control, outcomes.treated
+            truth[0, users] = outcomes.control
+            truth[1, users] = outcomes.treated
         with into.recording("outcomes.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
             np.savez(file, control=truth[0], treated=truth[1])
 
 
-def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[NDArray[np.int64]]:
+def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[Ints]:
     size = max(1, _CELLS // n_items)
     for first in range(first_user, first_user + n_users, size):
         yield np.arange(first, min(first + size, first_user + n_users))
 
 
 def simulated(world: ExposureWorld, request: Request) -> Written:
-    """Users meet a policy, or the world's own recommender; with the log the exposures are written.
+    """Simulate under a policy or the world's own recommender; write the log and its exposures.
 
     Raises:
         UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
     """
-    deployed = request.policy in DEPLOYED_NAMES
-    policy, training = (DeployedPolicy(world), None) if deployed else trained(world, request)
-    written = meeting(world, request, policy, training)
+    policy: Any = DeployedPolicy(world)
+    training = None
+    if request.policy not in DEPLOYED_NAMES:
+        policy, training = trained(world, request)
+    written = simulate_request(world, request, policy, training)
     write_exposures(request.out, world, policy, request.n_users, request.seed, request.keep_truth)
     return written

@@ -7,33 +7,28 @@ from concurrent.futures import Executor
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies.base import Learner, Policy
 from recsim_mnar.policies.door import ReadyLearner, able, as_policy, fitted, unwrapped
-from recsim_mnar.purchases.exposures import Exposures
+from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 from recsim_mnar.purchases.policies import DeployedPolicy, SlatePolicy, exposures_of
 from recsim_mnar.purchases.world import ExposureWorld
 from recsim_mnar.simulation.items import Columns, simulate
 from recsim_mnar.simulation.oracle import ORACLE
 from recsim_mnar.tasks.running import Earned, Items, learner_of
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-
 
 class TopSlates(SlatePolicy):
     """The ``slate_size`` items that a policy ranks highest; items that tie for the last places are drawn evenly."""
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`SlatePolicy.probabilities`: 1 above the last place, 0 below it."""
         return top_shares(self._scores(users), self.params.slate_size)
 
 
 def top_shares(scores: Floats, size: int) -> Floats:
-    """(n, I) probability of each item to be among the ``size`` of largest score, ties drawn evenly."""
+    """Return (n, I) the probability of each item to be in the top ``size``, ties drawn evenly."""
     last = np.partition(scores, -size, axis=1)[:, -size, None]
     above = scores > last
     tied = scores == last
@@ -45,13 +40,13 @@ class UpliftOracle(DeployedPolicy):
 
     name = ORACLE
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`recsim_mnar.purchases.policies.SlatePolicy.probabilities`."""
         return top_shares(self.world.outcomes_of(seed, users).uplift, self.params.slate_size)
 
 
 class LaterSlates(SlatePolicy):
-    """A world's own recommender in the first periods, another one, which observes them, in those that follow.
+    """Recommends as the world's own recommender in the first periods, then as another that observed them.
 
     Args:
         world: of slates.
@@ -68,13 +63,15 @@ class LaterSlates(SlatePolicy):
         self.params = world.params
         self.n_items = own.n_items
 
-    def probabilities(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def probabilities(self, seed: int, users: Ints) -> Floats:
         """Implement :meth:`SlatePolicy.probabilities`."""
-        return (self.deployed if self._period < self.past else self.own).probabilities(seed, users)
+        if self._period < self.past:
+            return self.deployed.probabilities(seed, users)
+        return self.own.probabilities(seed, users)
 
     changes = True
 
-    def reset(self, users: NDArray[np.int64]) -> None:
+    def reset(self, users: Ints) -> None:
         """Implement :meth:`SlatePolicy.reset`."""
         self._period = 0
         self.own.reset(users)
@@ -120,7 +117,7 @@ class Slates(Items):
         return self._past_of(self.task.users, self.task.seed)[0]
 
     def _past_of(self, n: int, seed: int) -> tuple[Log, Exposures]:
-        """The log, and with the propensity of what was not shown, too."""
+        """Simulate the past of n users; return its log and exposures."""
         before = self.world.lasting(self.past)
         deployed = DeployedPolicy(before)
         log = simulate(before, deployed, n, seed)
@@ -138,24 +135,24 @@ class Slates(Items):
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """Implement :meth:`Runner.run`; a learner is fitted on the past of these very users."""
-        if isinstance(policy, SlatePolicy):
-            slate_policy = policy
-        else:
-            slate_policy = TopSlates(self._fitted(policy, n, seed), self.world.params)
-        later = LaterSlates(self.world, slate_policy, self.past)
+        if not isinstance(policy, SlatePolicy):
+            policy = TopSlates(self._fitted(policy, n, seed), self.world.params)
+        later = LaterSlates(self.world, policy, self.past)
         size = self.world.params.slate_size
         rows = range(self.past * size, self.world.params.n_periods * size)
         return self.summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
 
-    def _fitted(self, found: Learner, n: int, seed: int) -> Policy:
-        if isinstance(unwrapped(found), ReadyLearner):
-            return fitted(found, Log({}), n_items=self.world.n_items, seed=0)
+    def _fitted(self, learner: Learner, n: int, seed: int) -> Policy:
+        """Return the policy of a learner fitted on the past of n users of a seed."""
+        if isinstance(unwrapped(learner), ReadyLearner):
+            return fitted(learner, Log({}), n_items=self.world.n_items, seed=0)
         log, exposures = self._past_of(n, seed)
-        of_exposures = able(found, "fit_exposures")
-        if of_exposures is None:
-            return fitted(found, log, n_items=self.world.n_items, seed=self.fit_seed)
-        return as_policy(of_exposures.fit_exposures(exposures, seed=self.fit_seed))
+        exposure_learner = able(learner, "fit_exposures")
+        if exposure_learner is None:
+            return fitted(learner, log, n_items=self.world.n_items, seed=self.fit_seed)
+        return as_policy(exposure_learner.fit_exposures(exposures, seed=self.fit_seed))
 
 
 def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
-    return np.asarray(world.outcomes_of(seed, users).uplift[place, columns["action"][shown]], np.float64)
+    """Return the true uplift of each item shown."""
+    return world.outcomes_of(seed, users).uplift[place, columns["action"][shown]]

@@ -1,92 +1,37 @@
 """Uplift from logs of recommendations and purchases, and where the truth is known (Sato et al. 2019, section 2).
 
-Of a model's lists: Uplift@N (equation 4) and UpliftSNIPS@N (5), both averaged over users (6), the IPS form, which alone
-is unbiased where recommendations are personalised, and Precision@N.
+Metrics of lists of N items per user, computed in each period and averaged over the periods, each weighing the same:
+
+- ``uplift`` (equation 4): mean purchases of the list's items that were recommended, minus that of the others;
+- ``uplift_snips`` (5): the same with weights 1/e and 1/(1 - e), a ratio in each user;
+- ``uplift_ips``: (1/N) (sum of Y/e over the recommended - sum of Y/(1 - e) over the others);
+- ``uplift_pooled``: weights as in (5), one ratio over all users of a period;
+- ``precision``: mean purchases of the list's items; ``precision_recommended``: of those that were recommended.
+
+Where recommendations are random, the first three are unbiased. Where they are personal, ``uplift`` is confounded: what
+was recommended is what the user would rather buy. ``uplift_snips`` removes that only as far as a ratio of few weighted
+items in each user can, because its denominator varies with the recommendations. ``uplift_ips`` is unbiased given the
+true propensities, ``uplift_pooled`` for many users.
+
+A list that is wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: the paper only
+assumes that neither half is empty.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.intervals import Spread, degrees_of_freedom, small_sample_factor
 from recsim_mnar.estimators.ratings import check_length, top_items
 from recsim_mnar.estimators.verdict import CAUTION, GRAVE, Estimate, Finding, Verdict, few_users, scaled
 from recsim_mnar.kernels.checks import level_of, refuse_first
-from recsim_mnar.purchases.exposures import Exposures
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
-
-def inverse_propensities(exposures: Exposures, users: Any, items: Any, times: Any, z: Flags, clip: float) -> Floats:
-    """1/e where recommended, 1/(1 - e) where not.
-
-    Raises:
-        UserError: one of them is infinite, and ``clip`` is 0.
-    """
-    e = exposures.propensity_of(users, items, times)
-    p = bounded(np.where(z, e, 1.0 - e), clip)
-    check_cells(~(p > 0), users, items, times, e, z)
-    return 1.0 / p
-
-
-def bounded(p: Floats, clip: float) -> Floats:
-    """Probabilities raised to at least ``clip``.
-
-    Raises:
-        UserError: ``clip`` is not in [0, 1).
-    """
-    if not 0.0 <= clip < 1.0:
-        raise UserError(f"clip must be in [0, 1), got {clip}")
-    return np.maximum(p, clip)
-
-
-def check_cells(bad: Flags, users: Any, items: Any, times: Any, e: Any, shown: Any) -> None:
-    """Raise UserError for the first cell without a finite inverse propensity; all arguments broadcast to ``bad``."""
-
-    def says(*at: int) -> str:
-        u, i, t, p, flag = (np.broadcast_to(x, bad.shape)[at] for x in (users, items, times, e, shown))
-        what = f"{p:g} on a cell that was {'' if flag else 'not '}recommended"
-        return f"user {u}, item {i}, period {t}: the propensity is {what}; clip it, or leave it out"
-
-    refuse_first(bad, says)
-
-
-def propensity_range(exposures: Exposures, users: Any, items: Any, times: Any) -> tuple[float, float] | None:
-    """Least and largest propensity of cells; None where they are unknown."""
-    if exposures.propensities is None:
-        return None
-    e = exposures.propensity_of(users, items, times)
-    if np.size(e):
-        return (float(np.min(e)), float(np.max(e)))
-    return (0.0, 0.0)
-
-
-def confounding(spread: tuple[float, float] | None, what: str, action: str) -> list[Finding]:
-    """Findings of an estimator that is unbiased only where recommendations are random."""
-    if spread is None:
-        message = f"{what} holds only where recommendations are random, and the propensities are not known"
-        return [Finding("confounding_unknown", CAUTION, float("nan"), message, "give the propensities")]
-    low, high = spread
-    if high - low <= 1e-6 * max(high, 1e-6):
-        return []
-    message = f"propensities vary from {low:.3g} to {high:.3g}, and {what} takes that for an effect"
-    return [Finding("confounded", GRAVE, high - low, message, action)]
-
-
-def kish(weights: Floats) -> float:
-    """Effective number of cells with these weights (Kish 1965)."""
-    square = float((weights**2).sum())
-    if square > 0:
-        return float(weights.sum()) ** 2 / square
-    return 0.0
-
+from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 
 LEAST_ESS, FEW_ESS = 100.0, 30.0
 WIDE, USELESS = 0.4, 1.0
@@ -94,78 +39,91 @@ WIDE, USELESS = 0.4, 1.0
 _METHOD = "Student on sums by user, with the heaviest step"
 
 
-def ratio_difference(a: Floats, b: Floats, c: Floats, d: Floats) -> tuple[float, Floats]:
-    """Sum a / sum b - sum c / sum d over users, and what each user adds to its error (delta method)."""
-    treated = a.sum() / b.sum()
-    control = c.sum() / d.sum()
-    return float(treated - control), (a - treated * b) / b.sum() - (c - control * d) / d.sum()
+@dataclass(frozen=True)
+class _Statistic:
+    """A value, and the users that its error comes from.
+
+    Attributes:
+        value: the estimate.
+        influence: (U,) each user's part of its error.
+        rewarded: (U,) users with a purchase.
+        n: cells.
+        ess: effective cells.
+        step: largest change that one more purchase could make, up or down.
+    """
+
+    value: float
+    influence: Floats
+    rewarded: Flags
+    n: int
+    ess: float
+    step: float = 0.0
 
 
-def estimate_of(
-    value: float,
-    influence: Floats,
-    rewarded: Flags,
+def _estimate(
+    statistic: _Statistic,
     level: float,
     name: str,
     *,
-    n: int,
-    ess: float,
     diagnostics: dict[str, Any],
-    steps: tuple[float, float] = (0.0, 0.0),
     scale: float | None = None,
     findings: Sequence[Finding] = (),
 ) -> Estimate:
-    """The estimate of user influences.
+    """Return the estimate of a statistic, with its interval and verdict.
 
     Args:
-        value: it.
-        influence: (U,) what each user adds to its error.
-        rewarded: (U,) users with a purchase.
+        statistic: value and influences.
         level: nominal coverage.
         name: of the estimator.
-        n: cells.
-        ess: effective cells.
         diagnostics: to keep.
-        steps: what one more purchase could add, and take away.
-        scale: what the width is measured by besides the value; None where the width says nothing of trust.
+        scale: unit of the width besides the value; None where the width says nothing of trust.
         findings: of the estimator.
     """
-    level, users, square = level_of(level), len(influence), influence**2
-    second, fourth = float(square.sum()), float((square**2).sum())
-    degrees = degrees_of_freedom(users, int(rewarded.sum()), second, fourth)
+    level = level_of(level)
+    value = statistic.value
+    influence = statistic.influence
+    users = len(influence)
+    square = influence**2
+    second = float(square.sum())
+    fourth = float((square**2).sum())
+    below = above = math.inf
     if users > 1:
+        degrees = degrees_of_freedom(users, int(statistic.rewarded.sum()), second, fourth)
         variance = second * small_sample_factor(users, level, degrees)
-    else:
-        variance = math.inf
-    third = float((square * influence).sum()) / second if second > 0.0 else 0.0
-    less, more = Spread(variance, third, *steps).reaches(level) if users > 1 else (math.inf, math.inf)
-    result = [*few_users(users), *findings]
-
-    def add(code: str, severity: float, number: float, message: str) -> None:
-        result.append(Finding(code, severity, number, message, "use more users"))
-
-    if ess < n * (1.0 - 1e-9):
-        add(
-            "effective_sample",
-            scaled(ess, LEAST_ESS, FEW_ESS),
-            ess,
-            f"the effective sample is {ess:.3g} of {n:,} cells",
-        )
+        third = 0.0
+        if second > 0.0:
+            third = float((square * influence).sum()) / second
+        below, above = Spread(variance, third, statistic.step, statistic.step).reaches(level)
+    doubts = [*few_users(users), *findings]
+    if statistic.ess < statistic.n * (1.0 - 1e-9):
+        message = f"the effective sample is {statistic.ess:.3g} of {statistic.n:,} cells"
+        severity = scaled(statistic.ess, LEAST_ESS, FEW_ESS)
+        doubts.append(Finding("effective_sample", severity, statistic.ess, message, _MORE_USERS))
     if scale is not None:
-        against = max(scale, abs(value))
-        ratio = (less + more) / 2.0 / against if against > 0.0 else math.inf
-        message = f"the interval reaches {100 * ratio:.3g} % of the purchase rate to either side"
-        add("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message)
+        doubts.append(_wide_interval((below + above) / 2.0, max(scale, abs(value))))
     if fourth > 0.0:
-        resting = second**2 / fourth
-        message = f"the spread rests on the equivalent of {resting:.2g} equal users, so its own size is uncertain"
-        add("uneven_users", min(scaled(resting, 10.0, 2.0), CAUTION), resting, message)
+        equal_users = second**2 / fourth
+        message = f"the spread rests on the equivalent of {equal_users:.2g} equal users, so its own size is uncertain"
+        severity = min(scaled(equal_users, 10.0, 2.0), CAUTION)
+        doubts.append(Finding("uneven_users", severity, equal_users, message, _MORE_USERS))
     details = {**diagnostics, "standard_error": float(np.sqrt(second))}
-    return Estimate(value, value - less, value + more, level, _METHOD, n, ess, details, Verdict.of(result), name)
+    ends = (value - below, value + above)
+    return Estimate(value, *ends, level, _METHOD, statistic.n, statistic.ess, details, Verdict.of(doubts), name)
 
 
-def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[np.int64]:
-    """Lists as (1 or P, U, N).
+_MORE_USERS = "use more users"
+
+
+def _wide_interval(half_width: float, scale: float) -> Finding:
+    ratio = math.inf
+    if scale > 0.0:
+        ratio = half_width / scale
+    message = f"the interval reaches {100 * ratio:.3g} % of the purchase rate to either side"
+    return Finding("wide_interval", scaled(ratio, WIDE, USELESS), ratio, message, _MORE_USERS)
+
+
+def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> Ints:
+    """Return lists as (1 or P, U, N).
 
     Raises:
         UserError: another shape, an item out of range or twice in a list, N larger than the number of items.
@@ -181,19 +139,20 @@ def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> NDArray[n
     check_length(table.shape[2], exposures.n_items)
     if not np.issubdtype(table.dtype, np.integer):
         raise UserError(f"lists must hold integers, got {table.dtype}")
-    if table.min() < 0 or table.max() >= exposures.n_items:
-        bad = table[(table < 0) | (table >= exposures.n_items)][0]
-        raise UserError(f"a list has item {bad}, outside 0..{exposures.n_items - 1}")
+    refuse_first(
+        (table < 0) | (table >= exposures.n_items),
+        lambda *place: f"a list has item {table[place]}, outside 0..{exposures.n_items - 1}",
+    )
     ordered = np.sort(table, axis=2)
-    twice = ordered[:, :, 1:] == ordered[:, :, :-1]
-    if twice.any():
-        k, u, j = np.argwhere(twice)[0]
-        raise UserError(f"the list of user {u} has item {ordered[k, u, j]} twice")
+    refuse_first(
+        ordered[:, :, 1:] == ordered[:, :, :-1],
+        lambda k, u, j: f"the list of user {u} has item {ordered[k, u, j]} twice",
+    )
     return table.astype(np.int64)
 
 
 def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimate:
-    """CP@K: mean true uplift of the items in lists of K.
+    """Compute CP@K, the mean true uplift of the items in lists of K.
 
     Args:
         uplift: (U, I) tau: expected, or that of one draw of both outcomes.
@@ -207,17 +166,17 @@ def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimat
 
 
 def causal_dcg(uplift: Any, scores: Any, *, level: float = 0.95, seed: int = 0) -> Estimate:
-    """CDCG: sum of tau / log2(1 + rank) over a user's whole ranking by score, averaged over users."""
+    """Compute CDCG: the sum of tau / log2(1 + rank) over a user's whole ranking, averaged over users."""
     tau = np.asarray(uplift, np.float64)
     ranking = top_items(scores, tau.shape[1], seed=seed)
     gains = 1.0 / np.log2(np.arange(2, tau.shape[1] + 2))
     return _mean(np.take_along_axis(tau, ranking, axis=1) @ gains, level, "cdcg", tau.size)
 
 
-def _mean(own: Floats, level: float, name: str, n: int) -> Estimate:
-    value = float(own.mean())
-    influence = (own - value) / len(own)
-    return estimate_of(value, influence, np.ones(len(own), bool), level, name, n=n, ess=float(n), diagnostics={})
+def _mean(values: Floats, level: float, name: str, n: int) -> Estimate:
+    mean = float(values.mean())
+    influence = (values - mean) / len(values)
+    return _estimate(_Statistic(mean, influence, np.ones(len(values), bool), n, float(n)), level, name, diagnostics={})
 
 
 LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
@@ -237,33 +196,17 @@ def evaluate_lists(
     clip: float = 0.0,
     level: float = 0.95,
 ) -> dict[str, Estimate]:
-    """Purchases that lists of N items per user would have caused, from the log of another recommender.
-
-    Every metric is computed in each period and averaged over the periods, each weighing the same, as in the paper.
-
-    - ``uplift`` (equation 4): mean purchases of the list's items that were recommended, minus that of the others;
-    - ``uplift_snips`` (5): the same with weights 1/e and 1/(1 - e), a ratio in each user;
-    - ``uplift_ips``: (1/N) (sum of Y/e over the recommended - sum of Y/(1 - e) over the others);
-    - ``uplift_pooled``: weights as in (5), one ratio over all users of a period;
-    - ``precision``: mean purchases of the list's items; ``precision_recommended``: of those that were recommended.
-
-    Where recommendations are random the first three are unbiased. Where they are personal, ``uplift`` takes for an
-    effect that what was recommended is what the user would rather buy; ``uplift_snips`` takes that out only as far as a
-    ratio of a few weighted items in each user can (its denominator varies with the recommendations, which the weights
-    do not undo); ``uplift_ips`` is unbiased given the true propensities, ``uplift_pooled`` for many users.
-
-    A user whose list is wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: the
-    paper only assumes that neither half is empty. ``empty`` says what such users count; the diagnostics number them.
+    """Estimate the purchases that lists of N items per user would have caused, from the log of another recommender.
 
     Args:
         exposures: the log.
         lists: (U, N) distinct items of each user, or (P, U, N) for the periods.
-        metrics: of :data:`LIST_METRICS`.
+        metrics: of :data:`LIST_METRICS`; the module says what each is.
         periods: which; all by default.
         present: users who count: ``all``, ``active`` (who bought something in the period), or (U, n_periods) flags.
-        empty: ``leave_out``: the mean is over the others, so that a list of which almost nothing is ever recommended
-            is judged by few users; ``zero``: such users count 0; ``half``: the half without items counts 0, the other
-            stays.
+        empty: how to count users whose list has an empty half; the diagnostics number them. ``leave_out``: the mean
+            is over the others, so that a list of which almost nothing is ever recommended is judged by few users;
+            ``zero``: such users count 0; ``half``: the half without items counts 0, the other stays.
         clip: raises e, and 1 - e, to at least this: less variance for some bias.
         level: nominal coverage of the intervals, whose independent parts are users.
 
@@ -276,96 +219,155 @@ def evaluate_lists(
             raise UserError(f"unknown list metric {metric!r}; {nearest(metric, LIST_METRICS)}")
     if empty not in EMPTY:
         raise UserError(f"unknown way to count lists without an estimate, {empty!r}; {nearest(empty, EMPTY)}")
-    if periods is None:
-        chosen = np.arange(exposures.n_periods)
-    else:
-        chosen = np.asarray(periods, np.int64)
+    chosen = range(exposures.n_periods) if periods is None else np.asarray(periods, np.int64).tolist()
     table = checked_lists(lists, exposures, len(chosen))
-    if set(metrics) & set(WEIGHTED):
+    weighted = bool(set(metrics) & set(WEIGHTED))
+    if weighted:
         exposures.need_propensities()
-    sums: dict[str, list[tuple[float, Floats]]] = {metric: [] for metric in metrics}
-    counts = {"user_periods": 0, "without_treated": 0, "without_control": 0}
-    largest, ess, rewarded = 1.0, 0.0, np.zeros(exposures.n_users, bool)
-    bought, spread = 0.0, propensity_range(exposures, 0, 0, 0)
-    span: list[float] = []
-    steps: dict[str, float] = dict.fromkeys(metrics, 0.0)
-    for k, t in enumerate(chosen.tolist()):
-        users = _present(exposures, present, t)
+        if not 0.0 <= clip < 1.0:
+            raise UserError(f"clip must be in [0, 1), got {clip}")
+    shown = []
+    for k, period in enumerate(chosen):
+        users = _present(exposures, present, period)
         items = table[min(k, len(table) - 1), users]
-        z, y = exposures.flags(users[:, None], items, t)
-        counts["user_periods"] += len(users)
-        counts["without_treated"] += int((~z.any(axis=1)).sum())
-        counts["without_control"] += int(z.all(axis=1).sum())
-        rewarded[users] |= y.any(axis=1)
-        bought += float(y.mean()) / len(chosen)
-        if spread is not None:
-            e = exposures.propensity_of(users[:, None], items, t)
-            span += [float(np.min(e)), float(np.max(e))]
-        weight = np.ones(items.shape)
-        if set(metrics) & set(WEIGHTED):
-            weight = inverse_propensities(exposures, users[:, None], items, t, z, clip)
-            largest, ess = max(largest, float(weight.max())), ess + kish(weight)
-        for metric in metrics:
-            value, influence = _in_period(metric, z, y, weight, t, empty)
-            steps[metric] = max(steps[metric], _list_step(metric, weight, len(users)))
-            everyone = np.zeros(exposures.n_users)
-            everyone[users] = influence
-            sums[metric].append((value, everyone))
-    out = {}
-    for metric, parts in sums.items():
-        influence = np.mean([part for _, part in parts], axis=0)
-        details: dict[str, Any] = {**counts, "empty": empty, "periods": len(chosen), "list_length": int(table.shape[2])}
-        if metric in WEIGHTED:
-            details["largest_weight"] = largest
-        value = float(np.mean([value for value, _ in parts]))
-        step = steps[metric] / len(chosen)
-        findings = _list_findings(metric, (min(span), max(span)) if span else None, details)
-        out[metric] = estimate_of(
-            value,
-            influence,
-            rewarded,
-            level,
-            metric,
-            n=counts["user_periods"] * int(table.shape[2]),
-            ess=ess if metric in WEIGHTED else counts["user_periods"] * float(table.shape[2]),
-            diagnostics=details,
-            steps=(step, step),
-            scale=abs(value) if metric.startswith("precision") else bought,
-            findings=findings,
-        )
-    return out
+        shown.append(_shown_in(exposures, period, users, items, clip if weighted else None))
+    return {metric: _list_estimate(metric, shown, exposures, empty, level) for metric in metrics}
 
 
-def _list_step(metric: str, weight: Floats, users: int) -> float:
-    """Effect of one more purchase on a metric of one period, up and down."""
+@dataclass(frozen=True)
+class _Period:
+    """The lists of n users in one period, and what the log says of their items.
+
+    Attributes:
+        period: number of the period.
+        users: (n,) who are present.
+        treated: (n, N) flags of recommended items.
+        bought: (n, N) flags of purchased items.
+        propensities: (n, N) P(recommended); NaN where unknown.
+        weights: (n, N) 1/e where recommended, 1/(1 - e) where not; ones where no metric is weighted.
+    """
+
+    period: int
+    users: Ints
+    treated: Flags
+    bought: Flags
+    propensities: Floats
+    weights: Floats
+
+
+def _shown_in(exposures: Exposures, period: int, users: Ints, items: Ints, clip: float | None) -> _Period:
+    """Look up the items of lists in one period of the log; with ``clip`` weigh them.
+
+    Raises:
+        UserError: a weight is infinite.
+    """
+    treated, bought = exposures.flags(users[:, None], items, period)
+    propensities = exposures.propensity_of(users[:, None], items, period)
+    weights = np.ones(items.shape)
+    if clip is not None:
+        p = np.maximum(np.where(treated, propensities, 1.0 - propensities), clip)
+
+        def message(user: int, place: int) -> str:
+            e = propensities[user, place]
+            what = f"{e:g} on a cell that was {'' if treated[user, place] else 'not '}recommended"
+            return (
+                f"user {users[user]}, item {items[user, place]}, period {period}: the propensity is {what}; clip it, "
+                "or leave it out"
+            )
+
+        refuse_first(~(p > 0), message)
+        weights = 1.0 / p
+    return _Period(period, users, treated, bought, propensities, weights)
+
+
+def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, empty: str, level: float) -> Estimate:
+    """Return the estimate of one metric: its mean over the periods."""
+    values = []
+    influences = np.zeros((len(periods), exposures.n_users))
+    rewarded = np.zeros(exposures.n_users, bool)
+    step = 0.0
+    purchase_rate = 0.0
+    for k, part in enumerate(periods):
+        value, influence = _in_period(metric, part, empty)
+        values.append(value)
+        influences[k, part.users] = influence
+        rewarded[part.users] |= part.bought.any(axis=1)
+        step = max(step, _largest_step(metric, part.weights))
+        purchase_rate += float(part.bought.mean()) / len(periods)
+    user_periods = sum(len(part.users) for part in periods)
+    length = periods[0].treated.shape[1]
+    details: dict[str, Any] = {
+        "user_periods": user_periods,
+        "without_treated": sum(int((~part.treated.any(axis=1)).sum()) for part in periods),
+        "without_control": sum(int(part.treated.all(axis=1).sum()) for part in periods),
+        "empty": empty,
+        "periods": len(periods),
+        "list_length": length,
+    }
+    n = user_periods * length
+    ess = float(n)
+    if metric in WEIGHTED:
+        details["largest_weight"] = max(1.0, *(float(part.weights.max()) for part in periods))
+        ess = sum(_kish(part.weights) for part in periods)
+    value = float(np.mean(values))
+    statistic = _Statistic(value, np.mean(influences, axis=0), rewarded, n, ess, step / len(periods))
+    return _estimate(
+        statistic,
+        level,
+        metric,
+        diagnostics=details,
+        scale=abs(value) if metric.startswith("precision") else purchase_rate,
+        findings=_list_findings(metric, periods, exposures, details),
+    )
+
+
+def _kish(weights: Floats) -> float:
+    """Effective number of cells with these weights (Kish 1965)."""
+    square = float((weights**2).sum())
+    if square > 0:
+        return float(weights.sum()) ** 2 / square
+    return 0.0
+
+
+def _largest_step(metric: str, weights: Floats) -> float:
+    """Largest change of a metric in one period by one more purchase, for weights (n, N)."""
     if metric in ("uplift", "uplift_snips", "precision_recommended"):
-        return 1.0 / users  # of a ratio within one user
+        return 1.0 / len(weights)  # of a ratio within one user
     if metric == "uplift_pooled":
-        return float(weight.max()) / float(weight.sum())
+        return float(weights.max()) / float(weights.sum())
+    heaviest = 1.0
     if metric == "uplift_ips":
-        heaviest = float(weight.max())
+        heaviest = float(weights.max())
+    return heaviest / (weights.shape[1] * len(weights))
+
+
+def _list_findings(metric: str, periods: list[_Period], exposures: Exposures, details: dict[str, Any]) -> list[Finding]:
+    """Return the doubts about a list metric that do not depend on its interval."""
+    if metric not in ("uplift", "uplift_snips"):
+        return []
+    findings = []
+    at_random = False
+    if exposures.propensities is None:
+        if metric == "uplift":
+            message = f"{metric}@N holds only where recommendations are random, and the propensities are not known"
+            findings.append(Finding("confounding_unknown", CAUTION, float("nan"), message, "give the propensities"))
     else:
-        heaviest = 1.0
-    return heaviest / (weight.shape[1] * users)
-
-
-def _list_findings(metric: str, spread: tuple[float, float] | None, details: dict[str, Any]) -> list[Finding]:
-    """Doubts about a list metric that do not depend on its interval."""
-    findings: list[Finding] = []
-    if metric == "uplift":
-        findings = confounding(spread, "uplift@N", "use uplift_ips")
-    elif metric == "uplift_snips" and spread is not None and spread[1] - spread[0] > 1e-6 * spread[1]:
-        message = "a ratio within each user's list undoes varying propensities only in part"
-        findings = [Finding("ratio_in_user", CAUTION, spread[1] - spread[0], message, "compare with uplift_ips")]
-    left = details["without_treated"] + details["without_control"]
-    at_random = spread is not None and spread[1] - spread[0] <= 1e-6 * spread[1]
-    if metric in ("uplift", "uplift_snips") and left:
-        share = left / details["user_periods"]
+        low = min(float(part.propensities.min()) for part in periods)
+        high = max(float(part.propensities.max()) for part in periods)
+        at_random = high - low <= 1e-6 * high
+        if metric == "uplift_snips" and not at_random:
+            message = "a ratio within each user's list undoes varying propensities only in part"
+            findings.append(Finding("ratio_in_user", CAUTION, high - low, message, "compare with uplift_ips"))
+        elif metric == "uplift" and high - low > 1e-6 * max(high, 1e-6):
+            message = f"propensities vary from {low:.3g} to {high:.3g}, and uplift@N takes that for an effect"
+            findings.append(Finding("confounded", GRAVE, high - low, message, "use uplift_ips"))
+    n_empty = details["without_treated"] + details["without_control"]
+    if n_empty:
+        share = n_empty / details["user_periods"]
+        worst = CAUTION
         # Where every item is recommended with the same probability, which lists are left out is chance alone.
         if at_random and details["empty"] == "leave_out":
             worst = 0.0
-        else:
-            worst = CAUTION
         message = (
             f"{100 * share:.0f} % of lists have no recommended or no unrecommended item and {COUNTED[details['empty']]}"
         )
@@ -373,40 +375,52 @@ def _list_findings(metric: str, spread: tuple[float, float] | None, details: dic
     return findings
 
 
-def _in_period(metric: str, z: Flags, y: Flags, weight: Floats, period: int, empty: str) -> tuple[float, Floats]:
-    """A metric's value in one period and each user's share of its error; (n, N) flags and weights."""
-    length = z.shape[1]
-    bought = weight * y
+def _in_period(metric: str, part: _Period, empty: str) -> tuple[float, Floats]:
+    """Compute a metric in one period and each user's share of its error, (n,)."""
+    treated = part.treated
+    weighted_purchases = part.weights * part.bought
     if metric == "uplift_pooled":
-        if z.all() or not z.any():
-            if z.any():
-                which = "everything"
-            else:
-                which = "nothing"
-            raise UserError(f"period {period}: {which} in the lists was recommended, there is nothing to compare with")
-        a, b, c, d = ((x * flag).sum(axis=1) for flag in (z, ~z) for x in (bought, weight))
-        return ratio_difference(a, b, c, d)
-    if metric in ("uplift", "uplift_snips"):
-        values = halves(z, y, weight if metric == "uplift_snips" else np.ones_like(weight), empty)
+        return _pooled_uplift(part, weighted_purchases)
+    if metric == "uplift":
+        values = halves(treated, part.bought, np.ones_like(part.weights), empty)
+    elif metric == "uplift_snips":
+        values = halves(treated, part.bought, part.weights, empty)
     elif metric == "uplift_ips":
-        values = (np.where(z, bought, -bought)).sum(axis=1) / length
+        values = np.where(treated, weighted_purchases, -weighted_purchases).sum(axis=1) / treated.shape[1]
     elif metric == "precision":
-        values = y.mean(axis=1)
+        values = part.bought.mean(axis=1)
     else:
         with np.errstate(invalid="ignore"):
-            values = (y & z).sum(axis=1) / z.sum(axis=1)
+            values = (part.bought & treated).sum(axis=1) / treated.sum(axis=1)
     there = ~np.isnan(values)
     if not there.any():
         raise UserError(
-            f"period {period}: no user's list has both a recommended and an unrecommended item, so {metric} has no "
-            "estimate; use uplift_ips, or longer lists"
+            f"period {part.period}: no user's list has both a recommended and an unrecommended item, so {metric} has "
+            "no estimate; use uplift_ips, or longer lists"
         )
     value = float(values[there].mean())
     return value, np.where(there, values - value, 0.0) / there.sum()
 
 
+def _pooled_uplift(part: _Period, weighted_purchases: Floats) -> tuple[float, Floats]:
+    """Compute one ratio over all users for each half, and each user's share of the error (delta method)."""
+    treated = part.treated
+    if treated.all() or not treated.any():
+        which = "everything" if treated.any() else "nothing"
+        raise UserError(f"period {part.period}: {which} in the lists was recommended, there is nothing to compare with")
+    ratios = []
+    influences = []
+    for half in (treated, ~treated):
+        purchases = (weighted_purchases * half).sum(axis=1)
+        weights = (part.weights * half).sum(axis=1)
+        ratio = purchases.sum() / weights.sum()
+        ratios.append(ratio)
+        influences.append((purchases - ratio * weights) / weights.sum())
+    return float(ratios[0] - ratios[1]), influences[0] - influences[1]
+
+
 def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floats:
-    """Each user's uplift: weighted mean purchases of the recommended items of the list less that of the others.
+    """Compute each user's uplift: weighted mean purchases of the recommended items less that of the others.
 
     Args:
         z: (n, N) whether recommended.
@@ -426,7 +440,7 @@ def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floa
     return gain
 
 
-def _present(exposures: Exposures, present: Any, period: int) -> NDArray[np.int64]:
+def _present(exposures: Exposures, present: Any, period: int) -> Ints:
     if isinstance(present, str):
         if present == "all":
             return np.arange(exposures.n_users)

@@ -12,9 +12,8 @@ import dataclasses
 import functools
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +21,7 @@ from numpy.typing import NDArray
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.rng import Stream, check_seed
@@ -29,9 +29,11 @@ from recsim_mnar.worlds.base import LaneWorld, add_products, checked_slates
 from recsim_mnar.worlds.lanes import CountedLanes, Transition
 from recsim_mnar.worlds.params import Params, must, one_of
 
+Seeds = NDArray[np.uint64]
+Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
+
 
 LAWS = ("power", "log")
 COUPLINGS = ("independent", "shared")
@@ -116,17 +118,15 @@ class Outcomes:
         return self.treated - self.control
 
 
-def flags_of(slates: NDArray[np.int64], n_items: int) -> Flags:
-    """(n, I) which items slates show; an item named twice in a slate is shown once, and the second place is lost."""
+def flags_of(slates: Ints, n_items: int) -> Flags:
+    """Return (n, I) flags of the items in slates; an item that is named twice is shown once."""
     flags = np.zeros((len(slates), n_items), bool)
     np.put_along_axis(flags, slates, True, axis=1)
     return flags
 
 
-def addresses(
-    seeds: Any, users: Ints, periods: Ints, coupling: str
-) -> tuple[NDArray[np.uint64], np.uint64, Ints, Ints, bool]:
-    """The first arguments of the kernels that draw purchases; the last is whether both outcomes share a uniform."""
+def addresses(seeds: Any, users: Ints, periods: Ints, coupling: str) -> tuple[Seeds, np.uint64, Ints, Ints, bool]:
+    """Return the first arguments of the kernels that draw purchases; the last is the coupling flag."""
     seeds = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), users.shape))
     users = np.ascontiguousarray(users)
     periods = np.ascontiguousarray(periods, np.int64)
@@ -140,27 +140,19 @@ class PurchasesLanes(CountedLanes):
     ascending; ``time`` is the period.
 
     Args:
-        params: of the world: ``n_items``, ``n_periods`` and ``coupling``.
-        outcomes_of: truth of users (n,) of a seed.
+        world: the world that opens them.
         n_lanes: users side by side.
         truth_column: name of the column of P(Y^T) of what is shown; None to leave it out.
     """
 
     trusted = True
 
-    def __init__(
-        self,
-        params: Any,
-        outcomes_of: Callable[[int, NDArray[np.int64]], Outcomes],
-        n_lanes: int,
-        *,
-        truth_column: str | None,
-    ) -> None:
+    def __init__(self, world: ExposureWorld, n_lanes: int, *, truth_column: str | None) -> None:
         super().__init__(n_lanes, truth_column=truth_column)
-        self._params = params
-        self._outcomes_of = outcomes_of
-        self._control = np.zeros((n_lanes, params.n_items))
-        self._treated = np.zeros((n_lanes, params.n_items))
+        self._world = world
+        self._params = world.params
+        self._control = np.zeros((n_lanes, world.n_items))
+        self._treated = np.zeros((n_lanes, world.n_items))
 
     @property
     def state(self) -> Floats:
@@ -172,15 +164,16 @@ class PurchasesLanes(CountedLanes):
         """Truth, E[tau] of all items, (n, I), for what judges."""
         return self._treated - self._control
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`: nothing has happened yet."""
         for seed, rows in self.seat(which, seeds, users):
-            truth = self._outcomes_of(seed, users[rows])
-            self._control[which[rows]], self._treated[which[rows]] = truth.control, truth.treated
+            truth = self._world.checked_outcomes(seed, users[rows])
+            self._control[which[rows]] = truth.control
+            self._treated[which[rows]] = truth.treated
         starts, columns = self.rows(which, np.zeros(len(which), np.int64))
         return Transition(starts, columns, np.ones(len(which), np.bool_))
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[Any], propensities: NDArray[np.float64]) -> Transition:
+    def take(self, which: Ints, actions: NDArray[Any], propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one per item or per user."""
         slates = checked_slates(np.asarray(actions).reshape(len(which), -1), len(which), self._params.n_items)
         probability = np.zeros((len(which), self._params.n_items))
@@ -188,8 +181,8 @@ class PurchasesLanes(CountedLanes):
         np.put_along_axis(probability, slates, stated, axis=1)
         return self.show(which, flags_of(slates, self._params.n_items), probability)
 
-    def show(self, which: NDArray[np.int64], shown: Flags, probability: Floats) -> Transition:
-        """A period in which lanes ``which`` are shown these items: (n, I) flags and probabilities."""
+    def show(self, which: Ints, shown: Flags, probability: Floats) -> Transition:
+        """Show items in lanes ``which`` for one period: (n, I) flags and probabilities."""
         from recsim_mnar.purchases import _slates_kernel
 
         bought = np.empty(shown.shape, np.uint8)
@@ -222,20 +215,20 @@ class PurchasesLanes(CountedLanes):
 
 
 class ExposureWorld(LaneWorld):
-    """Users live apart, and are recommended several items at a time; both potential outcomes of each are known.
+    """World of independent users who are shown slates, with both potential outcomes known.
 
     In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
     with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
     :class:`SlateParams`; all else follows, and may be defined otherwise.
     """
 
-    truth_column: ClassVar[str | None] = "purchase_probability"
-    simulated_by: ClassVar[str] = "recsim_mnar.purchases.policies:simulated"
-    recommended_by: ClassVar[str] = "recsim_mnar.purchases.policies:as_slate_policy"
-    compared_by: ClassVar[str] = "recsim_mnar.purchases.comparison:PurchasesExperiment"
-    environments_by: ClassVar[str] = "recsim_mnar.purchases.envs:of_exposures"
-    tasks_by: ClassVar[str] = "recsim_mnar.purchases.tasks:Slates"
-    instead: ClassVar[str] = "recommends slates: use recsim_mnar.simulate or the environment recsim_mnar/Purchases-v0"
+    truth_column = "purchase_probability"
+    simulated_by = "recsim_mnar.purchases.policies:simulated"
+    recommended_by = "recsim_mnar.purchases.policies:as_slate_policy"
+    compared_by = "recsim_mnar.purchases.comparison:PurchasesExperiment"
+    environments_by = "recsim_mnar.purchases.envs:of_exposures"
+    tasks_by = "recsim_mnar.purchases.tasks:Slates"
+    instead = "recommends slates: use recsim_mnar.simulate or the environment recsim_mnar/Purchases-v0"
     params: Any
 
     def check_params(self) -> None:
@@ -259,66 +252,60 @@ class ExposureWorld(LaneWorld):
         They must depend on the seed and on each user alone, not on who else is asked for.
         """
 
-    def deployed_propensities(self, seed: int, users: Any) -> NDArray[np.float64]:
+    def deployed_propensities(self, seed: int, users: Any) -> Floats:
         """P(shown) of every item to users of a seed in any period, by the world's own recommender; (n, n_items).
 
         Uniform unless defined. Where the parameter ``slates`` is ``fixed``, rows sum to ``slate_size``.
         """
         return np.full((len(np.atleast_1d(users)), self.n_items), self.params.slate_size / self.n_items)
 
-    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[Flags, Flags]:
         """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
         from recsim_mnar.purchases import _slates_kernel
 
         users = np.asarray(users, np.int64)
-        truth = self._checked_outcomes(seed, users)
+        truth = self.checked_outcomes(seed, users)
         y = np.empty((2, *truth.control.shape), np.uint8)
         with np.errstate(over="ignore"):
             drawn_at = addresses(seed, users, np.full(len(users), period), self.params.coupling)
             _slates_kernel.outcomes(*drawn_at, truth.control, truth.treated, y[0], y[1])
         return y[0].astype(bool), y[1].astype(bool)
 
-    def slate_uplift(self, seed: int, users: Any, slates: Any) -> NDArray[np.float64]:
+    def slate_uplift(self, seed: int, users: Any, slates: Any) -> Floats:
         """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
         slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
         flags = flags_of(slates, self.n_items)
         return np.where(flags, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
 
-    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def reward_means(self, state: Floats) -> Floats:
         """Truth: (n, n_items) P(Y^T), what a recommended item earns; it is the lanes' state."""
         return np.asarray(state, np.float64)
 
     def lasting(self, n_periods: int) -> Self:
-        """The same world, users and draws, with lives of ``n_periods``."""
+        """Return the same world, users and draws, with ``n_periods`` periods."""
         longer = copy.copy(self)
         longer.params = dataclasses.replace(self.params, n_periods=n_periods)
         return longer
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> PurchasesLanes:
         """Implement :meth:`LaneWorld.open_lanes`."""
-        if keep_truth:
-            truth_column = self.truth_column
-        else:
-            truth_column = None
-        return PurchasesLanes(self.params, self._checked_outcomes, n_lanes, truth_column=truth_column)
+        return PurchasesLanes(self, n_lanes, truth_column=self.kept_truth(keep_truth))
 
-    def _checked_outcomes(self, seed: int, users: NDArray[np.int64]) -> Outcomes:
+    def checked_outcomes(self, seed: int, users: Ints) -> Outcomes:
+        """Return :meth:`outcomes_of`; UserError where they are no probabilities of the right shape."""
         outcomes = self.outcomes_of(seed, users)
         shape = (len(users), self.n_items)
         for name in ("control", "treated"):
             values = np.asarray(getattr(outcomes, name, None), np.float64)
             if values.shape != shape or not np.all((values >= 0) & (values <= 1)):
+                got = f"of shape {values.shape}"
+                if values.shape == shape:
+                    got = f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
                 raise UserError(
                     f"the {self.name} world: outcomes_of() must return Outcomes(control, treated), probabilities of "
-                    f"shape {shape} each; its {name} is {_shape_or_value(values, shape)}"
+                    f"shape {shape} each; its {name} is {got}"
                 )
         return outcomes
-
-
-def _shape_or_value(values: NDArray[np.float64], shape: tuple[int, int]) -> str:
-    if values.shape != shape:
-        return f"of shape {values.shape}"
-    return f"{values[~((values >= 0) & (values <= 1))][0]:g} somewhere"
 
 
 def weights_by_rank(n_items: int, rank_decay: str, exponent: float) -> Floats:
@@ -331,7 +318,7 @@ def weights_by_rank(n_items: int, rank_decay: str, exponent: float) -> Floats:
 
 
 def scaled(weights: Floats, size: int, smallest: float, largest: float) -> Floats:
-    """Rows of probabilities min(max(c weights, smallest), largest), c a row such that each sums to ``size``; (n, I)."""
+    """Return (n, I) probabilities min(max(c weights, smallest), largest), with c such that rows sum to ``size``."""
     from recsim_mnar.purchases import _slates_kernel
 
     out = np.empty_like(weights)
@@ -406,7 +393,7 @@ PRESETS: dict[str, tuple[PurchasesParams, str]] = {
 }
 
 
-def rank_weights(n_items: int, params: PurchasesParams) -> NDArray[np.float64]:
+def rank_weights(n_items: int, params: PurchasesParams) -> Floats:
     """(I,) weight of the items of rank 1, 2, ... under the parameters' deployment and law."""
     if params.deployment == "uniform":
         return np.ones(n_items)
@@ -427,10 +414,8 @@ class PurchasesWorld(ExposureWorld):
         propensities: (U, I) or (1, I) probabilities of being recommended, instead of ``deployment``'s; in (0, 1).
     """
 
-    name: ClassVar[str] = "purchases"
-    summary: ClassVar[str] = (
-        "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)"
-    )
+    name = "purchases"
+    summary = "users buy in periods, recommended or not; both potential outcomes are known (Sato et al. 2019)"
     params_class = PurchasesParams
     presets = PRESETS
     params: PurchasesParams
@@ -450,7 +435,7 @@ class PurchasesWorld(ExposureWorld):
         if (control is None) != (treated is None):
             raise UserError("P(Y^C) and P(Y^T) belong together: give both control and treated")
         if control is not None:
-            self._given = Outcomes(*(self._matrix(x, n) for x, n in ((control, "control"), (treated, "treated"))))
+            self._given = Outcomes(self._matrix(control, "control"), self._matrix(treated, "treated"))
             if self._given.control.shape != self._given.treated.shape:
                 raise UserError(
                     f"control has shape {self._given.control.shape}, treated {self._given.treated.shape}: "
@@ -465,16 +450,17 @@ class PurchasesWorld(ExposureWorld):
         matrix = np.ascontiguousarray(values, np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != self.n_items:
             raise UserError(f"{name} has shape {matrix.shape}, the parameters say {self.n_items} items")
-        if not np.all((matrix >= 0) & (matrix <= 1)):
-            raise UserError(f"{name} must hold probabilities, it has {matrix[~((matrix >= 0) & (matrix <= 1))][0]:g}")
+        refuse_first(
+            ~((matrix >= 0) & (matrix <= 1)), lambda *cell: f"{name} must hold probabilities, it has {matrix[cell]:g}"
+        )
         return matrix
 
     @classmethod
     def from_matrices(cls, control: Any, treated: Any, propensities: Any = None, **params: Any) -> PurchasesWorld:
         """A world of given probabilities; ``params`` as in :class:`PurchasesParams`."""
         n_items = np.asarray(control).shape[1]
-        sizes = {"n_items": n_items, "n_periods": 1, "slate_size": min(10, (n_items + 1) // 2)}
-        return cls(PurchasesParams(**{**sizes, **params}), control=control, treated=treated, propensities=propensities)
+        sizes = {"n_items": n_items, "n_periods": 1, "slate_size": min(10, (n_items + 1) // 2), **params}
+        return cls(PurchasesParams(**sizes), control=control, treated=treated, propensities=propensities)
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
@@ -482,9 +468,8 @@ class PurchasesWorld(ExposureWorld):
     def _items(self) -> tuple[Floats, Floats, Floats]:
         """Directions (I, K), responses (I, K), both of mean square length 1, and offsets (I,)."""
         p = self.params
-        drawn = rng.normals(p.catalogue_seed, Stream.CATALOGUE, 0, (p.n_items, 2 * p.n_factors)) / math.sqrt(
-            p.n_factors
-        )
+        drawn = rng.normals(p.catalogue_seed, Stream.CATALOGUE, 0, (p.n_items, 2 * p.n_factors))
+        drawn /= math.sqrt(p.n_factors)
         offsets = rng.normals(p.catalogue_seed, Stream.OFFSETS, 0, (p.n_items, 1))[:, 0] * p.sigma_item
         return drawn[:, : p.n_factors], drawn[:, p.n_factors :], offsets
 
@@ -517,25 +502,19 @@ class PurchasesWorld(ExposureWorld):
         p = self.params
         if self._deployed is not None:
             return self._deployed[users % len(self._deployed)]
-        weights = self._law[self._ranks(seed, users)]
+        weights = rank_weights(self.n_items, p)[self._ranks(seed, users)]
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
     def _ranks(self, seed: int, users: Ints) -> Ints:
-        """(n, I) rank of every item from 0 by which the deployed policy recommends."""
+        """Return (n, I) ranks, from 0, by which the deployed policy recommends."""
         if self.params.deployment == "personalised":
             truth = self.outcomes_of(seed, users)
             order = np.argsort(-(truth.control + truth.treated), axis=1, kind="stable")
         else:
-            if self._given is None:
-                appeal = self._items[2]
-            else:
+            appeal = self._items[2]
+            if self._given is not None:
                 appeal = (self._given.control + self._given.treated).sum(axis=0)
             order = np.tile(np.argsort(-appeal, kind="stable"), (len(users), 1))
         ranks = np.empty_like(order)
         np.put_along_axis(ranks, order, np.arange(self.n_items)[None, :], axis=1)
         return ranks
-
-    @functools.cached_property
-    def _law(self) -> Floats:
-        """(I,) weight of each rank from 0."""
-        return rank_weights(self.n_items, self.params)

@@ -17,7 +17,7 @@ from recsim_mnar.kernels.checks import of_type
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import user_begins, user_starts
 from recsim_mnar.log.table import Log
-from recsim_mnar.policies.answers import TOLERANCE, asked_propensities, checked_decisions, spot_check_probabilities
+from recsim_mnar.policies.answers import TOLERANCE, call_propensity_of, checked_decisions, spot_check_probabilities
 from recsim_mnar.policies.base import Policy, observe_events
 from recsim_mnar.policies.door import as_policy, learning_of, refuse_common_learning
 from recsim_mnar.policies.rankings import (
@@ -31,9 +31,12 @@ from recsim_mnar.policies.storage import Stored
 from recsim_mnar.progress import counted
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
 
-Rows = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Columns = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+Rows = Ints
 Replayed = Policy | RankingPolicy
 Policies = Mapping[str, Replayed]
 T = TypeVar("T")
@@ -44,12 +47,12 @@ OF_RANKING = ("_conditional", "_slate", "_set")
 """Endings of the columns next to a ranking policy's, whose own column holds the probability of an item at its place:
 those of the item given the items above, of the slate in this order, and of its items in any order."""
 _CELLS = 1 << 22
-_REPLAYED = ("user", "event", "item", "action", "propensity", "reward")
+_REPLAYED = ("user", "event", "item", "action", "propensity", "reward", "slate")
 _NOBODY = np.zeros(0, np.int64)
 
 
 def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats:
-    """The policy sees each user's events as logged and says how likely it was to take each logged action.
+    """Compute the probability with which a policy, shown each user's events as logged, takes each logged action.
 
     A policy that learns from all users is replayed on a whole log of
     :func:`recsim_mnar.simulation.items.simulate_online` only: round by round, by one copy of the object that is handed
@@ -79,7 +82,7 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats
 def replay_with_support(
     log: Log, policy: Any, logging: Any, *, executor: Executor | None = None
 ) -> tuple[Floats, Floats]:
-    """:func:`replay`, and what the log cannot show of the policy, in one pass.
+    """Replay a policy, and compute its probability of actions that the log cannot show.
 
     Args:
         log: ordered by (user, step).
@@ -100,7 +103,7 @@ def replay_with_support(
 
 
 def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -> Columns:
-    """All probabilities of a ranking policy on a log of slates.
+    """Compute all probabilities of a ranking policy on a log of slates.
 
     Args:
         log: ordered by (user, step), with the column ``position``.
@@ -114,10 +117,12 @@ def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -
     of_type(log, "log", Log, "a Log (read_log reads one)")
     policies = {"": as_ranking_policy(policy, slate_size_of(log))}
     check_replayable(log.highest_item, policies)
-    names = {"": "marginal", **{ending: ending[1:] for ending in OF_RANKING}}
     keep = functools.partial(added, policies)
     blocks = list(replay_blocks(blocks_of(log), policies, None, keep, executor))
-    return {name: np.concatenate([np.zeros(0), *(block[column] for block in blocks)]) for column, name in names.items()}
+    columns = {}
+    for ending in ("", *OF_RANKING):
+        columns[ending[1:] or "marginal"] = np.concatenate([np.zeros(0), *(block[ending] for block in blocks)])
+    return columns
 
 
 def slate_size_of(log: Log) -> int:
@@ -137,10 +142,10 @@ def as_replayed(policy: Any, slate_size: int) -> Replayed:
 def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = None) -> bool:
     """Return whether a policy's replayed propensities are those of a log; not so where it cannot be replayed there."""
     try:
-        apart = np.abs(replay(log, policy, executor=executor) - log["propensity"])[log.is_bandit]
+        replayed = replay(log, policy, executor=executor)
     except UserError:
         return False
-    return bool(np.all(apart <= TOLERANCE))
+    return bool(np.all(np.abs(replayed - log["propensity"])[log.is_bandit] <= TOLERANCE))
 
 
 def replay_blocks(
@@ -150,7 +155,7 @@ def replay_blocks(
     reduce: Callable[[Columns], T],
     executor: Executor | None,
 ) -> Iterator[T]:
-    """``reduce(columns)`` of every block, in order: its columns and, for each policy, those that a replay adds.
+    """Yield ``reduce(columns)`` of every block, in order, with each policy's replayed columns added.
 
     Args:
         blocks: columns of whole users, ordered by (user, step). With :data:`SHARD_USERS` users each, which is what
@@ -188,10 +193,8 @@ def added(names: Iterable[str], columns: Columns) -> Columns:
 def replayed_columns(columns: Columns | Log) -> Columns:
     """List the columns of a log that a replay reads."""
     if isinstance(columns, Log):
-        there = columns.columns
-    else:
-        there = columns
-    return {name: there[name] for name in (*_REPLAYED, *(name for name in ("slate",) if name in there))}
+        columns = columns.columns
+    return {name: columns[name] for name in _REPLAYED if name in columns}
 
 
 def blocks_of(log: Log, size: int = SHARD_USERS) -> Iterator[Columns]:
@@ -226,10 +229,9 @@ def _refuse_unknown(highest_item: int, policy: Replayed) -> None:
 def _replayed(log: Log, policy: Replayed, logging: Replayed | None, executor: Executor | None) -> list[Floats]:
     policies = {"policy": policy}
     check_replayable(log.highest_item, policies, logging)
-    if logging is None:
-        names = ["policy"]
-    else:
-        names = ["policy", "policy" + UNSUPPORTED]
+    names = ["policy"]
+    if logging is not None:
+        names.append("policy" + UNSUPPORTED)
     blocks: list[Columns] = []
     advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
     for columns in replay_blocks(blocks_of(log), policies, logging, functools.partial(added, policies), executor):
@@ -260,31 +262,31 @@ class Round(NamedTuple):
 
 
 def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]) -> Iterator[Rows]:
-    """Lead policies through a log as it was logged; yields the rows of decisions, before they are learned from."""
+    """Show policies a log as it was logged; yield the rows of decisions before they learn from them."""
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
-    acting = list(acting)
-    learners = [acting_policy for acting_policy in acting if learning_of(acting_policy) != "nothing"]
+    policies = list(acting)
+    learners = [policy for policy in policies if learning_of(policy) != "nothing"]
     for now in rounds:
-        for acting_policy in acting:
+        for policy in policies:
             if len(now.arrived):
-                acting_policy.reset(user[now.arrived])
+                policy.reset(user[now.arrived])
             if len(now.views):
-                observe_events(acting_policy, user[now.views], item[now.views], reward[now.views])
+                observe_events(policy, user[now.views], item[now.views], reward[now.views])
         if len(now.decisions):
             yield now.decisions
-            for acting_policy in learners:
-                acting_policy.learn(*(values[now.decisions] for values in (user, action, reward, propensity)))
-        for acting_policy in acting:
+            for policy in learners:
+                policy.learn(*(values[now.decisions] for values in (user, action, reward, propensity)))
+        for policy in policies:
             if len(now.later):
-                observe_events(acting_policy, user[now.later], item[now.later], reward[now.later])
+                observe_events(policy, user[now.later], item[now.later], reward[now.later])
             if len(now.left):
-                acting_policy.forget(user[now.left])
+                policy.forget(user[now.left])
 
 
 def walks(
     rows: Columns, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
 ) -> Iterator[tuple[Rows, dict[str, Replayed], Replayed | None]]:
-    """One walk of all policies that only observe, and one of all that learn; through fresh copies of them.
+    """Walk fresh copies of policies through a log: those that observe together, those that learn together.
 
     Args:
         rows: of whole users, ordered by (user, step).
@@ -302,18 +304,19 @@ def walks(
     }
     for one_by_one in (False, True):
         acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
+        if not acting:
+            continue
+        walkers = list(acting.values())
+        logger = None
         if logging is not None and set(acting) & set(gaps):
             logger = logging.fresh()
-        else:
-            logger = None
-        everyone = [*acting.values(), *([] if logger is None else [logger])]
-        if acting:
-            for decisions in walk(rows, everyone, rounds_of(rows, one_by_one=one_by_one)):
-                yield decisions, acting, logger
+            walkers.append(logger)
+        for decisions in walk(rows, walkers, rounds_of(rows, one_by_one=one_by_one)):
+            yield decisions, acting, logger
 
 
 def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
-    """A log as a policy meets it: views to observe, then decisions, again and again, all users at once.
+    """Yield a log in rounds of views and then decisions, of all users at once.
 
     Views after a user's last decision are left out.
 
@@ -326,11 +329,11 @@ def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
     bandit = log["event"] == schema.BANDIT
     begins = user_begins(user)
     after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
-    if "slate" in (log.columns if isinstance(log, Log) else log):  # the places of a slate are one decision
+    columns = log.columns if isinstance(log, Log) else log
+    if "slate" in columns:  # the places of a slate are one decision
         after_decision[1:] &= ~bandit[1:] | (log["slate"][1:] != log["slate"][:-1])
-    if one_by_one:
-        new_round = after_decision
-    else:
+    new_round = after_decision
+    if not one_by_one:
         new_round = after_decision & ~bandit
     so_far = np.cumsum(new_round)
     starts = np.flatnonzero(begins)
@@ -371,9 +374,9 @@ class Prices:
     ) -> None:
         decision_rows = rows["event"] == schema.BANDIT
         self.columns: dict[str, Floats] = {}
-        for name in policies:
-            endings = OF_RANKING if isinstance(policies[name], RankingPolicy) else ()
-            for ending in ("", *endings):
+        for name, policy in policies.items():
+            endings = ("", *OF_RANKING) if isinstance(policy, RankingPolicy) else ("",)
+            for ending in endings:
                 self.columns[name + ending] = np.full(len(decision_rows), np.nan)
             if logging is not None:
                 self.columns[name + UNSUPPORTED] = np.where(decision_rows, 0.0, np.nan)
@@ -383,7 +386,7 @@ class Prices:
         self._looked: set[str] = set()
 
     def add(self, decisions: Rows, acting: Policies, logger: Replayed | None = None) -> None:
-        """Ask policies, in the state before these decisions, for their prices."""
+        """Add policies' probabilities in the state before these decisions."""
         users = self._user[decisions]
         actions = self._action[decisions]
         begins = user_begins(users)
@@ -394,7 +397,7 @@ class Prices:
             if name not in self._looked:  # at a few users, whether its probabilities are any
                 spot_check_probabilities(policy, np.unique(users))
                 self._looked.add(name)
-            self.columns[name][decisions] = asked_propensities(policy, users, actions)
+            self.columns[name][decisions] = call_propensity_of(policy, users, actions)
             if isinstance(logger, Policy) and name in self._gaps:
                 # Between two views of a user no state changes: one answer is good for all the decisions there.
                 mass = _mass_outside(policy, logger, users[begins])
@@ -409,59 +412,53 @@ class Prices:
         rankings = self._action[places]
         stated = checked_propensities_of(policy, users, rankings)
         self.columns[name][places] = stated.marginal
-        for ending, values in zip(
-            OF_RANKING, (stated.conditional, stated.slate[:, None], stated.set[:, None]), strict=True
-        ):
+        parts = (stated.conditional, stated.slate[:, None], stated.set[:, None])
+        for ending, values in zip(OF_RANKING, parts, strict=True):
             self.columns[name + ending][places] = values
 
 
-def _mass_outside(policy: Policy, logging: Policy, users: NDArray[np.int64]) -> Floats:
-    """Probability (n_users,) of what the logging policy cannot take, in the users' present state."""
-    middle = np.full(len(users), 0.5)
-    answer = checked_decisions(policy, policy.act(users, middle), n=len(users), n_items=policy.n_items)
-    actions, propensities = answer
-    # Who is sure of an action takes no other: only the others' whole distributions are of interest.
-    out = (asked_propensities(logging, users, actions) <= 0.0).astype(np.float64)
+def _mass_outside(policy: Policy, logging: Policy, users: Ints) -> Floats:
+    """Return (n,) a policy's probability of the items that the logging policy never takes, in each user's state."""
+    decided = policy.act(users, np.full(len(users), 0.5))
+    actions, propensities = checked_decisions(policy, decided, n=len(users), n_items=policy.n_items)
+    # A policy that is sure of an action takes no other: only the other users' whole distributions are of interest.
+    mass = (call_propensity_of(logging, users, actions) <= 0.0).astype(np.float64)
     unsure = np.flatnonzero(propensities < 1.0)
+    fixed = policy.fixed_distribution()
     step = max(1, _CELLS // policy.n_items)
     for start in range(0, len(unsure), step):
         some = unsure[start : start + step]
         possible = logging.probabilities(users[some]) > 0.0
-        out[some] = _mass_off(possible, policy, users[some])
-    return out
-
-
-def _mass_off(possible: NDArray[np.bool_], policy: Policy, users: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Probability (n_users,) of the items that are not marked for each user, (n_users, n_items)."""
-    fixed = policy.fixed_distribution()
-    if fixed is None:
-        return np.minimum(np.where(possible, 0.0, policy.probabilities(users)).sum(axis=1), 1.0)
-    of, item = np.divmod(np.flatnonzero(possible), policy.n_items)
-    covered = np.bincount(of, weights=fixed[item], minlength=len(users))
-    # What rounding leaves of nothing is nothing.
-    return np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)
+        if fixed is None:
+            impossible = np.where(possible, 0.0, policy.probabilities(users[some]))
+            mass[some] = np.minimum(impossible.sum(axis=1), 1.0)
+        else:
+            row, item = np.nonzero(possible)
+            covered = np.bincount(row, weights=fixed[item], minlength=len(some))
+            mass[some] = np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)  # what rounding leaves is nothing
+    return mass
 
 
 # ------------------------------------------------------------------------------- what is known by the kind of policy
 
 
 def with_gaps(policies: Policies, logging: Replayed | None) -> list[str]:
-    """Names of policies that may take what the logging policy cannot, for all that is known of their kinds."""
+    """Return names of policies that may take actions that the logging policy cannot."""
     if logging is None or isinstance(logging, RankingPolicy) or least_propensity(logging) is not None:
         return []
-    return [name for name, policy in policies.items() if not same_law(policy, logging)]
+    return [name for name, policy in policies.items() if not identical_policies(policy, logging)]
 
 
-def same_law(policy: Replayed, logging: Replayed) -> bool:
-    """Return whether two policies are known to do the same: a policy misses nothing of its own."""
+def identical_policies(policy: Replayed, logging: Replayed) -> bool:
+    """Return whether two policies are known to act identically."""
     if policy is logging:
         return True
     if isinstance(policy, PlackettLuce) and isinstance(logging, PlackettLuce):
-        return policy.slate_size == logging.slate_size and same_law(policy.policy, logging.policy)
+        return policy.slate_size == logging.slate_size and identical_policies(policy.policy, logging.policy)
     if isinstance(policy, RankingPolicy) or isinstance(logging, RankingPolicy):
         return False
     if isinstance(policy, EpsilonMixture) and isinstance(logging, EpsilonMixture):
-        return policy.epsilon == logging.epsilon and same_law(policy.inner, logging.inner)
+        return policy.epsilon == logging.epsilon and identical_policies(policy.inner, logging.inner)
     if type(policy) is not type(logging) or not isinstance(policy, Stored) or not isinstance(logging, Stored):
         return False
     (arrays, parameters), (other_arrays, theirs) = policy.fitted(), logging.fitted()
@@ -474,16 +471,16 @@ def same_law(policy: Replayed, logging: Replayed) -> bool:
 
 
 def probability_range(policy: Replayed) -> tuple[float, float]:
-    """The least and the largest probability that a policy gives any action in any state, by what kind of policy it is.
+    """Return bounds of a policy's probabilities of any action in any state, by its kind.
 
     0 and 1 if unknown. Of rankings: of an item at a place.
     """
     if isinstance(policy, RankingPolicy):
         uniform = 1.0 / policy.n_items
-        if not isinstance(policy, PlackettLuce) or policy.policy.is_uniform:
-            if not isinstance(policy, PlackettLuce):
-                return (0.0, 1.0)
-            return (uniform, uniform)
+        if not isinstance(policy, PlackettLuce):
+            return 0.0, 1.0
+        if policy.policy.is_uniform:
+            return uniform, uniform
         return policy.epsilon * uniform, 1.0 - policy.epsilon * (1.0 - uniform)
     if isinstance(policy, EpsilonMixture):
         ends = np.multiply(1.0 - policy.epsilon, probability_range(policy.inner)) + policy.epsilon / policy.n_items
@@ -494,7 +491,9 @@ def probability_range(policy: Replayed) -> tuple[float, float]:
         return 1.0 / policy.n_items, 1.0 / policy.n_items
     else:
         fixed = policy.fixed_distribution()
-        ends = np.array([0.0, 1.0] if fixed is None else [np.min(fixed), np.max(fixed)])
+        if fixed is None:
+            return 0.0, 1.0
+        ends = np.array([np.min(fixed), np.max(fixed)])
     return float(ends[0]), min(float(ends[1]), 1.0)
 
 
@@ -504,30 +503,28 @@ def least_propensity(policy: Replayed) -> float | None:
 
 
 def largest_ratio(policy: Replayed, logging: Replayed | None) -> float | None:
-    """A bound on target / propensity in any state, by what kinds of policies the two are; None where there is none.
+    """Return a bound on target / propensity in any state, by the policies' kinds; None if there is none.
 
     A policy softened by epsilon takes what the policy within takes with at least 1 - epsilon times its probability, and
     a mixture with at least the part's weight.
     """
     if logging is None or not logging.replayable:
         return None
-    if same_law(policy, logging):
+    if identical_policies(policy, logging):
         return 1.0
+    bounds = []
     least = least_propensity(logging)
-    most = probability_range(policy)[1]
-    if least is None:
-        bounds = []
-    else:
-        bounds = [most / least]
+    if least is not None:
+        bounds.append(probability_range(policy)[1] / least)
+    parts: list[tuple[float, Policy]] = []
     if isinstance(logging, EpsilonMixture):
         parts = [(1.0 - logging.epsilon, logging.inner)]
-    else:
-        if isinstance(logging, MixturePolicy):
-            parts = list(zip(logging.weights, logging.policies, strict=True))
-        else:
-            parts = []
-    within = ((weight, largest_ratio(policy, part)) for weight, part in parts if weight > 0.0)
-    bounds += [ratio / weight for weight, ratio in within if ratio is not None]
+    elif isinstance(logging, MixturePolicy):
+        parts = list(zip(logging.weights, logging.policies, strict=True))
+    for weight, part in parts:
+        ratio = largest_ratio(policy, part)
+        if weight > 0.0 and ratio is not None:
+            bounds.append(ratio / weight)
     return min(bounds, default=None)
 
 
@@ -544,39 +541,29 @@ def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
 
 
 def _replay_online(log: Log, policy: Policy) -> Floats:
-    """Every round as :func:`recsim_mnar.simulation.items.simulate_online` made it, through one object."""
-    _check_whole(log)
+    """Replay every round as :func:`recsim_mnar.simulation.items.simulate_online` made it, through one object."""
+    run = log.provenance["online"]
+    n_rounds = int(log["round"].max(initial=-1)) + 1
+    if (len(log), n_rounds) != (run["rows"], run["rounds"]):
+        raise UserError(
+            f"the log has {len(log):,} rows of {n_rounds:,} rounds, its run made {run['rows']:,} of {run['rounds']:,}: "
+            "a policy that learns from all users is replayed on the whole log only"
+        )
     acting = {"policy": policy.fresh()}
     prices = Prices(log, acting)
     for decisions in walk(log, acting.values(), _logged_rounds(log)):
         prices.add(decisions, acting)
-    out = prices.columns["policy"]
-    if json.loads(json.dumps(policy.describe())) == log.provenance.get("policy"):
-        _check_same(log, policy, out)
-    return out
-
-
-def _check_whole(log: Log) -> None:
-    made = log.provenance["online"]
-    rows = len(log)
-    rounds = int(log["round"].max(initial=-1)) + 1
-    if (rows, rounds) != (made["rows"], made["rounds"]):
+    replayed = prices.columns["policy"]
+    logged = log["propensity"]
+    differs = np.abs(replayed - logged) > TOLERANCE  # never on organic rows, which have none
+    if differs.any() and json.loads(json.dumps(policy.describe())) == log.provenance.get("policy"):
+        row = int(np.argmax(differs))
         raise UserError(
-            f"the log has {rows:,} rows of {rounds:,} rounds, its run made {made['rows']:,} of {made['rounds']:,}: a "
-            "policy that learns from all users is replayed on the whole log only"
+            f"policy {policy.name!r} made this log and is replayed with other propensities on {differs.sum():,} of "
+            f"{np.count_nonzero(log.is_bandit):,} decisions (row {row}: {logged[row]:.6g} logged, {replayed[row]:.6g} "
+            "replayed): hand in an object that has not learned yet, whose propensity_of() says what act() does"
         )
-
-
-def _check_same(log: Log, policy: Policy, replayed: NDArray[np.float64]) -> None:
-    decision_rows = log.is_bandit
-    other = np.abs(replayed - log["propensity"])[decision_rows] > TOLERANCE
-    if other.any():
-        row = int(np.flatnonzero(decision_rows)[np.flatnonzero(other)[0]])
-        raise UserError(
-            f"policy {policy.name!r} made this log and is replayed with other propensities on {other.sum():,} of "
-            f"{other.size:,} decisions (row {row}: {log['propensity'][row]:.6g} logged, {replayed[row]:.6g} replayed): "
-            "hand in an object that has not learned yet, whose propensity_of() says what act() does"
-        )
+    return replayed
 
 
 def _logged_rounds(log: Log) -> Iterator[Round]:
@@ -586,9 +573,9 @@ def _logged_rounds(log: Log) -> Iterator[Round]:
     bandit = log.is_bandit
     firsts = user_starts(user)
     lasts = np.append(firsts[1:], len(user)) - 1
-    counted = np.cumsum(bandit)
-    decided: Rows = counted - np.repeat(counted[firsts] - bandit[firsts], np.diff(np.append(firsts, len(user))))
-    phase = np.where(bandit, 1, np.where(decided == 0, 0, 2))
+    n_bandit = np.cumsum(bandit)
+    before_user: Rows = np.repeat(n_bandit[firsts] - bandit[firsts], np.diff(np.append(firsts, len(user))))
+    phase = np.where(bandit, 1, np.where(n_bandit == before_user, 0, 2))
     n_rounds = int(rounds.max(initial=-1)) + 1
     rows = _by_key(np.arange(len(user)), 3 * rounds + phase, 3 * n_rounds)
     arrived, left = (_by_key(ends, rounds[ends], n_rounds) for ends in (firsts, lasts))

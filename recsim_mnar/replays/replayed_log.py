@@ -1,4 +1,4 @@
-"""A log with policies' probabilities next to its columns, in a file or in a folder of parts, made block by block."""
+"""Logs with policies' probabilities as further columns, written block by block."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from recsim_mnar.log.blocks import Columns, LogBlocks, Survey
 from recsim_mnar.log.table import record_part, write_stream
@@ -27,7 +29,7 @@ _FORM = "parquet"
 
 @dataclass(frozen=True)
 class ReplayRun:
-    """A log, and the policies that are replayed on it.
+    """Replay of policies on a log in files.
 
     Attributes:
         log: in files.
@@ -85,7 +87,7 @@ class ReplayRun:
             write_file(out, self.survey.n_rows, write)
 
     def _columns(self) -> Iterator[Columns]:
-        """The columns of each block, those of the policies behind the log's own."""
+        """Yield the columns of each block, followed by those of the policies."""
         waiting: collections.deque[Columns] = collections.deque()
 
         def kept() -> Iterator[Columns]:
@@ -127,7 +129,7 @@ class ReplayRun:
         blocks = (block for i, block in enumerate(self._blocks()) if lacks[i // PART_SHARDS])
         result = replay_blocks(blocks, self.policies, self.logging, dict, self.executor)
         n_blocks = -(-self.survey.n_users // SHARD_USERS)
-        for i in (i for i in range(n_parts) if lacks[i]):
+        for i in np.flatnonzero(lacks).tolist():
             rows = list(itertools.islice(result, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
             record_part(parts, i, rows, self.provenance, _FORM)
             self.progress(sum(len(row["user"]) for row in rows))
@@ -136,10 +138,8 @@ class ReplayRun:
 
 def digest_of_files(parts: Parts) -> str:
     """A digest of the bytes of a log."""
-    if parts.index is None:
-        receipts = {}
-    else:
+    receipts = {}
+    if parts.index is not None:
         receipts = parts.index.receipts
-    return digest_of(
-        [receipts[file.name].sha256 if file.name in receipts else file_digest(file) for file in parts.files]
-    )
+    digests = [receipts[file.name].sha256 if file.name in receipts else file_digest(file) for file in parts.files]
+    return digest_of(digests)

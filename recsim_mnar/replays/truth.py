@@ -62,7 +62,7 @@ class PolicyOnLog(NamedTuple):
 def value_on_log(
     world: World, log: Log, policies: Mapping[str, Policy], seed: int, *, executor: Executor | None = None
 ) -> dict[str, float]:
-    """Each policy's mean expected reward over the decisions of a log, in the states that the logging policy met.
+    """Compute each policy's mean expected reward over the decisions of a log, in its states.
 
     This is what single-step importance weighting estimates. It is not the policy's on-policy value: a policy that runs
     itself leads users into other states. In a world of slates it is a mean per item shown; of a ranking policy that is
@@ -95,7 +95,7 @@ def policies_on_log(
     *,
     executor: Executor | None = None,
 ) -> dict[str, PolicyOnLog]:
-    """The probabilities of ``replay_with_support`` and the value of ``value_on_log``, of each policy, in one pass.
+    """Compute ``replay_with_support`` and ``value_on_log`` of each policy in one pass.
 
     Args:
         world: that made the log.
@@ -105,22 +105,21 @@ def policies_on_log(
         seed: with which the log was made.
         executor: to spread users over; no number depends on it.
     """
-    if logging is not None and logging.replayable:
-        logger = logging
-    else:
-        logger = None
-    check_replayable(log.highest_item, policies, logger)
-    blocks = list(_blocks(world, log, policies, logger, seed, executor, priced=True))
+    if logging is not None and not logging.replayable:
+        logging = None
+    check_replayable(log.highest_item, policies, logging)
+    blocks = list(_blocks(world, log, policies, logging, seed, executor, priced=True))
     values = _values(blocks, policies)
     columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
     return {name: PolicyOnLog(columns[name], columns.get(name + UNSUPPORTED), value) for name, value in values.items()}
 
 
-def _values(found: list[_Block], names: Iterable[str]) -> dict[str, float]:
-    total = sum(float(block.decisions.sum()) for block in found)
-    if total == 0:
+def _values(blocks: list[_Block], names: Iterable[str]) -> dict[str, float]:
+    """Return each policy's mean over all decisions."""
+    n_decisions = sum(float(block.decisions.sum()) for block in blocks)
+    if n_decisions == 0:
         raise UserError("the log has no recommendation: there is no state to value a policy in")
-    return {name: float(np.concatenate([block.sums[name] for block in found]).sum()) / total for name in names}
+    return {name: float(np.concatenate([block.sums[name] for block in blocks]).sum()) / n_decisions for name in names}
 
 
 class _Block(NamedTuple):
@@ -173,8 +172,12 @@ def _block(
     for decisions, acting, logger in walks(rows, policies, logging, gaps):
         if priced:
             prices.add(decisions, acting, logger)
-        # Decisions of one user in one state count together; where interests drift between them each stands alone.
-        first, weight = _first_in_state(user, states, decisions)
+        # Decisions of one user in one state count together: the first row of each run, with the run's length.
+        is_new = user_begins(user[decisions])
+        is_new[1:] |= (states[decisions[1:]] != states[decisions[:-1]]).any(axis=1)
+        starts = np.flatnonzero(is_new)
+        first = decisions[starts]
+        weight = np.diff(np.append(starts, len(decisions)))
         if world.slate_size > 1:
             after = first - user_starts(user)[number[first]]
             expected = _expected_of_rankings(world, acting, states[first], user[first], after, seed)
@@ -185,17 +188,8 @@ def _block(
     return _Block(counts, sums, prices.columns if priced else {})
 
 
-def _first_in_state(user: Ints, states: Floats, decisions: Rows) -> tuple[Rows, Rows]:
-    """Find the first row of each run of one user in one state among rows of decisions, and the lengths of the runs."""
-    new = user_begins(user[decisions])
-    here = states[decisions]
-    new[1:] |= (here[1:] != here[:-1]).any(axis=1)
-    starts = np.flatnonzero(new)
-    return decisions[starts], np.diff(np.append(starts, len(decisions)))
-
-
 def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
-    """Hidden state at each row's decision, (n, .); NaN on organic rows.
+    """Return the hidden state at each row's decision, (n, .); NaN on organic rows.
 
     The users live again: the streams are addressed, so the logged actions lead them through the same life.
     """
@@ -218,15 +212,15 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
         if len(which) == 0:
             return out
         runs = np.minimum(lanes.runs(which), n_of[which] - done[which])
-        of_run = np.repeat(np.arange(len(which)), runs)
-        place = np.arange(len(of_run)) - np.repeat(np.cumsum(runs) - runs, runs)
-        rows = bandit[(first_of[which] + size * done[which])[of_run] + place]
+        lane = np.repeat(np.arange(len(which)), runs)  # of each decision
+        place = np.arange(len(lane)) - np.repeat(np.cumsum(runs) - runs, runs)
+        rows = bandit[(first_of[which] + size * done[which])[lane] + place]
         if size > 1:
             rows = rows[:, None] + np.arange(size)
             out[rows] = lanes.state[which][:, None]
             transition = lanes.take(which, action[rows], np.ones(rows.shape))
         else:
-            out[rows] = lanes.state[which][of_run]
+            out[rows] = lanes.state[which][lane]
             transition = lanes.take_runs(which, runs, action[rows], np.ones(len(rows)))
         done[which] += runs
 
@@ -234,7 +228,7 @@ def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:
 def _expected_of_rankings(
     world: DecisionWorld, policies: Mapping[str, Any], state: Floats, users: Ints, after: Rows, seed: int
 ) -> dict[str, Floats]:
-    """By policy the mean expected reward (n,) per item of its rankings for users (n,) in these states.
+    """Compute, by policy, the mean expected reward (n,) per item of its rankings in these states.
 
     ``after``: (n,) rows of the user before; they address the draws.
     """
@@ -250,7 +244,7 @@ def _expected_of_rankings(
 
 
 def _expected(world: DecisionWorld, policies: Mapping[str, Any], state: Floats, users: Ints) -> dict[str, Floats]:
-    """By policy the exact expected reward (n,) of its choice for users (n,) in these states (n, .).
+    """Compute, by policy, the expected reward (n,) of its choice for users (n,) in states (n, .).
 
     Who is sure of an item needs that item's mean alone; the means of all items are made where some policy is not sure.
     """

@@ -1,4 +1,4 @@
-"""Work in shards: what is done for a few users at a time, in their order, on any executor."""
+"""Work in shards of users, in order, on any executor."""
 
 from __future__ import annotations
 
@@ -25,6 +25,8 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import whole_number
 from recsim_mnar.plugins import own_folder
 
+Columns = dict[str, NDArray[Any]]
+
 SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
 
@@ -35,7 +37,7 @@ T = TypeVar("T")
 
 
 def checked_users(name: str, n: Any) -> int:
-    """A number of users as an int.
+    """Check a number of users; return it as an int.
 
     Raises:
         UserError: it is not a whole number from 1 to :data:`MOST_USERS`.
@@ -49,14 +51,13 @@ def checked_users(name: str, n: Any) -> int:
 def user_shards(first_user: int, n_users: int, size: int | None = None) -> Iterator[tuple[int, int]]:
     """First user and number of users of consecutive shards of ``size`` users, :data:`SHARD_USERS` where None."""
     last = first_user + n_users
-    if size is None:
-        size = SHARD_USERS
+    size = size or SHARD_USERS
     for first in range(first_user, last, size):
         yield first, min(size, last - first)
 
 
-def together(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The rows of parts one after another."""
+def together(parts: list[Columns]) -> Columns:
+    """Concatenate the rows of parts."""
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -87,14 +88,13 @@ class Carried(Generic[T]):
         if self._value is None:
             path, digest = cast("tuple[str, str]", self._sent)
             self._value = (object_of(digest, Path(path).read_bytes),)
-        return cast("T", self._value[0])
+        return self._value[0]
 
     def pickled(self) -> bytes:
         """The object as bytes."""
         # Dask's pickler, where it is in use, knows classes of scripts, which workers cannot import.
         pickler: Any = sys.modules.get("cloudpickle", pickle)
-        data: bytes = pickler.dumps(self.value, protocol=5)
-        return data
+        return pickler.dumps(self.value, protocol=5)
 
     def store(self) -> tuple[str, str]:
         """Write the file, for this user alone, where it is not written yet; return its path and digest."""
@@ -113,7 +113,7 @@ class Carried(Generic[T]):
 
 
 def carrying(function: Callable[..., T], *common: Any, in_python: bool = False) -> Callable[..., T]:
-    """``function`` with its first arguments, which travel as :class:`Carried`; a job is a partial of this.
+    """Return a function with its first arguments bound as :class:`Carried`; jobs are partials of it.
 
     Args:
         function: what is called.
@@ -147,7 +147,7 @@ _MOST_LOADED = 4
 
 
 def object_of(digest: str, read: Callable[[], bytes]) -> Any:
-    """The object of that digest, unpickled where this process does not hold it; never bytes of another digest."""
+    """Return the object of a digest, unpickled unless cached; bytes of another digest are refused."""
     with _LOADING:
         if digest not in _LOADED:
             data = read()
@@ -180,7 +180,7 @@ def check_executor(executor: Any) -> None:
 
 
 def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> Iterator[T]:
-    """Results of jobs in their order; at most a few are under way or waiting, whatever their number.
+    """Yield the results of jobs in order; at most a few are submitted at a time.
 
     On an executor of processes a job is pickled: it is best a ``functools.partial`` of what :func:`carrying` returns,
     with what only it needs.

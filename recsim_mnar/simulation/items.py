@@ -1,4 +1,4 @@
-"""Users of a seed meet a policy, and what they do is a log: ``simulate``, shard by shard, on any executor.
+"""Simulation of users under a policy: ``simulate``, shard by shard, on any executor.
 
 Items one by one or in rankings; and ``simulate_online``, where one policy learns from all users, round by round.
 """
@@ -39,6 +39,11 @@ from recsim_mnar.simulation.oracle import Oracle
 from recsim_mnar.worlds.base import DecisionWorld, Transition, World, as_world, decision_world
 from recsim_mnar.worlds.lanes import Lanes
 
+Columns = dict[str, NDArray[Any]]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
 LANE_BYTES = 1 << 28
 """Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
 result depends on it."""
@@ -46,7 +51,6 @@ result depends on it."""
 _STATE_BYTES = 1 << 26
 """Bound on what a policy may keep of the users of one shard, at eight bytes per item."""
 
-Columns = dict[str, NDArray[Any]]
 T = TypeVar("T")
 
 
@@ -83,7 +87,7 @@ def simulate(
     executor: Executor | None = None,
     keep_truth: bool = False,
 ) -> Log:
-    """Users ``first_user .. first_user + n_users - 1`` of a seed live under a policy; what they do is the log.
+    """Simulate users ``first_user .. first_user + n_users - 1`` of a seed under a policy; return the log.
 
     Args:
         world: where they live.
@@ -115,7 +119,7 @@ def simulate(
 
 
 def _joined(parts: list[Columns]) -> Columns:
-    """The rows of parts one after another; a column of theirs is let go when it stands in the whole."""
+    """Concatenate the rows of parts, freeing each column of theirs in turn."""
     columns = {}
     for name in list(parts[0]):
         columns[name] = np.concatenate([part.pop(name) for part in parts])
@@ -135,16 +139,15 @@ def provenance(world: World, policy: Recommender, n_users: int, seed: int, first
 
 
 def described(policy: Recommender) -> Provenance:
-    """A log's description of its policy: the policy's own, and whether it cannot be replayed."""
-    if getattr(policy, "replayable", True):
-        mark = {}
-    else:
-        mark = {"replayable": False}
-    return {**policy.describe(), **mark}
+    """Return a policy's description for a log, marked where the policy cannot be replayed."""
+    description = dict(policy.describe())
+    if not getattr(policy, "replayable", True):
+        description["replayable"] = False
+    return description
 
 
 def made_by(world: World) -> Provenance:
-    """The head of every log's provenance: package and world."""
+    """Return the head of every log's provenance: package and world."""
     from recsim_mnar._version import __version__
 
     return {"package": f"recsim-mnar {__version__}", "world": world.describe()}
@@ -158,17 +161,20 @@ def as_recommender(world: World, policy: Any) -> Recommender:
     """
     as_world(world)
     if world.recommended_by:
-        recommender: Recommender = imported("recommender", world.recommended_by)(policy, world.params)
-        return recommender
+        return imported("recommender", world.recommended_by)(policy, world.params)
     decision_world(world, "simulate")
     if isinstance(policy, ShardRecommender):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
-    if world.slate_size > 1:
-        full: Policy | RankingPolicy = as_ranking_policy(policy, world.slate_size)
-    else:
-        full = as_policy(policy)
+    full = _full_policy(world, policy)
     refuse_common_learning(full, "simulate")
     return full
+
+
+def _full_policy(world: World, policy: Any) -> Policy | RankingPolicy:
+    """Return a full policy of the kind that the world's slate size asks for."""
+    if world.slate_size > 1:
+        return as_ranking_policy(policy, world.slate_size)
+    return as_policy(policy)
 
 
 def map_shards(
@@ -182,7 +188,7 @@ def map_shards(
     keep: bool = False,
     shard_users: int | None = None,
 ) -> Iterator[T]:
-    """``reduce(columns)`` of every shard, in order; with an executor the reduction runs along with the simulation."""
+    """Yield ``reduce(columns)`` of every shard, in order; an executor runs reductions with the simulation."""
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
     return mapped(reduce, world, policy, seed, list(user_shards(0, n_users, shard_users)), executor, keep)
@@ -197,7 +203,7 @@ def mapped(
     executor: Executor | None,
     keep: bool,
 ) -> Iterator[T]:
-    """``reduce(columns)`` of shards, (first user, number of users), with progress; arguments as checked before."""
+    """Yield ``reduce(columns)`` of shards (first user, number of users), with progress."""
     shard = carrying(_reduced_shard, reduce, world, policy, seed, keep, in_python=acts_in_python(policy))
     results = run_in_order((functools.partial(shard, first, n) for first, n in shards), executor)
     advance = counted(sum(n for _, n in shards), "users")
@@ -207,10 +213,7 @@ def mapped(
 
 
 def acts_in_python(policy: Recommender) -> bool:
-    """Return whether somebody has to be asked for decisions.
-
-    Else users live in kernels, without the interpreter's lock.
-    """
+    """Return whether the policy decides in Python; else users live in kernels, without the interpreter's lock."""
     return not (isinstance(policy, Policy) and has_fixed_distribution(policy))
 
 
@@ -220,7 +223,7 @@ def users_at_once(world: World) -> int:
 
 
 def checked_run(world: World, policy: Recommender, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
-    """The number of users and the seed, after a look at whether all fits together."""
+    """Check the arguments of a run; return the number of users and the seed."""
     n_users = checked_users("n_users", n_users)
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
@@ -248,7 +251,7 @@ def simulate_shard(
     *,
     keep_truth: bool = False,
 ) -> Columns:
-    """The columns of a few users, ordered by (user, step).
+    """Simulate a few users; return the columns ordered by (user, step).
 
     Args:
         world: where they live.
@@ -261,38 +264,23 @@ def simulate_shard(
     if isinstance(policy, ShardRecommender):
         return policy.shard(world, seed, first_user, n_users, keep_truth=keep_truth)
     world = decision_world(world, "simulate")
-    if isinstance(policy, RankingPolicy):
-        return _lived(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
-    if policy.is_uniform:
-        return world.trajectories(seed, first_user, n_users, None, keep_truth=keep_truth)
-    distribution = policy.fixed_distribution()
-    if distribution is not None:
-        distribution = checked_distribution(policy, distribution, world.n_items)
-        return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
-    return _lived(world, policy, seed, first_user, n_users, keep_truth=keep_truth, in_runs=policy.batches_decisions)
-
-
-def _lived(
-    world: DecisionWorld,
-    policy: Policy | RankingPolicy,
-    seed: int,
-    first_user: int,
-    n_users: int,
-    *,
-    keep_truth: bool,
-    in_runs: bool = False,
-) -> Columns:
-    """The columns of a few users, through lanes."""
+    in_runs = False
+    if isinstance(policy, Policy):
+        if has_fixed_distribution(policy):
+            distribution = None
+            if not policy.is_uniform:
+                distribution = checked_distribution(policy, policy.fixed_distribution(), world.n_items)
+            return world.trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
+        in_runs = policy.batches_decisions
     n_lanes = max(1, min(n_users, LANE_BYTES // (4 * world.n_items)))
     lanes = world.lanes(n_lanes, keep_truth=keep_truth)
-    acting = decider(policy, world.n_items)
-    driven = drive(world, acting, lanes, seed, first_user, n_users, in_runs=in_runs)
-    moments = [transition.columns for transitions, _ in driven for transition in transitions]
-    return in_user_order(together(moments), first_user, n_users)
+    rounds = drive(world, decider(policy, world.n_items), lanes, seed, first_user, n_users, in_runs=in_runs)
+    events = [transition.columns for transitions, _ in rounds for transition in transitions]
+    return in_user_order(together(events), first_user, n_users)
 
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
-    """Rows whose users are mixed, each user's in order, brought to (user, step) order."""
+    """Sort rows by user; the rows of each user are in order already."""
     from recsim_mnar.kernels import _vectors_kernel
 
     index = np.empty(len(columns["user"]), np.int64)
@@ -311,187 +299,173 @@ class Decided(NamedTuple):
     """
 
     items: NDArray[np.int32]
-    propensities: NDArray[np.float64]
+    propensities: Floats
     columns: Columns
 
 
-class Decider(abc.ABC):
-    """Lets one policy decide, by uniforms addressed by seed, user and decision.
-
-    Attributes:
-        policy: that acts.
-    """
-
-    policy: Policy | RankingPolicy
-
-    @abc.abstractmethod
-    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
-        """Decide for users (n,) at their decisions of these numbers (n,), from 0."""
-
-
-class ItemDecider(Decider):
-    """Shows one item at a time; see :class:`Decider`.
+class ItemDecider:
+    """Decides one item at a time, by uniforms addressed by seed, user and decision.
 
     Args:
-        policy: that acts.
-        n_items: of the world.
+        policy: the policy that acts.
+        n_items: number of items of the world.
         original: the object that ``policy`` is a copy of, see :class:`Acting`.
+
+    Attributes:
+        ranker: the policy whose scores or probabilities decide.
+        learns: whether the policy receives outcomes.
     """
 
     def __init__(self, policy: Policy, n_items: int, original: Policy) -> None:
         self.policy = policy
+        self.ranker = policy
+        self.learns = learning_of(policy) != "nothing"
         self._acting = Acting(policy, n_items, original)
 
-    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
-        """Implement :meth:`Decider.decide`; of a policy that batches decisions a user may stand repeatedly."""
+    def decide(self, seed: int, users: Ints, decisions: Ints) -> Decided:
+        """Decide for users (n,) at their decisions of these numbers (n,), from 0.
+
+        If the policy batches decisions, a user may occur repeatedly.
+        """
         return Decided(*self._acting(users, policy_uniforms(seed, users, decisions)), {})
 
 
-class RankingDecider(Decider):
-    """Shows rankings, and says in a log's columns how likely each was; see :class:`Decider`."""
+class RankingDecider:
+    """Decides on rankings, with the columns of their probabilities; see :class:`ItemDecider`."""
 
     def __init__(self, policy: RankingPolicy) -> None:
-        self.policy: RankingPolicy = policy
+        self.policy = policy
+        self.ranker = policy.policy
+        self.learns = learning_of(policy) != "nothing"
 
-    def decide(self, seed: int, users: NDArray[np.int64], decisions: NDArray[np.int64]) -> Decided:
-        """Implement :meth:`Decider.decide`."""
+    def decide(self, seed: int, users: Ints, decisions: Ints) -> Decided:
+        """Decide for users (n,) at their decisions of these numbers (n,), from 0."""
         size = self.policy.slate_size
         rankings = drawn_rankings(self.policy, users, ranking_uniforms(seed, users, decisions, size))
-        stated = checked_propensities_of(self.policy, users, rankings)
+        propensities = checked_propensities_of(self.policy, users, rankings)
         columns = {
-            "conditional_propensity": stated.conditional,
-            "slate_propensity": np.repeat(stated.slate[:, None], size, axis=1),
-            "set_propensity": np.repeat(stated.set[:, None], size, axis=1),
+            "conditional_propensity": propensities.conditional,
+            "slate_propensity": np.repeat(propensities.slate[:, None], size, axis=1),
+            "set_propensity": np.repeat(propensities.set[:, None], size, axis=1),
         }
-        return Decided(rankings, stated.marginal, columns)
+        return Decided(rankings, propensities.marginal, columns)
+
+
+Decider = ItemDecider | RankingDecider
 
 
 def decider(policy: Policy | RankingPolicy, n_items: int) -> Decider:
-    """Let a policy decide in a world of so many items, through a fresh copy of it."""
+    """Return the decider of a fresh copy of a policy, in a world of so many items."""
     if isinstance(policy, RankingPolicy):
         return RankingDecider(policy.fresh())
     return ItemDecider(policy.fresh(), n_items, policy)
 
 
 def drive(
-    world: DecisionWorld,
-    acting: Decider,
-    lanes: Lanes,
-    seed: int,
-    first_user: int,
-    n_users: int,
-    *,
-    in_runs: bool = False,
-) -> Iterator[tuple[list[Transition], NDArray[np.float64]]]:
-    """Let users live under a policy, as many side by side as there are lanes, round by round.
+    world: DecisionWorld, acting: Decider, lanes: Lanes, seed: int, first_user: int, n_users: int, in_runs: bool = False
+) -> Iterator[tuple[list[Transition], Floats]]:
+    """Run users under a policy, as many side by side as there are lanes, round by round.
 
     In a round users arrive in the free lanes and show their views, then comes ``act`` for everyone who waits, then
-    ``learn``, the views that followed, and ``forget`` of those who left: each of them one call, users ascending. Users
-    who leave without a trace in the log are not met, so that the log holds all that a policy is given.
+    ``learn``, the views that followed, and ``forget`` of those who left: each of them one call, users ascending. The
+    policy does not meet users who leave without a trace in the log, so that the log holds all that it is given.
 
     Args:
-        world: where they live.
-        acting: lets the policy decide.
-        lanes: of the world.
-        seed: of the users and of the policy's uniforms.
-        first_user: id of the first.
-        n_users: how many.
-        in_runs: ask at once for all decisions that a user awaits before the next event; see
-            :attr:`recsim_mnar.policies.base.Policy.batches_decisions`.
+        world: where the users live.
+        acting: decider of the policy.
+        lanes: lanes of the world.
+        seed: seed of the users and of the policy's uniforms.
+        first_user: id of the first user.
+        n_users: number of users.
+        in_runs: ask at once for all decisions that a user awaits before the next event, see ``batches_decisions``.
 
     Yields:
-        The transitions of a round, and what its decisions earned, by ascending user; empty where they come in runs.
+        The transitions of a round, and the rewards of its decisions by ascending user; empty where they come in runs.
     """
-    policy, last, next_user = acting.policy, first_user + n_users, first_user
-    learns = not in_runs and learning_of(policy) != "nothing"
-    free, waiting = np.arange(len(lanes.user)), np.zeros(0, np.int64)
-    while True:
+    last = first_user + n_users
+    next_user = first_user
+    free = np.arange(len(lanes.user))
+    waiting = np.zeros(0, np.int64)
+    while len(waiting) or next_user < last:
         transitions: list[Transition] = []
-        met, left = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-        earned = np.zeros(0)
+        arrived: list[Ints] = []
+        gone = [np.zeros(0, np.int64)]
+        rewards = np.zeros(0)
         while len(free) and next_user < last:
-            arriving = np.arange(next_user, min(next_user + len(free), last))
-            next_user += len(arriving)
-            which, free = free[: len(arriving)], free[len(arriving) :]
-            transition = lanes.begin(which, np.full(len(which), seed, np.uint64), arriving)
+            users = np.arange(next_user, min(next_user + len(free), last))
+            next_user += len(users)
+            which = free[: len(users)]
+            transition = lanes.begin(which, np.full(len(which), seed, np.uint64), users)
             transitions.append(transition)
             alive = transition.alive
-            seen = alive | (np.diff(transition.starts) > 0)
-            met.append(arriving[seen])
-            left.append(arriving[seen & ~alive])
-            waiting, free = np.concatenate([waiting, which[alive]]), np.concatenate([free, which[~alive]])
+            in_log = alive | (np.diff(transition.starts) > 0)
+            arrived.append(users[in_log])
+            gone.append(users[in_log & ~alive])
+            waiting = np.append(waiting, which[alive])
+            free = np.append(free[len(users) :], which[~alive])
         if transitions:
             waiting = waiting[np.argsort(lanes.user[waiting])]
-            arrived = np.concatenate(met)
-            if len(arrived):
-                policy.reset(arrived)
-                show(world, policy, together([transition.columns for transition in transitions]))
+            if any(map(len, arrived)):
+                acting.policy.reset(np.concatenate(arrived))
+                show(world, acting.policy, together([transition.columns for transition in transitions]))
         if len(waiting):
             users = lanes.user[waiting]
-            transition = _decided(acting, lanes, seed, waiting, lanes.runs(waiting) if in_runs else None)
+            transition, rewards = _decide(world, acting, lanes, seed, waiting, in_runs)
             transitions.append(transition)
-            columns = transition.columns
-            if not in_runs:
-                places = transition.starts[:-1, None] + np.arange(world.slate_size)
-                earned = columns["reward"][places].sum(axis=1)
-            if learns:
-                answers = (columns[name][places.ravel()] for name in ("user", "action", "reward", "propensity"))
-                policy.learn(*answers)
-            show(world, policy, columns)
-            alive = transition.alive
-            left.append(users[~alive])
-            waiting, free = waiting[alive], np.concatenate([free, waiting[~alive]])
-        gone = np.concatenate(left)
-        if len(gone):
-            policy.forget(np.sort(gone))
-        yield transitions, earned
-        if len(waiting) == 0 and next_user == last:
-            return
+            gone.append(users[~transition.alive])
+            free = np.append(free, waiting[~transition.alive])
+            waiting = waiting[transition.alive]
+        left = np.concatenate(gone)
+        if len(left):
+            acting.policy.forget(np.sort(left))
+        yield transitions, rewards
 
 
-def _decided(
-    acting: Decider, lanes: Lanes, seed: int, waiting: NDArray[np.int64], runs: NDArray[np.int64] | None
-) -> Transition:
-    """Take the policy's next decisions in lanes that wait.
+def _decide(
+    world: DecisionWorld, acting: Decider, lanes: Lanes, seed: int, waiting: Ints, in_runs: bool
+) -> tuple[Transition, Floats]:
+    """Take the policy's next decisions in the lanes ``waiting`` (n,), let it learn, and show it the views that follow.
 
-    Args:
-        acting: lets the policy decide.
-        lanes: where users live.
-        seed: of the policy's draws.
-        waiting: (n,) numbers of the lanes.
-        runs: (n,) how many decisions to take in each; one where None.
+    Returns:
+        The transition of these lanes, and the rewards (n,); none where decisions are taken in runs.
     """
     users = lanes.user[waiting]
     decisions = lanes.n_decisions[waiting]
-    if isinstance(acting.policy, RankingPolicy):
-        shows = acting.policy.policy
-    else:
-        shows = acting.policy
-    if isinstance(shows, Oracle):
-        shows.see(users, lanes.state[waiting])
-    if runs is not None:
+    if isinstance(acting.ranker, Oracle):
+        acting.ranker.see(users, lanes.state[waiting])
+    if in_runs:
+        runs = lanes.runs(waiting)
         lane = np.repeat(np.arange(len(runs)), runs)  # of each decision, among those that wait
         first_decision = np.cumsum(runs) - runs
         place_in_run = np.arange(len(lane)) - first_decision[lane]
         decided = acting.decide(seed, users[lane], decisions[lane] + place_in_run)
-        return lanes.take_runs(waiting, runs, decided.items, decided.propensities)
+        transition = lanes.take_runs(waiting, runs, decided.items, decided.propensities)
+        show(world, acting.policy, transition.columns)
+        return transition, np.zeros(0)
     decided = acting.decide(seed, users, decisions)
     transition = lanes.take(waiting, decided.items, decided.propensities)
+    columns = transition.columns
+    rows = transition.starts[:-1, None] + np.arange(world.slate_size)
     for name, values in decided.columns.items():
-        rows = transition.starts[:-1, None] + np.arange(values.shape[1])
-        transition.columns[name][rows] = values
-    return transition
+        columns[name][rows] = values
+    if acting.learns:
+        outcomes = (columns[name][rows.ravel()] for name in ("user", "action", "reward", "propensity"))
+        acting.policy.learn(*outcomes)
+    show(world, acting.policy, columns)
+    return transition, columns["reward"][rows].sum(axis=1)
 
 
-def show(world: DecisionWorld, policy: Policy | RankingPolicy, c: Columns) -> None:
+def show(world: DecisionWorld, policy: Policy | RankingPolicy, columns: Columns) -> None:
     """Let a policy observe the views or ratings among rows of a log."""
-    views = np.flatnonzero(c["event"] == schema.ORGANIC)
+    views = np.flatnonzero(columns["event"] == schema.ORGANIC)
     if len(views) == 0:
         return
+    users = columns["user"][views]
+    items = columns["item"][views]
     if world.rates:
-        observe_events(policy, c["user"][views], c["item"][views], c["reward"][views])
+        observe_events(policy, users, items, columns["reward"][views])
     else:
-        policy.observe(c["user"][views], c["item"][views])
+        policy.observe(users, items)
 
 
 # ------------------------------------------------------------------------------------- one policy learns from all users
@@ -512,11 +486,11 @@ class Curve:
         rewards: (R,) earned by then.
     """
 
-    decisions: NDArray[np.int64]
-    rewards: NDArray[np.float64]
+    decisions: Ints
+    rewards: Floats
 
     @property
-    def mean_rewards(self) -> NDArray[np.float64]:
+    def mean_rewards(self) -> Floats:
         """(R,) mean reward of all decisions up to the end of each round; NaN before the first decision."""
         with np.errstate(invalid="ignore"):
             return self.rewards / self.decisions
@@ -539,7 +513,7 @@ class OnlineRun:
 
 
 def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: int = 1) -> OnlineRun:
-    """Users 0 .. n_users - 1 of a seed live under one object that acts and learns throughout.
+    """Simulate users 0 .. n_users - 1 of a seed under one object that acts and learns throughout.
 
     A round is one decision for every user who waits for one. In each, users who arrive (one in every lane that is free)
     are reset and show their views, then comes ``act``, then ``learn``, then the views that followed, then ``forget`` of
@@ -564,20 +538,15 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     world = decision_world(world, "simulate_online")
     if isinstance(policy, str):
         policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
-    original: Policy | RankingPolicy = (
-        as_policy(policy) if world.slate_size == 1 else as_ranking_policy(policy, world.slate_size)
-    )
-    recommending = decider(original, world.n_items)
-    acting = recommending.policy
-    n_users, seed = checked_run(world, acting, n_users, seed, 0)
+    acting = decider(_full_policy(world, policy), world.n_items)
+    n_users, seed = checked_run(world, acting.policy, n_users, seed, 0)
     n_lanes = whole_number(lanes, "lanes", 1)
-    describes = described(acting)
+    description = described(acting.policy)
     parts: list[Columns] = []
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
-    lanes_of = world.lanes(min(n_lanes, n_users))
-    for transitions, earned in drive(world, recommending, lanes_of, seed, 0, n_users):
+    for transitions, earned in drive(world, acting, world.lanes(min(n_lanes, n_users)), seed, 0, n_users):
         columns = together([transition.columns for transition in transitions])
         parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
         decisions.append(len(earned))
@@ -586,14 +555,14 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
             compacted.append(together(parts))
             parts = []
     total = in_user_order(together(compacted + parts), 0, n_users)
-    log = Log(total, {**provenance(world, acting, n_users, seed), "policy": describes})
-    log.provenance["online"] = online_provenance(log, acting, n_lanes)
+    log = Log(total, {**provenance(world, acting.policy, n_users, seed), "policy": description})
+    log.provenance["online"] = online_provenance(log, acting.policy, n_lanes)
     curve = Curve(np.cumsum(np.array(decisions, np.int64)), np.cumsum(np.array(rewards, np.float64)))
-    return OnlineRun(log, acting, curve)
+    return OnlineRun(log, acting.policy, curve)
 
 
 def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> Provenance:
-    """Describe a run that one object went through, so that ``replay`` knows whether it has the whole."""
+    """Return the provenance of an online run, by which ``replay`` checks that a log is whole."""
     return {
         "learns": learning_of(policy),
         "lanes": lanes,

@@ -1,4 +1,4 @@
-"""References: the oracle, which knows the users' states, and a planner that sees observations alone.
+"""References: an oracle that knows the users' states, and a planner that sees observations alone.
 
 The planner knows the world, follows each user's interests, and thinks of later.
 """
@@ -9,11 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.policies.base import Floats, Ints, Learns, Policy
-from recsim_mnar.policies.slots import Entry, StatefulPolicy
+from recsim_mnar.policies.slots import Entry, Indices, StatefulPolicy
 from recsim_mnar.worlds.base import World, decision_world
 
 ORACLE = "oracle"
@@ -62,8 +61,8 @@ class Oracle(_Reference):
         self._best: dict[int, int] = {}
         self._values: dict[int, Floats] = {}
 
-    def see(self, users: Ints, state: NDArray[np.float64]) -> None:
-        """The hidden states (n, .) in which users (n,) are at their next decisions."""
+    def see(self, users: Ints, state: Floats) -> None:
+        """Receive the hidden states (n, .) of users (n,) at their next decisions."""
         if self.plans:
             values = self.world.planned_values(state)
         else:
@@ -127,16 +126,11 @@ class Planner(_Reference, StatefulPolicy):
         self.n_items = world.n_items
         if myopic:
             self.name = "myopic"
-        else:
-            self.name = "planner"
         self._start()
 
     def _entries(self) -> dict[str, Entry]:
         p = self.world.params
-        if p.fatigue > 0.0:
-            n_recent = self.n_items
-        else:
-            n_recent = 0
+        n_recent = self.n_items if p.fatigue > 0.0 else 0
         return {
             "_mean": Entry(np.float64, 0, (p.n_factors,)),
             "_covariance": Entry(np.float64, 0, (p.n_factors, p.n_factors)),
@@ -145,7 +139,7 @@ class Planner(_Reference, StatefulPolicy):
             "_satisfaction": Entry(np.float64, 0),
         }
 
-    def _clear(self, slots: NDArray[np.int64]) -> None:
+    def _clear(self, slots: Indices) -> None:
         super()._clear(slots)
         self._covariance[slots] = self.world.params.sigma_omega_initial**2 * np.eye(self.world.params.n_factors)
 
@@ -155,7 +149,7 @@ class Planner(_Reference, StatefulPolicy):
         for some in _one_each(slots):
             self._view(slots[some], np.asarray(items)[some])
 
-    def _view(self, slots: NDArray[np.int64], items: Ints) -> None:
+    def _view(self, slots: Indices, items: Ints) -> None:
         p = self.world.params
         factors = self.world.catalogue.item_factors
         self._fade(slots)
@@ -171,8 +165,8 @@ class Planner(_Reference, StatefulPolicy):
         self._covariance[slots] = after
         self._mean[slots] = mean + np.einsum("nij,nj->ni", after, factors[items] - expected)
 
-    def _fade(self, slots: NDArray[np.int64]) -> None:
-        """An event passes."""
+    def _fade(self, slots: Indices) -> None:
+        """Let recency and weariness fade by one event."""
         if self.world.params.fatigue > 0.0:
             self._recency[slots] *= self.world.params.fatigue_memory
             self._weariness[slots] *= self.world.params.fatigue_memory
@@ -204,9 +198,11 @@ class Planner(_Reference, StatefulPolicy):
         fading = self.world.params.fatigue_memory
         if not self.world.params.changes:
             return self.world.reward_means(self._mean[slots])
-        rest = (fading * self._weariness[slots], self._satisfaction[slots], np.zeros(len(slots)))
-        parts = [self._mean[slots], fading * self._recency[slots], *(step[:, None] for step in rest)]
-        state = np.concatenate(parts, axis=1)
+        weariness = fading * self._weariness[slots]
+        time = np.zeros(len(slots))
+        state = np.column_stack(
+            [self._mean[slots], fading * self._recency[slots], weariness, self._satisfaction[slots], time]
+        )
         if self.myopic:
             return self.world.reward_means(state)
         return self.world.planned_values(state)
@@ -216,8 +212,8 @@ class Planner(_Reference, StatefulPolicy):
         return np.argmax(self.scores(users), axis=1), np.ones(len(users))
 
 
-def _one_each(slots: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Places of events, in their order, such that none of a group's are of one user."""
+def _one_each(slots: Indices) -> Iterator[Indices]:
+    """Yield groups of events, in order, with at most one event of each user."""
     order = np.argsort(slots, kind="stable")
     begins = np.flatnonzero(np.diff(slots[order], prepend=-1))
     rank = np.empty(len(slots), np.int64)

@@ -1,4 +1,4 @@
-"""Code that users bring: its sources and fitted arrays, by which a log is known, and what it raised, in a line."""
+"""Code of users: digests of its sources and fitted arrays, and one-line reports of its errors."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _MODULE = re.compile(r"\b([A-Za-z_][\w.]*):[A-Za-z_]")
 
 
 def origin_of(*things: Any) -> dict[str, str]:
-    """A digest of every module that is not this package's and has part in the things, of what was fitted, and of files.
+    """Return digests of the users' modules, fitted arrays and files that objects depend on.
 
     Args:
         things: a world, a policy.
@@ -45,7 +45,7 @@ def origin_of(*things: Any) -> dict[str, str]:
         Digests by what they are of: ``module``, ``file name``, ``fitted name``.
     """
     origins: dict[str, str] = {}
-    for thing in _reached(things):
+    for thing in _objects_within(things):
         kinds = [thing] if inspect.isfunction(thing) else type(thing).__mro__
         for kind in kinds:
             origins.update(_code(kind))
@@ -75,7 +75,7 @@ def is_installed(file: Path) -> bool:
 def has_own_code(*things: Any) -> bool:
     """Return whether objects, or what they hold, are of classes that are not this package's."""
     ours = ("recsim_mnar", "agents", *sys.stdlib_module_names)
-    kinds = {type(thing) for thing in _reached(things) if not inspect.isfunction(thing)}
+    kinds = {type(thing) for thing in _objects_within(things) if not inspect.isfunction(thing)}
     return any(kind.__module__.partition(".")[0] not in (*ours, "numpy") for kind in kinds)
 
 
@@ -88,30 +88,25 @@ def modules_named(settings: Any) -> list[str]:
     return sorted(modules)
 
 
-def files_named(settings: Any) -> dict[str, str]:
-    """The digests of the files that settings of JSON types name, by the name given."""
-    return {text: file_digest(text) for text in sorted(set(_texts(settings))) if _is_file(text)}
-
-
 def origin_named(settings: Any) -> dict[str, str]:
-    """Find :func:`origin_of` the modules (``package.module:Name``) and files named in settings of JSON types."""
-    files = {f"file {name}": digest for name, digest in files_named(settings).items()}
+    """Return digests of the modules (``package.module:Name``) and files named in settings of JSON types."""
+    files = {f"file {text}": file_digest(text) for text in sorted(set(_texts(settings))) if _is_file(text)}
     return _digests(modules_named(settings)) | files
 
 
 def _texts(value: Any) -> Iterator[str]:
+    """Yield the strings in a value of JSON types."""
+    if isinstance(value, dict):
+        value = list(value.values())
     if isinstance(value, str):
         yield value
-    elif isinstance(value, dict):
-        for part in value.values():
-            yield from _texts(part)
     elif isinstance(value, list):
         for part in value:
             yield from _texts(part)
 
 
-def _reached(things: tuple[Any, ...]) -> Iterator[Any]:
-    """The things and the objects and functions that they hold, each once."""
+def _objects_within(things: tuple[Any, ...]) -> Iterator[Any]:
+    """Yield objects, and the objects and functions that they hold, each once."""
     seen: set[int] = set()
     level = list(things)
     for _ in range(_DEEP):
@@ -120,11 +115,14 @@ def _reached(things: tuple[Any, ...]) -> Iterator[Any]:
             if id(thing) not in seen:
                 seen.add(id(thing))
                 yield thing
-                following += [v for v in _values(thing).values() if inspect.isfunction(v) or _is_object(v)]
+                following += [value for value in _values(thing).values() if _may_hold_code(value)]
         level = following
 
 
-def _is_object(value: Any) -> bool:
+def _may_hold_code(value: Any) -> bool:
+    """Return whether a value is a function, or an object of a class that is not NumPy's or built in."""
+    if inspect.isfunction(value):
+        return True
     plain = isinstance(value, (type, ModuleType)) or type(value).__module__.partition(".")[0] in ("numpy", "builtins")
     return hasattr(value, "__dict__") and not plain
 
@@ -180,9 +178,8 @@ def _imported(file: Path, name: str) -> dict[str, Path]:
 
 def _names_in(file: Path, module: str) -> Iterator[str]:
     """Names of the modules that a source may import, wherever in it."""
-    if file.name == "__init__.py":
-        package = module
-    else:
+    package = module
+    if file.name != "__init__.py":
         package = module.rpartition(".")[0]
     try:
         nodes = list(ast.walk(ast.parse(file.read_bytes())))
@@ -198,7 +195,7 @@ def _names_in(file: Path, module: str) -> Iterator[str]:
 
 
 def _fitted(policy: Stored) -> str:
-    """A digest of what a policy has learned."""
+    """Return a digest of a policy's fitted arrays and parameters."""
     arrays, parameters = policy.fitted()
     digest = hashlib.sha256(json.dumps(parameters, sort_keys=True, default=str).encode())
     for name, array in sorted(arrays.items()):

@@ -1,4 +1,4 @@
-"""Pools of this machine's own workers: threads, processes, and which of them pays."""
+"""Pools of workers on this machine: threads, and processes where they pay."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PAYS_AFTER = 5.0
 
 
 class Pool(Executor):
-    """So many workers for whatever comes: threads, or processes where those would wait for each other.
+    """Executor of threads, and of processes for jobs that hold the interpreter's lock.
 
     Compiled kernels run without the interpreter's lock, and threads start in no time and share memory. Work in Python
     (``in_python`` of :class:`recsim_mnar.simulation.executor.Carried`) goes to processes once it has lasted for as long
@@ -53,7 +53,7 @@ class Pool(Executor):
         """Implement :meth:`concurrent.futures.Executor.submit`."""
         if any(carried.in_python for carried in carried_by(fn)) and self._processes_pay(fn):
             assert self._processes is not None
-            return self._processes.submit(said_here, fn, *args, **kwargs)
+            return self._processes.submit(run_job, fn, *args, **kwargs)
         return self._threads.submit(fn, *args, **kwargs)
 
     def _processes_pay(self, job: Callable[..., Any]) -> bool:
@@ -105,7 +105,7 @@ def processes(n: int) -> Any:
 
 
 class _Processes(ProcessPoolExecutor):
-    """Processes that are not waited for without end: one that a signal ended may hold a lock for ever."""
+    """Pool of processes that is not waited for without end after an interrupt."""
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         interrupted = kind is not None and not issubclass(kind, Exception)
@@ -129,11 +129,13 @@ def _carried(job: Callable[..., Any]) -> Iterator[Any]:
     """
     waiting = [carried.value[1] for carried in carried_by(job)]
     while waiting:
-        carrier = waiting.pop()
-        if isinstance(carrier, (list, tuple, dict)):
-            waiting += carrier.values() if isinstance(carrier, dict) else carrier
+        value = waiting.pop()
+        if isinstance(value, dict):
+            value = tuple(value.values())
+        if isinstance(value, (list, tuple)):
+            waiting += value
         else:
-            yield carrier
+            yield value
 
 
 def _can_travel(job: Callable[..., Any]) -> bool:
@@ -147,8 +149,8 @@ def _can_travel(job: Callable[..., Any]) -> bool:
     return True
 
 
-def said_here(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Do a job in a process whose frames end with it: what code of the user's own raised is said here.
+def run_job(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
+    """Run a job in a process; turn errors of the user's own code into a UserError.
 
     Raises:
         UserError: an agent, a world or a protocol of the user's own raised an exception, or ended the process.

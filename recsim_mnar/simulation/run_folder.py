@@ -1,4 +1,4 @@
-"""A world, and a policy or its name, to a folder: a new one is empty, an interrupted one can be taken up again.
+"""Simulation into a folder, new or of an interrupted run.
 
 Each function of a request has the same two arguments and returns what the folder then holds, so that a world's entry
 (:class:`recsim_mnar.worlds.registry.Entry`) can name one of its own. The way back, from a log's provenance to the
@@ -124,21 +124,17 @@ def parts_of(into: RunFolder, manifest: str, settings: Mapping[str, Any], n_part
         UserError: the folder holds another run, or a table that is none of its parts is among them.
     """
     made = into.refuse_other_run(manifest, settings)
-    _refuse_strangers(into.path / "log", n_parts, settings["format"])
+    log = into.path / "log"
+    if log.is_dir():
+        expected = {part_path(log, i, FORMATS[settings["format"]]).name for i in range(n_parts)}
+        for file in listed(log):
+            if file.name not in expected:  # a reader would read it
+                raise UserError(f"cannot resume: {file} is not part of this run: move it away")
     into.begin_run(manifest, settings, made)
-    with RunFolder.fill(into.path / "log", keep_others=True) as parts:
+    with RunFolder.fill(log, keep_others=True) as parts:
         parts.begin(made)
         yield parts
     into.record(f"log/{INDEX}")
-
-
-def _refuse_strangers(log: Path, n_parts: int, form: str) -> None:
-    """Raise UserError for a table among the parts that is none of this run's: a reader would read it."""
-    if log.is_dir():
-        expected = {part_path(log, i, FORMATS[form]).name for i in range(n_parts)}
-        for file in listed(log):
-            if file.name not in expected:
-                raise UserError(f"cannot resume: {file} is not part of this run: move it away")
 
 
 def _shares(n_users: int) -> list[tuple[int, int]]:
@@ -161,9 +157,10 @@ def _fill(
     form = config["format"]
     keep_truth = bool(config["truth"])
     shares = _shares(config["n_users"])
+    truth_names = [f".truth-{i:05d}.parquet" for i in range(len(shares))]
     wants_truth = keep_truth and into.whole(TRUTH) is None
     lacks_log = [parts.whole(part_path(parts.path, i, FORMATS[form]).name) is None for i in range(len(shares))]
-    lacks_truth = [wants_truth and into.whole(_truth_name(i)) is None for i in range(len(shares))]
+    lacks_truth = [wants_truth and into.whole(name) is None for name in truth_names]
     missing = [i for i in range(len(shares)) if lacks_log[i] or lacks_truth[i]]
     progress(config["n_users"] - sum(shares[i][1] for i in missing))
     settings = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
@@ -176,21 +173,29 @@ def _fill(
             made.append(next(results))
             progress(n)
         if lacks_truth[i]:
-            with into.recording(_truth_name(i)) as path:
+            with into.recording(truth_names[i]) as path:
                 write_table(pa.table(together([truth for _, truth in made])), path)
         if lacks_log[i]:
             record_part(parts, i, [rows for rows, _ in made], settings, form)
     if keep_truth:
-        _write_truth(into, world, config, [_truth_name(i) for i in range(len(shares))], wants_truth)
+        _write_truth(into, world, config, truth_names, wants_truth)
     n_rows = sum(receipt.rows or 0 for receipt in parts.index.receipts.values())
     return Written(config["n_users"], n_rows, len(shares), len(shares) - sum(lacks_log))
 
 
-def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names: list[str], wanted: bool) -> None:
+def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names: list[str], merge: bool) -> None:
     """Put the truth of the parts together, and write the catalogue."""
-    if wanted:
-        with into.recording(TRUTH) as path:
-            _merge_truth(path, [into.path / name for name in names])
+    import pyarrow.parquet as pq
+
+    if merge:
+        columns = pq.read_schema(into.path / names[0])
+        with (
+            into.recording(TRUTH) as path,
+            replacing(path) as temporary,
+            pq.ParquetWriter(temporary, columns, **PACKED) as writer,
+        ):
+            for name in names:
+                writer.write_table(read_table(into.path / name))
     for name in names:
         into.drop(name)
     if into.whole(CATALOGUE) is None:
@@ -200,29 +205,14 @@ def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names
 
 
 def _divided(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The log's own columns, and users, steps and truth of what was shown; no truth where there is no such column."""
+    """Split columns into those of the log and the truth of its recommendations, if any."""
     log = Log(columns)
     rows = dict(log.columns)
     if truth_column is None:
         return rows, {}
+    truth = {name: log[name][log.is_bandit] for name in ("user", "step", truth_column)}
     del rows[truth_column]
-    return rows, {name: log[name][log.is_bandit] for name in ("user", "step", truth_column)}
-
-
-def _truth_name(index: int) -> str:
-    return f".truth-{index:05d}.parquet"
-
-
-def _merge_truth(path: Path, pieces: list[Path]) -> None:
-    import pyarrow.parquet as pq
-
-    columns = pq.read_schema(pieces[0])
-    with (
-        replacing(path) as temporary,
-        pq.ParquetWriter(temporary, columns, **PACKED) as writer,
-    ):
-        for piece in pieces:
-            writer.write_table(read_table(piece))
+    return rows, truth
 
 
 # ------------------------------------------------------------------------------------------------------------- by names
@@ -262,7 +252,7 @@ class Request:
 
 
 def users(world: DecisionWorld, request: Request) -> Written:
-    """Users meet a policy.
+    """Simulate users under the policy of a request.
 
     Raises:
         UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`,
@@ -270,21 +260,28 @@ def users(world: DecisionWorld, request: Request) -> Written:
     """
     if request.policy in DEPLOYED_NAMES:
         raise UserError(f"policy {request.policy}: the {world.name} world has no recommender of its own: name an agent")
-    return meeting(world, request, *trained(world, request))
+    return simulate_request(world, request, *trained(world, request))
 
 
-def meeting(world: World, request: Request, policy: Any, training: Provenance | None) -> Written:
-    """Users of a request meet a policy, which was fitted on what ``training`` says, for the provenance."""
-    options = ("keep_truth", "form", "resume", "executor", "progress")
+def simulate_request(world: World, request: Request, policy: Any, training: Provenance | None) -> Written:
+    """Simulate a request under a policy; ``training`` describes what it was fitted on."""
     return simulate_to(
-        *(request.out, world, policy, request.n_users, request.seed),
+        request.out,
+        world,
+        policy,
+        request.n_users,
+        request.seed,
         training=training,
-        **{name: getattr(request, name) for name in options},
+        keep_truth=request.keep_truth,
+        form=request.form,
+        resume=request.resume,
+        executor=request.executor,
+        progress=request.progress,
     )
 
 
 def trained(world: World, request: Request) -> tuple[Any, Provenance]:
-    """The policy that a request names, fitted on other users under the uniform policy, and who they are."""
+    """Fit the policy of a request on other users under the uniform policy; return it and its training."""
     seed = derive_seed(request.seed, "train")
     learner = registry.learner(request.policy)
     check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
@@ -300,7 +297,7 @@ def trained(world: World, request: Request) -> tuple[Any, Provenance]:
 def logging_policy(
     provenance: Mapping[str, Any], *, name: str | None = None, world: Any = None, executor: Executor | None = None
 ) -> Any:
-    """The policy under which a log was simulated, made again from its provenance; None where that does not suffice.
+    """Make the policy of a simulated log again from its provenance; None if that does not suffice.
 
     Args:
         provenance: of the log.
@@ -312,7 +309,9 @@ def logging_policy(
         stated = provenance["world"]
         training = provenance["training"]
         spec = name or provenance["policy"]["name"]
-        named = [stated["name"], training["policy"], *([] if name else [spec])]
+        named = [stated["name"], training["policy"]]
+        if not name:
+            named.append(spec)
         if not all(runs_nothing(str(entry)) for entry in named):
             return None
         if world is None or world.describe() != stated:
@@ -321,9 +320,8 @@ def logging_policy(
             world = make_world(stated["name"], None, stated["params"])
         uniform = registry.learner(training["policy"]).fit(Log({}), n_items=world.n_items, seed=0)
         train = simulate(world, uniform, training["n_users"], training["seed"], executor=executor)
-        return registry.learner(spec).fit(
-            train, n_items=world.n_items, seed=derive_seed(check_seed(provenance["seed"]), "fit")
-        )
+        fit_seed = derive_seed(check_seed(provenance["seed"]), "fit")
+        return registry.learner(spec).fit(train, n_items=world.n_items, seed=fit_seed)
     except (KeyError, TypeError, UserError):
         return None
 

@@ -17,12 +17,12 @@ from recsim_mnar.policies.answers import (
     FREQUENCY,
     REPETITION,
     TOLERANCE,
+    call_readonly,
     checked_decisions,
     checked_distribution,
     checked_propensities,
     far,
     number,
-    reading,
 )
 from recsim_mnar.policies.base import Floats, Ints, Policy, observe_events
 from recsim_mnar.policies.door import as_policy, learning_of
@@ -291,12 +291,12 @@ def inputs_are_left_alone(case: PolicyCase) -> None:
     """No call writes in its arguments, and read-only arrays are welcome."""
     policy = case.policy()
     users = case.users
-    reading(policy, "reset", policy.reset, users.copy())
-    reading(policy, "observe", policy.observe, users.copy(), np.zeros(case.n_users, np.int32))
-    actions, stated = (np.array(x) for x in reading(policy, "act", policy.act, users.copy(), case.uniforms()))
-    reading(policy, "propensity_of", policy.propensity_of, users.copy(), actions.copy())
+    call_readonly(policy, "reset", policy.reset, users.copy())
+    call_readonly(policy, "observe", policy.observe, users.copy(), np.zeros(case.n_users, np.int32))
+    actions, stated = (np.array(x) for x in call_readonly(policy, "act", policy.act, users.copy(), case.uniforms()))
+    call_readonly(policy, "propensity_of", policy.propensity_of, users.copy(), actions.copy())
     if learning_of(policy) != "nothing":
-        reading(policy, "learn", policy.learn, users.copy(), actions, np.arange(case.n_users) % 2.0, stated)
+        call_readonly(policy, "learn", policy.learn, users.copy(), actions, np.arange(case.n_users) % 2.0, stated)
 
 
 @rule(RULES, "compute each user's answer from that user's own state")

@@ -53,16 +53,9 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """The worlds by name and their parameters, those of other folders too, imported when they are asked for."""
-    if name in __all__:
-        module = _OF_OURS.get(name.removesuffix("World").removesuffix("Params"))
-    else:
-        module = None
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = _OF_OURS.get(name.removesuffix("World").removesuffix("Params"))
     if module is not None:
         return getattr(importlib.import_module(f"{__name__}.{module}"), name)
-    if name in __all__:
-        attribute = of_a_world(name)
-    else:
-        attribute = None
-    if attribute is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return attribute
+    return of_a_world(name)

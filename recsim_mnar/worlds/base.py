@@ -1,21 +1,33 @@
-"""Kinds of worlds: users who decide one by one, users shown slates, or a platform; and doors to one."""
+"""Base classes of worlds, and checks of an object that should be one."""
 
 from __future__ import annotations
 
 import abc
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, described
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.contexts import Observation
 from recsim_mnar.rng import policy_uniforms
-from recsim_mnar.worlds.lanes import CheckedLanes, Lanes, Occasions, Transition, cumulative_of
+from recsim_mnar.worlds.lanes import (
+    Actions,
+    CheckedLanes,
+    Columns,
+    Floats,
+    Floats32,
+    Ints,
+    Lanes,
+    Occasions,
+    Transition,
+    cumulative_of,
+)
 from recsim_mnar.worlds.params import Params
 
 __all__ = ["DecisionWorld", "LaneWorld", "Lanes", "Transition", "World"]
@@ -25,7 +37,7 @@ _USERS_A_CALL = 1024
 
 
 class World(abc.ABC):
-    """A generative model; what it can do is said by the class it derives from.
+    """Generative model of users; derive from one of its kinds.
 
     Derive from :class:`DecisionWorld`, or from one of the kinds that say how else a world is simulated and judged:
     ``ExposureWorld``, ``PlatformWorld``.
@@ -83,7 +95,7 @@ class World(abc.ABC):
         """Name and parameters, for a log's provenance; JSON types only."""
         return {"name": self.name, "params": self.params.to_dict()}
 
-    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+    def truth_arrays(self, seed: int, n_users: int) -> Columns:
         """Truth: what ``catalogue.npz`` holds next to a log of users 0 .. n_users - 1 of a seed."""
         return {}
 
@@ -92,7 +104,7 @@ class World(abc.ABC):
 
 
 class LaneWorld(World):
-    """Users live apart from each other, side by side in lanes.
+    """World whose users do not influence each other and live side by side in lanes.
 
     Attributes:
         rates: whether organic events are ratings, whose value is the row's ``reward`` and whose propensity of being
@@ -114,7 +126,7 @@ class LaneWorld(World):
         """Places for ``n_lanes`` users; with ``keep_truth`` transitions have the column :attr:`truth_column` too."""
 
     def lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
-        """:meth:`open_lanes` as simulation and environments use it: an own world's transitions are looked at.
+        """Open lanes for simulation and environments; transitions of a user's own world are checked.
 
         Raises:
             UserError: lanes that are none, slates in an own world, or truth asked of a world without a
@@ -130,34 +142,37 @@ class LaneWorld(World):
             return opened
         if self.slate_size != 1:
             raise UserError(f"world {self.name!r}: an own world shows one item at a time: set slate_size = 1")
-        if keep_truth:
-            truth_column = self.truth_column
-        else:
-            truth_column = None
+        truth_column = self.kept_truth(keep_truth)
         return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
 
-    def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, n_user_features) what a recommender may know of users of a seed before they did anything."""
+    def kept_truth(self, keep_truth: bool) -> str | None:
+        """Return the name of the column of truth where it is kept, else None."""
+        if keep_truth:
+            return self.truth_column
+        return None
+
+    def features_of(self, seed: int, users: Ints) -> Floats32:
+        """Return (n, n_user_features) features of users of a seed that a recommender may use from the start."""
         return np.zeros((len(users), self.n_user_features), np.float32)
 
     def decides(self) -> None:
-        """Raise UserError where the parameters let no user ever come to a decision."""
+        """Raise UserError if no user can ever reach a decision under the parameters."""
 
 
 class DecisionWorld(LaneWorld):
-    """Users live apart from each other, and are recommended one item at a time, or a ranking of several."""
+    """World of independent users who are recommended one item, or one ranking, at a time."""
 
-    simulated_by: ClassVar[str] = "recsim_mnar.simulation.run_folder:users"
-    compared_by: ClassVar[str] = "recsim_mnar.protocols.decisions:DecisionExperiment"
-    environments_by: ClassVar[str] = "recsim_mnar.envs:of_decisions"
-    tasks_by: ClassVar[str] = "recsim_mnar.tasks.running:Items"
+    simulated_by = "recsim_mnar.simulation.run_folder:users"
+    compared_by = "recsim_mnar.protocols.decisions:DecisionExperiment"
+    environments_by = "recsim_mnar.envs:of_decisions"
+    tasks_by = "recsim_mnar.tasks.running:Items"
 
     @property
     def knows_rewards(self) -> bool:
-        """Return whether the world says its expected rewards (:meth:`reward_means`)."""
+        """Return whether the world defines its expected rewards (:meth:`reward_means`)."""
         return type(self).reward_means is not DecisionWorld.reward_means
 
-    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def reward_means(self, state: Floats) -> Floats:
         """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them.
 
         Raises:
@@ -168,19 +183,18 @@ class DecisionWorld(LaneWorld):
             "lanes"
         )
 
-    def planned_values(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(n, n_items) what each item is worth in these states, with what it changes later; an index, not a truth.
+    def planned_values(self, state: Floats) -> Floats:
+        """Return (n, n_items) indices of each item's value in these states, later effects included; no truth.
 
         The expected rewards unless defined: right where what is shown changes nothing later.
         """
         return self.reward_means(state)
 
-    def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+    def reward_means_of(self, state: Floats, actions: Actions) -> Floats:
         """Truth: (n,) expected reward of item ``actions[j]`` for a user in ``state[j]``; (n, .) and (n,)."""
-        means: NDArray[np.float64] = self.reward_means(state)[np.arange(len(actions)), actions]
-        return means
+        return self.reward_means(state)[np.arange(len(actions)), actions]
 
-    def ranking_means(self, state: NDArray[np.float64], rankings: NDArray[np.int32]) -> NDArray[np.float64]:
+    def ranking_means(self, state: Floats, rankings: Actions) -> Floats:
         """Truth: (n, k) expected reward of each place of ``rankings`` (n, k) for users in ``state`` (n, .).
 
         Raises:
@@ -189,7 +203,7 @@ class DecisionWorld(LaneWorld):
         raise UserError(f"the {self.name} world shows one item at a time, not rankings: only sessions worlds do")
 
     def open_occasions(self, n_lanes: int, *, views: bool) -> Occasions | None:
-        """Places for ``n_lanes`` users who live from occasion to occasion; None in a world that does not foresee them.
+        """Open lanes that move from occasion to occasion; None in a world without occasions.
 
         Args:
             n_lanes: how many live side by side.
@@ -202,11 +216,11 @@ class DecisionWorld(LaneWorld):
         seed: int,
         first_user: int,
         n_users: int,
-        distribution: NDArray[np.float64] | None,
+        distribution: Floats | None,
         *,
         keep_truth: bool = False,
-    ) -> dict[str, NDArray[Any]]:
-        """Whole lives of consecutive users under a policy that ignores them; here through lanes.
+    ) -> Columns:
+        """Simulate consecutive users under a policy that treats all users alike, here through lanes.
 
         Args:
             seed: of the users and of the policy's uniforms.
@@ -219,23 +233,37 @@ class DecisionWorld(LaneWorld):
             the log's columns, ordered by (user, step).
         """
         last = first_user + n_users
-        parts: list[dict[str, NDArray[Any]]] = []
+        if distribution is not None:
+            cumulative = cumulative_of(distribution)
+        events: list[Columns] = []
         for first in range(first_user, last, _USERS_A_CALL):
             users = np.arange(first, min(first + _USERS_A_CALL, last))
             lanes = self.lanes(len(users), keep_truth=keep_truth)
-            lived = list(_lives(lanes, seed, users, _Fixed(distribution, self.n_items)))
-            columns = {name: np.concatenate([part[name] for part in lived]) for name in lived[0]}
-            order = np.argsort(columns["user"], kind="stable")
-            parts.append({name: values[order] for name, values in columns.items()})
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            waiting = np.arange(len(users))
+            transition = lanes.begin(waiting, np.full(len(users), seed, np.uint64), users)
+            events.append(transition.columns)
+            while transition.alive.any():
+                waiting = waiting[transition.alive]
+                drawn = policy_uniforms(seed, lanes.user[waiting], lanes.n_decisions[waiting])
+                if distribution is None:
+                    actions = np.minimum((drawn * self.n_items).astype(np.int32), self.n_items - 1)
+                    propensities = np.full(len(drawn), 1.0 / self.n_items)
+                else:
+                    actions = np.searchsorted(cumulative, drawn, side="right").astype(np.int32)
+                    propensities = distribution[actions]
+                transition = lanes.take(waiting, actions, propensities)
+                events.append(transition.columns)
+        columns = {name: np.concatenate([part[name] for part in events]) for name in events[0]}
+        order = np.argsort(columns["user"], kind="stable")
+        return {name: values[order] for name, values in columns.items()}
 
 
 def sha256_of(*arrays: NDArray[Any]) -> str:
-    """A digest of arrays, by which a provenance names what was given."""
+    """Return the SHA-256 digest of arrays, for a provenance."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
-def add_products(out: NDArray[np.float64], left: NDArray[np.float64], right: NDArray[np.float64]) -> None:
+def add_products(out: Floats, left: Floats, right: Floats) -> None:
     """Add the products of rows of ``left`` (n, K) and ``right`` (m, K) to ``out`` (n, m), in the order of the K terms.
 
     BLAS rounds by machine, and a last bit can move a draw.
@@ -244,56 +272,22 @@ def add_products(out: NDArray[np.float64], left: NDArray[np.float64], right: NDA
         out += left[:, k, None] * right[:, k]
 
 
-class _Fixed:
-    """Decisions of a policy that ignores users: the same item for the same uniform draw."""
-
-    def __init__(self, distribution: NDArray[np.float64] | None, n_items: int) -> None:
-        self.distribution = distribution
-        self.n_items = n_items
-        if distribution is not None:
-            self.cumulative = cumulative_of(distribution)
-
-    def __call__(self, drawn: NDArray[np.float64]) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        if self.distribution is None:
-            actions = np.minimum((drawn * self.n_items).astype(np.int32), self.n_items - 1)
-            return actions, np.full(len(drawn), 1.0 / self.n_items)
-        actions = np.searchsorted(self.cumulative, drawn, side="right").astype(np.int32)
-        return actions, self.distribution[actions]
-
-
-def _lives(lanes: Lanes, seed: int, users: NDArray[np.int64], decide: _Fixed) -> Iterator[dict[str, NDArray[Any]]]:
-    """Run users from first to last, transition by transition; one user a lane."""
-    waiting = np.arange(len(users))
-    transition = lanes.begin(waiting, np.full(len(users), seed, np.uint64), users)
-    yield transition.columns
-    while True:
-        waiting = waiting[transition.alive]
-        if len(waiting) == 0:
-            return
-        drawn = policy_uniforms(seed, lanes.user[waiting], lanes.n_decisions[waiting])
-        transition = lanes.take(waiting, *decide(drawn))
-        yield transition.columns
-
-
 def as_world(world: Any) -> World:
-    """The world, after a look at what it says of itself.
+    """Check that an object is a world with the attributes that a world must have, and return it.
 
     Raises:
         UserError: it is no world, or has no name, no number of items, no parameters, or a truth column that cannot be.
     """
     if not (isinstance(world, World) and world.simulated_by):
+        got = repr(world)
         if isinstance(world, type):
-            hint = ": make an object of it"
-        else:
-            hint = ""
+            got = f"the class {world.__name__}: make an object of it"
         raise UserError(
-            f"a world must derive from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, PlatformWorld), got "
-            f"{described_object(world)}{hint}"
+            f"a world must derive from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, PlatformWorld), got {got}"
         )
-    kind = type(world).__name__
     name = getattr(world, "name", None)
     if not (isinstance(name, str) and name):
-        raise UserError(f"world {kind} has no name: give its class name = 'my-world'")
+        raise UserError(f"world {type(world).__name__} has no name: give its class name = 'my-world'")
     n_items = getattr(world, "n_items", None)
     if isinstance(n_items, bool) or not isinstance(n_items, (int, np.integer)) or n_items < 1:
         raise UserError(f"world {name!r} must have n_items, a whole number of at least 1; it has {n_items!r}")
@@ -303,11 +297,17 @@ def as_world(world: Any) -> World:
             f"world {name!r}: truth_column must be None or the name of a column that a log has not yet, got {truth!r}"
         )
     world.check_params()
-    _check_description(world)
+    try:
+        description = world.describe()
+        copied = json.loads(json.dumps(description))
+    except Exception as error:  # an own world's code may raise anything
+        raise UserError(f"world {name!r}: describe() must return JSON types, it raises {described(error)}") from None
+    if not isinstance(description, dict) or copied.get("name") != name:
+        raise UserError(f"world {name!r}: describe() must be a dictionary that holds the name")
     return world
 
 
-def checked_slates(slates: Any, n: int, n_items: int) -> NDArray[np.int64]:
+def checked_slates(slates: Any, n: int, n_items: int) -> Ints:
     """Slates as (n, N) integers.
 
     Raises:
@@ -318,14 +318,15 @@ def checked_slates(slates: Any, n: int, n_items: int) -> NDArray[np.int64]:
         raise UserError(f"slates must have shape ({n}, N), got {slates.shape}")
     if not np.issubdtype(slates.dtype, np.integer):
         raise UserError(f"slates must hold integers, got {slates.dtype}")
-    outside = (slates < 0) | (slates >= n_items)
-    if outside.any():
-        raise UserError(f"item {slates[outside][0]} is out of range, the world has items 0..{n_items - 1}")
+    refuse_first(
+        (slates < 0) | (slates >= n_items),
+        lambda *place: f"item {slates[place]} is out of range, the world has items 0..{n_items - 1}",
+    )
     return slates.astype(np.int64)
 
 
 def decision_world(world: Any, what: str) -> DecisionWorld:
-    """The world, where its users are recommended one item at a time.
+    """Return the world if its users are recommended one item at a time.
 
     Args:
         world: of any kind.
@@ -338,22 +339,3 @@ def decision_world(world: Any, what: str) -> DecisionWorld:
     if not isinstance(world, DecisionWorld):
         raise UserError(f"{what} asks for one item at a time, the {world.name} world {world.instead}")
     return world
-
-
-def described_object(given: Any) -> str:
-    """Describe an object that was given instead of a world, in a few words."""
-    if isinstance(given, type):
-        return f"the class {given.__name__}"
-    return repr(given)
-
-
-def _check_description(world: World) -> None:
-    try:
-        stated = world.describe()
-        again = json.loads(json.dumps(stated))
-    except Exception as error:  # an own world's code may raise anything
-        raise UserError(
-            f"world {world.name!r}: describe() must return JSON types, it raises {described(error)}"
-        ) from None
-    if not isinstance(stated, dict) or again.get("name") != world.name:
-        raise UserError(f"world {world.name!r}: describe() must be a dictionary that holds the name")

@@ -1,22 +1,22 @@
-"""The features world: a team's own feature matrices of users and items, made a world whose truth is known."""
+"""The features world: users and items from feature matrices, with known mean rewards."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels import elementary
 from recsim_mnar.kernels.archives import read_arrays
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.rng import Stream, check_seed
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.worlds.base import DecisionWorld, add_products, sha256_of
-from recsim_mnar.worlds.lanes import PlainLanes
+from recsim_mnar.worlds.lanes import Actions, Columns, Flags, Floats, Floats32, Ints, PlainLanes
 from recsim_mnar.worlds.params import Params, must, one_of
 
 REWARDS = ("logistic", "linear", "means")
@@ -72,49 +72,33 @@ PRESETS: dict[str, tuple[FeatureParams, str]] = {
 }
 
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
-
 class FeatureLanes(PlainLanes):
     """Implement :class:`PlainLanes`; opened by :meth:`FeatureWorld.open_lanes`.
 
     Args:
-        params: of the world.
-        means: (U, I) mean rewards.
-        rows_of: gives the row (n,) of users (n,).
+        world: the world that opens them.
         n_lanes: users side by side.
         truth_column: name of the column of mean rewards; None to leave it out.
     """
 
     trusted = True
 
-    def __init__(
-        self,
-        params: FeatureParams,
-        means: Floats,
-        rows_of: Callable[[Ints], Ints],
-        n_lanes: int,
-        *,
-        truth_column: str | None,
-    ) -> None:
+    def __init__(self, world: FeatureWorld, n_lanes: int, *, truth_column: str | None) -> None:
         super().__init__(n_lanes, truth_column=truth_column)
-        self._params = params
-        self._means = means
-        self._rows_of = rows_of
+        self._world = world
 
     @property
     def state(self) -> Floats:
         """Implement :attr:`Lanes.state`: here the user's row in the features, (n, 1)."""
-        return self._rows_of(self.user).astype(np.float64)[:, None]
+        return self._world.rows_of(self.user).astype(np.float64)[:, None]
 
-    def expected(self, which: Ints, actions: NDArray[np.int32]) -> Floats:
+    def expected(self, which: Ints, actions: Actions) -> Floats:
         """Implement :meth:`PlainLanes.expected`."""
-        return self._means[self._rows_of(self.user[which]), actions]
+        return self._world.means[self._world.rows_of(self.user[which]), actions]
 
-    def answer(self, which: Ints, actions: NDArray[np.int32]) -> tuple[Floats, NDArray[np.bool_]]:
+    def answer(self, which: Ints, actions: Actions) -> tuple[Floats, Flags]:
         """Implement :meth:`PlainLanes.answer`: rewards are drawn in stream RESPONSE, departures in ORGANIC."""
-        p = self._params
+        p = self._world.params
         means = self.expected(which, actions)
         if p.noise > 0:
             rewards = means + p.noise * self.normals(which)
@@ -152,9 +136,9 @@ class FeatureWorld(DecisionWorld):
             rewards are 0 or 1.
     """
 
-    name: ClassVar[str] = "features"
-    truth_column: ClassVar[str | None] = "expected_reward"
-    log_holds: ClassVar = frozenset({"outcomes", "clicks"})
+    name = "features"
+    truth_column = "expected_reward"
+    log_holds = frozenset({"outcomes", "clicks"})
     params_class = FeatureParams
     presets = PRESETS
     params: FeatureParams
@@ -184,15 +168,14 @@ class FeatureWorld(DecisionWorld):
             params = replace(params, length=length)
         if isinstance(reward, str):
             params = replace(params, reward=reward)
-        if (user_features is None) != (item_features is None):
-            raise UserError("user_features and item_features belong together: give both")
-        self._given = user_features is not None
-        if reward is None or isinstance(reward, str):
             means = None
         else:
             means = reward
+        if (user_features is None) != (item_features is None):
+            raise UserError("user_features and item_features belong together: give both")
+        self._given = user_features is not None
         if user_features is None:
-            user_features, item_features, weights, means = _of_params(params, weights, means)
+            user_features, item_features, weights, means = _read_or_draw(params, weights, means)
         x = _matrix("user_features", user_features)
         z = _matrix("item_features", item_features)
         if callable(means):
@@ -229,83 +212,73 @@ class FeatureWorld(DecisionWorld):
             described["arrays"] = {"sha256": sha256_of(*(values.astype("<f8") for values in arrays))}
         return described
 
-    def rows_of(self, users: NDArray[np.int64]) -> NDArray[np.int64]:
+    def rows_of(self, users: Ints) -> Ints:
         """(n,) row of the features that each user is: their id modulo the number of rows."""
         return users % len(self.user_features)
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> FeatureLanes:
         """Implement :meth:`DecisionWorld.open_lanes`."""
-        if keep_truth:
-            truth_column = self.truth_column
-        else:
-            truth_column = None
-        return FeatureLanes(self.params, self.means, self.rows_of, n_lanes, truth_column=truth_column)
+        return FeatureLanes(self, n_lanes, truth_column=self.kept_truth(keep_truth))
 
     def reward_means(self, state: Floats) -> Floats:
         """Implement :meth:`DecisionWorld.reward_means`: the state is the user's row."""
         return self.means[np.asarray(state)[:, 0].astype(np.int64)]
 
-    def features_of(self, seed: int, users: NDArray[np.int64]) -> NDArray[np.float32]:
+    def features_of(self, seed: int, users: Ints) -> Floats32:
         """Implement :meth:`DecisionWorld.features_of`."""
         return self.user_features[self.rows_of(users)].astype(np.float32)
 
-    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+    def truth_arrays(self, seed: int, n_users: int) -> Columns:
         """Implement :meth:`World.truth_arrays`: a file that makes the same world again, as ``means``."""
         return {"user_features": self.user_features, "item_features": self.item_features, "means": self.means}
 
 
-def _of_params(params: FeatureParams, weights: Any, means: Any) -> tuple[Any, Any, Any, Any]:
-    """Matrices of a file, or drawn; and what the file has of weights and means."""
-    if params.file:
-        held = _arrays_of(params.file)
-        for name in ("user_features", "item_features"):
-            if name not in held:
-                raise UserError(f"file {params.file} lacks {name!r}, a (rows, features) matrix of numbers")
-        if params.reward == "means" and "means" not in held:
-            raise UserError(f"file {params.file} lacks 'means', (users, items), which reward = means needs")
-        if means is None and params.reward == "means":
-            means_given = held.get("means")
-        else:
-            means_given = means
-        return (
-            held["user_features"],
-            held["item_features"],
-            held.get("weights") if weights is None else weights,
-            means_given,
-        )
-    size = params.n_features
-    x = rng.normals(params.catalogue_seed, Stream.USER, 0, (params.n_users, size))
-    z = rng.normals(params.catalogue_seed, Stream.CATALOGUE, 0, (params.n_items, size))
-    return x, z, np.eye(size) / np.sqrt(size) if weights is None else weights, means
-
-
-def _arrays_of(file: str) -> dict[str, Any]:
-    path = path_of(file)
+def _read_or_draw(params: FeatureParams, weights: Any, means: Any) -> tuple[Any, Any, Any, Any]:
+    """Return user features, item features, weights and means, read from the parameters' file or drawn."""
+    if not params.file:
+        size = params.n_features
+        x = rng.normals(params.catalogue_seed, Stream.USER, 0, (params.n_users, size))
+        z = rng.normals(params.catalogue_seed, Stream.CATALOGUE, 0, (params.n_items, size))
+        if weights is None:
+            weights = np.eye(size) / np.sqrt(size)
+        return x, z, weights, means
+    path = path_of(params.file)
     try:
-        return read_arrays(path)
+        arrays = read_arrays(path)
     except FileNotFoundError:
         raise UserError(f"file {path} does not exist") from None
+    for name in ("user_features", "item_features"):
+        if name not in arrays:
+            raise UserError(f"file {params.file} lacks {name!r}, a (rows, features) matrix of numbers")
+    if params.reward == "means":
+        if "means" not in arrays:
+            raise UserError(f"file {params.file} lacks 'means', (users, items), which reward = means needs")
+        if means is None:
+            means = arrays["means"]
+    if weights is None:
+        weights = arrays.get("weights")
+    return arrays["user_features"], arrays["item_features"], weights, means
 
 
 def _matrix(name: str, values: Any) -> Floats:
-    """A copy as float64, (n, d), finite."""
+    """Return a matrix (n, d) as a float64 copy; UserError if it is not finite."""
     try:
         matrix = np.array(values, np.float64)
     except (TypeError, ValueError):
         raise UserError(f"{name} must be a matrix of numbers") from None
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise UserError(f"{name} must be a matrix with a row and a column at least, got shape {matrix.shape}")
-    bad = ~(np.abs(matrix) <= np.finfo(np.float32).max)
-    if bad.any():
-        row, column = np.argwhere(bad)[0].tolist()
-        raise UserError(
+    refuse_first(
+        ~(np.abs(matrix) <= np.finfo(np.float32).max),
+        lambda row, column: (
             f"{name} must hold finite float32 numbers, got {matrix[row, column]} in row {row}, column {column}"
-        )
+        ),
+    )
     return matrix
 
 
 def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floats:
-    """Offset + x W z, through the logistic curve where the parameters say so; (U, I)."""
+    """Compute offset + x W z, (U, I), through the logistic function if the parameters ask for it."""
     if weights is None:
         if x.shape[1] != z.shape[1]:
             raise UserError(
@@ -326,10 +299,10 @@ def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floa
 
 
 def _check_means(means: Floats, params: FeatureParams) -> None:
-    outside = (means < 0) | (means > 1)
-    if params.noise == 0 and outside.any():
-        u, i = np.argwhere(outside)[0].tolist()
-        raise UserError(
+    refuse_first(
+        ((means < 0) | (means > 1)) & (params.noise == 0),
+        lambda u, i: (
             f"the mean reward of user {u}, item {i} is {means[u, i]:g}: rewards of 0 or 1 need means in [0, 1]; use "
             "reward = logistic, or noise above 0 for rewards that are numbers"
-        )
+        ),
+    )

@@ -1,9 +1,9 @@
-"""Lanes: places in which users live side by side, and what happens in them between two decisions."""
+"""Lanes, in which users live side by side, and the transitions between their decisions."""
 
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -14,6 +14,12 @@ from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import schema
 
+Floats32 = NDArray[np.float32]
+
+Actions = NDArray[np.int32]
+Seeds = NDArray[np.uint64]
+Columns = dict[str, NDArray[Any]]
+Flags = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -29,12 +35,12 @@ class Transition:
         alive: (n,) whether the user now waits for a decision; otherwise they have left.
     """
 
-    starts: NDArray[np.int64]
-    columns: dict[str, NDArray[Any]]
-    alive: NDArray[np.bool_]
+    starts: Ints
+    columns: Columns
+    alive: Flags
 
-    def of(self, some: NDArray[np.bool_]) -> Transition:
-        """The same of some of the lanes; ``some`` is (n,)."""
+    def of(self, some: Flags) -> Transition:
+        """Return the transition of the lanes flagged in ``some`` (n,)."""
         n_events = np.diff(self.starts)
         rows = np.repeat(some, n_events)
         starts = np.concatenate([[0], np.cumsum(n_events[some])])
@@ -42,7 +48,7 @@ class Transition:
 
 
 class Moves(NamedTuple):
-    """Input of one step of n lanes, and its output, which is written into the arrays given.
+    """Arrays of one step of n lanes: inputs, and outputs that the step writes.
 
     Attributes:
         actions: (n,) int64 items recommended; those of lanes that have ended may be anything.
@@ -59,31 +65,22 @@ class Moves(NamedTuple):
         n_skipped: (n,) to which users who left without a decision are added.
     """
 
-    actions: NDArray[np.int64]
-    ended: NDArray[np.bool_]
-    seeds: NDArray[np.uint64]
-    queue: NDArray[np.int64]
-    next_user: NDArray[np.int64]
-    elapsed: NDArray[np.int64]
-    counts: NDArray[np.float32]
-    rewards: NDArray[np.float64]
-    terminated: NDArray[np.bool_]
-    truncated: NDArray[np.bool_]
-    n_views: NDArray[np.int64]
-    n_skipped: NDArray[np.int64]
-
-
-def next_users(next_user: NDArray[np.int64], queues: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(n,) the next user of each of these queues, which then move on; a queue may stand repeatedly."""
-    users = []
-    for queue in queues.tolist():
-        users.append(next_user[queue])
-        next_user[queue] += 1
-    return np.array(users, np.int64)
+    actions: Ints
+    ended: Flags
+    seeds: Seeds
+    queue: Ints
+    next_user: Ints
+    elapsed: Ints
+    counts: Floats32
+    rewards: Floats
+    terminated: Flags
+    truncated: Flags
+    n_views: Ints
+    n_skipped: Ints
 
 
 class Lanes(abc.ABC):
-    """Places in which users live side by side; each lane holds one user at a time.
+    """Lanes for users side by side; each lane holds one user at a time.
 
     Attributes:
         user, step, time, n_decisions: (n,) of the user in each lane; ``step`` and ``time`` are those of the decision
@@ -93,13 +90,13 @@ class Lanes(abc.ABC):
     """
 
     trusted: ClassVar[bool] = False
-    user: NDArray[np.int64]
-    step: NDArray[np.int64]
-    time: NDArray[np.float64]
-    n_decisions: NDArray[np.int64]
+    user: Ints
+    step: Ints
+    time: Floats
+    n_decisions: Ints
 
     @property
-    def state(self) -> NDArray[np.float64]:
+    def state(self) -> Floats:
         """Truth: (n, .) hidden state of the user in each lane, for what judges, never for what acts.
 
         What :meth:`DecisionWorld.reward_means` takes.
@@ -110,43 +107,35 @@ class Lanes(abc.ABC):
         raise UserError(f"{type(self).__name__} has no state: define it to have the truth of rewards")
 
     @abc.abstractmethod
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
-        """Users arrive in lanes ``which`` and live until their first decision or their end."""
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
+        """Start users in lanes ``which`` and advance them to their first decision or their end."""
 
     @abc.abstractmethod
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Transition:
-        """Lanes ``which`` (all waiting) get these recommendations and live until the next decision or their end."""
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
+        """Show recommendations in lanes ``which`` (all waiting) and advance to the next decision or the end."""
 
     def begin_alone(self, seed: int, user: int) -> dict[str, list[Any]] | None:
-        """:meth:`begin` in the only lane, for a user who comes to a decision: columns of the views before it.
+        """Start a user in the only lane; return the columns of the views before the first decision.
 
         None where lanes know no shorter way, or the user may leave before.
         """
         return None
 
     def take_alone(self, action: int) -> tuple[float, bool] | None:
-        """:meth:`take` in the only lane, of a user who views nothing until the next decision, a unit of time later.
+        """Show an item in the only lane if the user views nothing before the next decision.
 
         Returns the reward, and whether there is a next decision; None where lanes know no shorter way, or more happens.
         """
         return None
 
-    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """(n,) how many decisions from here on each lane's user comes to in the present state, at least 1.
+    def runs(self, which: Ints) -> Ints:
+        """Return (n,) the number of decisions, at least 1, that each lane's user makes in the present state.
 
         All but the last of them are uneventful: they earn 0 and show nothing new, whatever is recommended.
         """
         return np.ones(len(which), np.int64)
 
-    def take_runs(
-        self,
-        which: NDArray[np.int64],
-        runs: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
-    ) -> Transition:
+    def take_runs(self, which: Ints, runs: Ints, actions: Actions, propensities: Floats) -> Transition:
         """:meth:`take` with ``runs[j]`` recommendations, one after the other, for lane ``which[j]``.
 
         ``runs`` are at most those of :meth:`runs`; actions and propensities (sum of runs,) stand lane by lane.
@@ -155,14 +144,14 @@ class Lanes(abc.ABC):
 
     @property
     def at_once(self) -> bool:
-        """Return whether :meth:`step_at_once` is there.
+        """Return whether :meth:`step_at_once` is implemented.
 
         One call instead of many, for environments that need no events.
         """
         return False
 
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
-        """Every lane answers or is reset, and lives until its next decision or its end, where :attr:`at_once` is set.
+        """Step or reset every lane, and advance it to its next decision or its end; needs :attr:`at_once`.
 
         The same lives as through :meth:`take` and :meth:`begin`. Users who leave without a decision leave their lanes
         ``ended``: call again, without ``acting``. Returns how many those are.
@@ -174,12 +163,12 @@ class Lanes(abc.ABC):
         """
         raise NotImplementedError
 
-    def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
-        """Views of the last :meth:`step_at_once`, until lanes move: where each lane's rows start, and the columns."""
+    def seen_at_once(self) -> tuple[Ints, Columns]:
+        """Return the views of the last :meth:`step_at_once`: where each lane's rows start, and the columns."""
         raise NotImplementedError
 
-    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Lanes ``which`` (all waiting) live through decisions that come next and change nothing; returns how many.
+    def skip_uneventful(self, which: Ints) -> Ints:
+        """Skip the next decisions in lanes ``which`` that change nothing; return (n,) their numbers.
 
         Each of them earns 0, whatever is recommended, shows nothing new, and is followed by the next decision one step
         and one unit of time later. (n,) zeros where that cannot be known before the recommendation is.
@@ -188,7 +177,7 @@ class Lanes(abc.ABC):
 
 
 class Prospects(NamedTuple):
-    """Expectations of a life whose recommendations are all clicked with one probability.
+    """Expected occasions of a user whose recommendations are all clicked with one probability.
 
     Attributes:
         begins: probability that a user comes to an occasion at all.
@@ -197,12 +186,12 @@ class Prospects(NamedTuple):
     """
 
     begins: float
-    goes_on: NDArray[np.float64]
-    number: NDArray[np.float64]
+    goes_on: Floats
+    number: Floats
 
 
 class Occasions(abc.ABC):
-    """Places in which users live from occasion to occasion, one user a lane.
+    """Lanes that move from occasion to occasion, one user per lane.
 
     An occasion is a decision whose answer depends on what is shown. Which decisions are occasions is drawn for each of
     them alone, with the same probability, whatever was before and whatever is shown: they are a random sample of all
@@ -218,34 +207,30 @@ class Occasions(abc.ABC):
     """
 
     share: float
-    user: NDArray[np.int64]
-    n_decisions: NDArray[np.int64]
-    uniform: NDArray[np.float64]
-    state: NDArray[np.float64]
-    variance: NDArray[np.float64]
+    user: Ints
+    n_decisions: Ints
+    uniform: Floats
+    state: Floats
+    variance: Floats
 
     @abc.abstractmethod
-    def begin(
-        self, which: NDArray[np.int64], seed: int, users: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
-        """Users arrive in lanes ``which`` and live until their first occasion.
+    def begin(self, which: Ints, seed: int, users: Ints) -> tuple[Ints, Actions, Flags]:
+        """Start users in lanes ``which`` and advance them to their first occasion.
 
         Returns (n + 1,) where each lane's views begin among the (m,) items viewed, and (n,) whether an occasion came.
         """
 
     @abc.abstractmethod
-    def answer(
-        self, which: NDArray[np.int64], clicked: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
-        """Lanes ``which`` answer, and live until their next occasion; returns as :meth:`begin`."""
+    def answer(self, which: Ints, clicked: Flags) -> tuple[Ints, Actions, Flags]:
+        """Answer in lanes ``which`` and advance to the next occasion; return as :meth:`begin`."""
 
     @abc.abstractmethod
-    def reward_means(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+    def reward_means(self, which: Ints, actions: Actions) -> Floats:
         """(n,) expected reward of item ``actions[j]`` for the user of lane ``which[j]``; lanes may stand repeatedly."""
 
     @abc.abstractmethod
-    def order(self) -> NDArray[np.int64]:
-        """(n_items,) all items, those of like rewards near each other."""
+    def order(self) -> Ints:
+        """Return (n_items,) all items, ordered so that items with similar rewards are neighbours."""
 
     @abc.abstractmethod
     def prospects(self, probability: float) -> Prospects:
@@ -258,21 +243,6 @@ def cumulative_of(distribution: Floats) -> Floats:
     # Rounding may leave the last sum below 1: a draw beyond it belongs to the last item that has a probability.
     cumulative[np.flatnonzero(distribution)[-1] :] = np.inf
     return cumulative
-
-
-def null_columns(n: int, optional: Iterable[str] = (), *, truth_column: str | None = None) -> dict[str, NDArray[Any]]:
-    """The log's columns for n rows: null where a column has a null, else 0.
-
-    Args:
-        n: rows.
-        optional: names of :data:`recsim_mnar.log.schema.OPTIONAL` that the rows have too.
-        truth_column: name of a further column of NaN.
-    """
-    declared = (*schema.COLUMNS, *(schema.OPTIONAL[name] for name in optional))
-    columns = {c.name: np.full(n, 0 if c.null is None else c.null, c.dtype) for c in declared}
-    if truth_column is not None:
-        columns[truth_column] = np.full(n, np.nan)
-    return columns
 
 
 class CountedLanes(Lanes):
@@ -297,14 +267,16 @@ class CountedLanes(Lanes):
         self.seed = np.zeros(n_lanes, np.uint64)
         self.truth_column = truth_column
 
-    def seat(self, which: Ints, seeds: NDArray[np.uint64], users: Ints) -> Iterator[tuple[int, Ints]]:
-        """New users take lanes ``which``; yields each seed with the places of its users among them."""
-        self.user[which], self.seed[which] = users, seeds
-        self.step[which], self.time[which], self.n_decisions[which] = 0, 0.0, 0
-        return of_seeds(seeds)
+    def seat(self, which: Ints, seeds: Seeds, users: Ints) -> Iterator[tuple[int, Ints]]:
+        """Assign new users to lanes ``which``; yield each seed with the indices of its users."""
+        self.user[which] = users
+        self.seed[which] = seeds
+        for array in (self.step, self.time, self.n_decisions):
+            array[which] = 0
+        return rows_by_seed(seeds)
 
-    def rows(self, which: Ints, count: Ints | None = None) -> tuple[Ints, dict[str, NDArray[Any]]]:
-        """Start the next ``count[j]`` rows of each lane, one by default: (n + 1,) where they begin, and their columns.
+    def rows(self, which: Ints, count: Ints | None = None) -> tuple[Ints, Columns]:
+        """Start the next ``count[j]`` rows of each lane, one by default; return their starts (n + 1,) and columns.
 
         User, step and time, one unit a row, are filled in, all else is null; the lanes' steps move on.
         """
@@ -317,7 +289,11 @@ class CountedLanes(Lanes):
             lanes = np.repeat(which, count)
             np.cumsum(count, out=starts[1:])
             within = np.arange(len(lanes)) - np.repeat(starts[:-1], count)
-        columns = null_columns(len(lanes), self.optional, truth_column=self.truth_column)
+        columns: Columns = {}
+        for column in (*schema.COLUMNS, *(schema.OPTIONAL[name] for name in self.optional)):
+            columns[column.name] = np.full(len(lanes), column.null or 0, column.dtype)
+        if self.truth_column is not None:
+            columns[self.truth_column] = np.full(len(lanes), np.nan)
         columns["user"][:] = self.user[lanes]
         columns["step"][:] = self.step[lanes] + within
         columns["time"][:] = self.time[lanes] + within
@@ -325,14 +301,14 @@ class CountedLanes(Lanes):
         return starts, columns
 
 
-def of_seeds(seeds: NDArray[np.uint64]) -> Iterator[tuple[int, Ints]]:
-    """Each seed with its places."""
+def rows_by_seed(seeds: Seeds) -> Iterator[tuple[int, Ints]]:
+    """Yield each distinct seed with the indices of its rows."""
     for seed in np.unique(seeds):
         yield int(seed), np.flatnonzero(seeds == seed)
 
 
 class PlainLanes(CountedLanes):
-    """Users who come to a decision at once, answer it, and come to the next one or leave; one unit of time an event.
+    """Base of simple worlds: each user answers decisions one after another, one unit of time per event.
 
     Define :meth:`answer`; :meth:`arrive`, :meth:`browse` and :meth:`expected` where a world has something to say there.
     Draws that :meth:`uniforms` and :meth:`normals` give are addressed by user and decision, so that a user's life does
@@ -349,46 +325,46 @@ class PlainLanes(CountedLanes):
     # ----------------------------------------------------------------------------------------------- what a world says
 
     @abc.abstractmethod
-    def answer(self, which: Ints, actions: NDArray[np.int32]) -> tuple[Floats, NDArray[np.bool_]]:
-        """Rewards of these actions in lanes ``which``, and whether their users come to another decision, (n,) each."""
+    def answer(self, which: Ints, actions: Actions) -> tuple[Floats, Flags]:
+        """Return the rewards of actions in lanes ``which``, and whether users continue; (n,) each."""
 
     def arrive(self, which: Ints) -> None:
-        """New users are in lanes ``which`` (``self.user``, ``self.seed``): set up what the world keeps of them."""
+        """Set up the state of the new users in lanes ``which`` (``self.user``, ``self.seed``)."""
 
     def browse(self, which: Ints) -> tuple[Ints, Ints]:
-        """Items viewed unasked before the next decision: (n,) how many, and their ids, lane by lane."""
+        """Return the views before the next decision: their numbers (n,), and the items, lane by lane."""
         return np.zeros(len(which), np.int64), np.zeros(0, np.int64)
 
-    def expected(self, which: Ints, actions: NDArray[np.int32]) -> Floats:
+    def expected(self, which: Ints, actions: Actions) -> Floats:
         """Truth: (n,) expected rewards of these actions now; asked before :meth:`answer` where truth is kept."""
         raise NotImplementedError(f"{type(self).__name__}: define expected(which, actions) to keep the truth")
 
     # -------------------------------------------------------------------------------------------------- addressed draws
 
     def uniforms(self, which: Ints, stream: int = rng.Stream.RESPONSE) -> Floats:
-        """(n,) a uniform on [0, 1) for each lane's present decision; each stream (``rng.Stream``) is another draw."""
+        """Draw (n,) uniforms on [0, 1) for the lanes' present decisions; streams are independent."""
         return self._drawn(rng.uniforms, which, stream)
 
     def normals(self, which: Ints, stream: int = rng.Stream.RESPONSE) -> Floats:
-        """(n,) a standard normal for each lane's present decision."""
+        """Draw (n,) standard normals for the lanes' present decisions."""
         return self._drawn(rng.normals_of, which, stream)
 
     def _drawn(self, draw: Callable[..., Floats], which: Ints, stream: int) -> Floats:
         out = np.empty(len(which))
-        for seed, rows in of_seeds(self.seed[which]):
+        for seed, rows in rows_by_seed(self.seed[which]):
             lanes = which[rows]
             out[rows] = draw(seed, stream, self.user[lanes], self.n_decisions[lanes])
         return out
 
     # ------------------------------------------------------------------------------------------------------ as lanes do
 
-    def begin(self, which: Ints, seeds: NDArray[np.uint64], users: Ints) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`."""
         self.seat(which, seeds, users)
         self.arrive(which)
         return self._transition(which, np.ones(len(which), np.bool_), None)
 
-    def take(self, which: Ints, actions: NDArray[np.int32], propensities: Floats) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
         columns: dict[str, Any] = {"action": actions, "propensity": propensities}
         if self.truth_column is not None:
@@ -397,8 +373,8 @@ class PlainLanes(CountedLanes):
         self.n_decisions[which] += 1
         return self._transition(which, np.asarray(alive), columns)
 
-    def _transition(self, which: Ints, alive: NDArray[np.bool_], shown: dict[str, Any] | None) -> Transition:
-        """Rows of the actions taken, if any, and of what those who stay browse; moves the clocks."""
+    def _transition(self, which: Ints, alive: Flags, shown: dict[str, Any] | None) -> Transition:
+        """Return the rows of the actions, if any, and of the views that follow; advance the clocks."""
         n_asked = int(shown is not None)
         viewed = np.zeros(len(which), np.int64)
         viewed[alive], items = self.browse(which[alive])
@@ -420,12 +396,8 @@ class PlainLanes(CountedLanes):
 _PLACES = ("user", "step", "time", "n_decisions")
 
 
-def _of_inner(name: str) -> property:
-    return property(lambda self: getattr(self.inner, name), doc="See :class:`Lanes`.")
-
-
 class CheckedLanes(Lanes):
-    """Lanes that refuse an impossible transition of the lanes inside with one line: what, and the rule it breaks.
+    """Lanes that check every transition of the lanes inside and raise a UserError that names the broken rule.
 
     Args:
         inner: what the world's ``open_lanes`` returned.
@@ -459,45 +431,41 @@ class CheckedLanes(Lanes):
                 )
         self._columns: set[str] | None = None
 
-    # Read where the lanes inside keep them: they may put new arrays there.
-    user, step, time, n_decisions = (_of_inner(name) for name in _PLACES)
+    def __getattr__(self, name: str) -> Any:
+        """Return ``user``, ``step``, ``time`` and ``n_decisions`` of the lanes inside, which may replace the arrays."""
+        if name in _PLACES:
+            return getattr(self.inner, name)
+        raise AttributeError(name)
 
     @property
-    def state(self) -> NDArray[np.float64]:
+    def state(self) -> Floats:
         """Implement :attr:`Lanes.state`."""
         state = np.asarray(self.inner.state, np.float64)
         if state.ndim != 2 or len(state) != len(self.user):
             self._wrong(f"state of the lanes must have shape ({len(self.user)}, .), got {state.shape}")
         return state
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`."""
         transition = self.inner.begin(which, seeds, users)
-        self._check("begin", transition, which, users, np.zeros(len(which), np.int64), np.zeros(len(which), np.int64))
-        self._check_places("begin", which, users, np.zeros(len(which), np.int64), transition)
+        none = np.zeros(len(which), np.int64)
+        self._check("begin", transition, which, users, none, none)
+        self._check_places("begin", which, users, none, transition)
         return transition
 
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
         return self._taken("take", which, np.ones(len(which), np.int64), actions, propensities)
 
-    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def runs(self, which: Ints) -> Ints:
         """Implement :meth:`Lanes.runs`."""
         return self._counts("runs", which, 1)
 
-    def take_runs(
-        self,
-        which: NDArray[np.int64],
-        runs: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
-    ) -> Transition:
+    def take_runs(self, which: Ints, runs: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take_runs`."""
         return self._taken("take_runs", which, runs, actions, propensities)
 
-    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def skip_uneventful(self, which: Ints) -> Ints:
         """Implement :meth:`Lanes.skip_uneventful`."""
         return self._counts("skip_uneventful", which, 0)
 
@@ -506,20 +474,13 @@ class CheckedLanes(Lanes):
     def _wrong(self, what: str) -> None:
         raise UserError(f"world {self.world!r}: {what}")
 
-    def _counts(self, method: str, which: NDArray[np.int64], least: int) -> NDArray[np.int64]:
+    def _counts(self, method: str, which: Ints, least: int) -> Ints:
         counts = np.asarray(getattr(self.inner, method)(which))
         if counts.shape != which.shape or counts.dtype.kind != "i" or (len(counts) and counts.min() < least):
             self._wrong(f"{method} must return ({len(which)},) whole numbers of at least {least}")
         return counts
 
-    def _taken(
-        self,
-        method: str,
-        which: NDArray[np.int64],
-        asked: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
-    ) -> Transition:
+    def _taken(self, method: str, which: Ints, asked: Ints, actions: Actions, propensities: Floats) -> Transition:
         users = self.user[which].copy()
         steps = self.step[which].copy()
         decided = self.n_decisions[which].copy()
@@ -536,16 +497,8 @@ class CheckedLanes(Lanes):
         self._check_places(method, which, users, decided + asked, transition)
         return transition
 
-    def _check(
-        self,
-        method: str,
-        transition: Any,
-        which: NDArray[np.int64],
-        users: NDArray[np.int64],
-        steps: NDArray[np.int64],
-        asked: NDArray[np.int64],
-    ) -> None:
-        """Hold a transition against the rules.
+    def _check(self, method: str, transition: Any, which: Ints, users: Ints, steps: Ints, asked: Ints) -> None:
+        """Check a transition's shapes, columns and rows.
 
         Args:
             method: that returned it.
@@ -577,7 +530,9 @@ class CheckedLanes(Lanes):
             self._wrong(f"{method}: a lane's first row must be the bandit row of the action taken")
 
     def _check_columns(self, method: str, columns: dict[str, Any], n_rows: int) -> None:
-        needed = [*schema.NAMES, *(["observation_propensity"] if self.rates else [])]
+        needed = list(schema.NAMES)
+        if self.rates:
+            needed.append("observation_propensity")
         if self.truth_column is not None:
             needed.append(self.truth_column)
         for name in needed:
@@ -597,9 +552,9 @@ class CheckedLanes(Lanes):
         self,
         method: str,
         c: dict[str, Any],
-        shown: NDArray[np.bool_],
-        users: NDArray[np.int64],
-        steps: NDArray[np.int64],
+        shown: Flags,
+        users: Ints,
+        steps: Ints,
     ) -> None:
         """Rows one by one: ``shown`` says which of them must be bandit rows."""
         alone = ~shown
@@ -624,10 +579,8 @@ class CheckedLanes(Lanes):
                 row = int(np.flatnonzero(broken)[0])
                 self._wrong(f"{method}: {name} {rule}, got {c[name][row]} for user {users[row]}")
 
-    def _check_places(
-        self, method: str, which: NDArray[np.int64], users: NDArray[np.int64], decided: NDArray[np.int64], t: Transition
-    ) -> None:
-        """Check the lanes' own statements after a transition."""
+    def _check_places(self, method: str, which: Ints, users: Ints, decided: Ints, t: Transition) -> None:
+        """Check the attributes of the lanes after a transition."""
         if not np.array_equal(self.user[which], users):
             self._wrong(f"{method}: lanes' user must hold the users that were handed to begin")
         if not np.array_equal(self.n_decisions[which][t.alive], decided[t.alive]):

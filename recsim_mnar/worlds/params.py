@@ -1,4 +1,4 @@
-"""Parameters of a world: a frozen dataclass that checks itself and goes to and from TOML, JSON and ``name=value``."""
+"""Parameters of a world: a checked, frozen dataclass that reads and writes TOML and JSON."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from recsim_mnar.kernels import checks
 
 
 class KeywordError(UserError, TypeError):
-    """A keyword that there is not, in Python's words too: libraries try one of theirs and go on without it at these."""
+    """Unknown keyword; also a TypeError, which libraries catch when they try keywords of theirs."""
 
     @classmethod
     def of(cls, name: str, known: Iterable[str]) -> KeywordError:
-        """The error about ``name``, where these are known."""
+        """Return the error about an unknown name."""
         return cls(f"unknown keyword {name!r}; {nearest(name, known)} (unexpected keyword argument {name!r})")
 
 
@@ -63,11 +63,7 @@ class Params:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """The inverse of :meth:`to_json`."""
-        try:
-            values = json.loads(text)
-        except (ValueError, RecursionError) as error:
-            raise UserError(f"the parameters are not valid JSON: {why_unreadable(error)}") from None
-        return cls.from_dict(values)
+        return cls._from_text(text, json.loads, "JSON")
 
     def to_toml(self) -> str:
         """Write a TOML document."""
@@ -78,14 +74,18 @@ class Params:
     @classmethod
     def from_toml(cls, text: str) -> Self:
         """The inverse of :meth:`to_toml`."""
+        return cls._from_text(text, tomllib.loads, "TOML")
+
+    @classmethod
+    def _from_text(cls, text: str, load: Callable[[str], Any], form: str) -> Self:
         try:
-            values = tomllib.loads(text)
+            values = load(text)
         except (ValueError, RecursionError) as error:
-            raise UserError(f"the parameters are not valid TOML: {why_unreadable(error)}") from None
+            raise UserError(f"the parameters are not valid {form}: {why_unreadable(error)}") from None
         return cls.from_dict(values)
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
-        """These parameters with some changed, as Python gives them."""
+        """Return the parameters with some changed."""
         values = self.to_dict()
         for name in keywords:
             if name not in values:
@@ -93,7 +93,7 @@ class Params:
         return type(self).from_dict({**values, **keywords})
 
     def with_settings(self, settings: Iterable[str]) -> Self:
-        """These parameters with ``name=value`` settings applied, as the command line's ``--set`` gives them."""
+        """Return the parameters with ``name=value`` settings applied."""
         values = self.to_dict()
         settings_given: dict[str, str] = {}
         for setting in settings:
@@ -130,7 +130,7 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 
 
 def must(params: Any, rule: str, *names: str) -> None:
-    """Raise UserError naming the first of these parameters that breaks a rule, ``be at least 1`` and the like."""
+    """Raise UserError for the first of these parameters that breaks a rule such as ``be at least 1``."""
     for name in names:
         value = getattr(params, name)
         if not _RULES[rule](value):
@@ -138,13 +138,13 @@ def must(params: Any, rule: str, *names: str) -> None:
 
 
 def one_of(params: Any, **known: Sequence[str]) -> None:
-    """Raise UserError naming the first of these parameters that is none of the known words."""
+    """Raise UserError for the first of these parameters that is not one of its known words."""
     for name, words in known.items():
         checks.one_of(getattr(params, name), name, words)
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
-    """``value`` as the declared type; strings are parsed, as the command line gives them."""
+    """Convert a value to its declared type; strings are parsed."""
     try:
         if kind is bool:
             if isinstance(value, bool):

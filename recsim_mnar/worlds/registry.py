@@ -1,4 +1,4 @@
-"""The worlds by name: where each is defined, how it is simulated, and how recommenders are compared in it.
+"""Registry of the worlds: named ones, classes, and files.
 
 A world may also stand in a file, made by ``calibrate`` or by hand: TOML with ``world``, a table ``params``, and where
 there are arrays a table ``arrays`` with the file's name (in the same folder) and its SHA-256. An ensemble is a list of
@@ -46,19 +46,22 @@ class WorldFile:
 
 
 def is_world_file(name: str) -> bool:
-    """Return whether what is given as a world's name is a file's, ``WORLD.toml`` or ``WORLD.toml#3``."""
+    """Return whether a name is that of a world's file, ``WORLD.toml`` or ``WORLD.toml#3``."""
     return name.lower().endswith(SUFFIX) or _MEMBER.match(name) is not None
 
 
 def read_world_file(name: str) -> WorldFile:
-    """The world that a file describes; with ``#i`` behind it the ensemble's i-th, from 1.
+    """Read the world that a file describes; ``#i`` selects the ensemble's i-th, from 1.
 
     Raises:
         UserError: no such file, no such member, an array file that is missing or not the one that was written.
     """
     match = _MEMBER.match(name)
-    named, member = (match["path"], int(match["member"])) if match else (name, 0)
-    path = path_of(named)
+    member = 0
+    if match:
+        name = match["path"]
+        member = int(match["member"])
+    path = path_of(name)
     content = read_toml(path)
     world = content.get("world")
     params = content.get("params")
@@ -71,22 +74,18 @@ def read_world_file(name: str) -> WorldFile:
             raise UserError(f"world file {path} has an ensemble of {len(ensemble)}: there is no member {member}")
         table_by_name(ensemble[member - 1], f"world file {path}: member {member}")
         params.update(ensemble[member - 1])
-    return WorldFile(path, world, {**params, **_array_params(path, content)}, content)
-
-
-def _array_params(path: Path, content: dict[str, Any]) -> dict[str, Any]:
-    """The parameter that names the file of arrays, where there is one; its digest is looked at."""
     arrays = content.get("arrays")
-    if arrays is None:
-        return {}
-    for key in ("file", "sha256", "parameter"):
-        text_of(table_by_name(arrays, f"world file {path}: arrays").get(key), f"world file {path}: {key} of its arrays")
-    file = path.parent / Path(str(arrays.get("file", ""))).name
-    if not file.is_file():
-        raise UserError(f"world file {path}: its arrays {file} are missing; they belong next to it")
-    if hashlib.sha256(file.read_bytes()).hexdigest() != arrays.get("sha256"):
-        raise UserError(f"world file {path}: {file} is not the file of arrays that was written with it (SHA-256)")
-    return {str(arrays["parameter"]): str(file)}
+    if arrays is not None:
+        table_by_name(arrays, f"world file {path}: arrays")
+        for key in ("file", "sha256", "parameter"):
+            text_of(arrays.get(key), f"world file {path}: {key} of its arrays")
+        file = path.parent / Path(arrays["file"]).name
+        if not file.is_file():
+            raise UserError(f"world file {path}: its arrays {file} are missing; they belong next to it")
+        if hashlib.sha256(file.read_bytes()).hexdigest() != arrays["sha256"]:
+            raise UserError(f"world file {path}: {file} is not the file of arrays that was written with it (SHA-256)")
+        params[arrays["parameter"]] = str(file)
+    return WorldFile(path, world, params, content)
 
 
 GROUP = "recsim_mnar.worlds"
@@ -112,8 +111,21 @@ class Entry:
     summary: str = ""
 
     def world_class(self) -> type[World]:
-        """The class."""
-        return _checked_class(self.name, imported("world", f"{self.module}:{self.kind}", base=World))
+        """Import the class.
+
+        Raises:
+            UserError: no world can be made of it.
+        """
+        kind = imported("world", f"{self.module}:{self.kind}", base=World)
+        if not (inspect.isclass(kind) and issubclass(kind, World) and kind.simulated_by):
+            raise UserError(
+                f"world {self.name!r} must be a class derived from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, "
+                f"PlatformWorld), got {kind!r}"
+            )
+        if inspect.isabstract(kind):
+            missing = ", ".join(sorted(kind.__abstractmethods__))
+            raise UserError(f"world {self.name!r} lacks {missing}: define it, as docs/worlds.md shows")
+        return kind
 
     def presets(self) -> dict[str, str]:
         """Name and one-line description of each preset."""
@@ -142,11 +154,11 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def _announced(ours: bool) -> dict[str, Entry]:
-    """Worlds of the entry-point group: those of this package's folders, or those of other packages."""
+    """Return the worlds of the entry-point group, of this package or of others."""
     entries = {}
     for name, point in announced(GROUP).items():
         module, _, kind = point.value.partition(":")
-        if (module.partition(".")[0] == _PACKAGE) == ours:
+        if module.startswith(f"{_PACKAGE}.") == ours:
             entries[name] = Entry(name, module, kind)
     return entries
 
@@ -156,7 +168,7 @@ WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OURS} | _announced(o
 
 
 def worlds() -> dict[str, Entry]:
-    """Every world that has a name: the package's own, and those announced in the entry-point group :data:`GROUP`.
+    """Return every named world, those of the entry-point group :data:`GROUP` included.
 
     A package that cannot be imported is named when its world is asked for, not here.
     """
@@ -164,7 +176,7 @@ def worlds() -> dict[str, Entry]:
 
 
 def of_a_world(name: str) -> Any:
-    """Get what a world's own folder makes public under a name; None where none does."""
+    """Return the public object of this name in a world's folder; None if there is none."""
     for entry in _announced(ours=True).values():
         package = importlib.import_module(entry.module.rpartition(".")[0])
         if name in package.__all__:
@@ -173,8 +185,15 @@ def of_a_world(name: str) -> Any:
 
 
 def listed() -> list[tuple[str, str]]:
-    """Name and one-line description of every world, by name; of one that cannot be imported, why."""
-    return sorted((name, entry.summary or _summary_of(entry)) for name, entry in worlds().items())
+    """Return the name and description of every world, or why it cannot be imported."""
+    rows = []
+    for name, entry in worlds().items():
+        try:
+            summary = entry.summary or _summary(entry.world_class())
+        except UserError as error:
+            summary = str(error)
+        rows.append((name, summary))
+    return sorted(rows)
 
 
 def listed_presets() -> list[tuple[str, str]]:
@@ -200,13 +219,13 @@ def entry_of(name: str) -> Entry:
             raise UserError(f"world file {stored.path}: its world is a file too; write the world's name")
         return dataclasses.replace(entry_of(stored.world), default="")
     module, colon, kind = name.partition(":")
-    known_worlds = worlds()
-    if not colon and name not in known_worlds:
-        raise UserError(unknown("world", name, known_worlds, "Class"))
+    entries = worlds()
     if colon:
         entry = Entry(name, module, kind)
+    elif name in entries:
+        entry = entries[name]
     else:
-        entry = known_worlds[name]
+        raise UserError(unknown("world", name, entries, "Class"))
     if entry.summary:
         return entry
     cls = entry.world_class()
@@ -216,7 +235,7 @@ def entry_of(name: str) -> Entry:
 def make_world(
     name: str, preset: str | None = None, settings: Sequence[str] | Mapping[str, Any] = (), **params: Any
 ) -> World:
-    """A world from its name, a preset's name (its default where None) and settings.
+    """Make a world from its name, a preset and settings.
 
     Args:
         name: of the world, ``package.module:Class`` for one of your own, or a file, ``WORLD.toml`` (``WORLD.toml#3``:
@@ -235,11 +254,13 @@ def make_world(
             text_of(setting, "a setting")
     if params and settings:
         raise UserError("give a world's parameters as keywords or as settings, not both")
-    changes: Sequence[str] | Mapping[str, Any] = params or settings
+    changes = params or settings
     entry = entry_of(name)
     kind: Any = entry.world_class()
     if is_world_file(name):
-        usual = _params_of_file(name, kind, preset)
+        if preset is not None:
+            raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
+        usual = kind.params_class.from_dict(read_world_file(name).params)
     else:
         usual = _params_of_preset(entry, kind, preset)
     if changes and not usual.to_dict():
@@ -267,58 +288,27 @@ def make_world(
     return as_world(made)
 
 
-def _params_of_preset(entry: Entry, kind: Any, preset: str | None) -> Params:
-    """The parameters of a preset, of the default one, or of a class without any."""
+def _params_of_preset(entry: Entry, kind: type[World], preset: str | None) -> Params:
+    """Return the parameters of a preset, the default one if None."""
     if preset is None:
         preset = entry.default or None
-    if preset in kind.presets:
-        result: Params = kind.presets[preset][0]
-        return result
+    if preset is not None and preset in kind.presets:
+        return kind.presets[preset][0]
     if preset is None:
         try:
-            params: Params = kind.params_class()
+            return kind.params_class()
         except TypeError as error:
             raise UserError(
                 f"world {entry.name!r}: every parameter of its params_class needs a default ({error})"
             ) from None
-        return params
     if not kind.presets:
         raise UserError(f"unknown preset {preset!r}: the {entry.name} world has none")
-    other_worlds = [known_name for known_name, other in worlds().items() if preset in other.presets()]
+    other_worlds = [name for name, other in worlds().items() if preset in other.presets()]
+    hint = ""
     if other_worlds:
-        of = f" (it is of the {' and '.join(other_worlds)} world)"
-    else:
-        of = ""
-    raise UserError(f"unknown preset {preset!r} of the {entry.name} world{of}; {nearest(preset, kind.presets)}")
-
-
-def _params_of_file(name: str, kind: Any, preset: str | None) -> Params:
-    """The parameters in a file."""
-    if preset is not None:
-        raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
-    params: Params = kind.params_class.from_dict(read_world_file(name).params)
-    return params
-
-
-def _summary_of(entry: Entry) -> str:
-    try:
-        return _summary(entry.world_class())
-    except UserError as error:
-        return str(error)
+        hint = f" (it is of the {' and '.join(other_worlds)} world)"
+    raise UserError(f"unknown preset {preset!r} of the {entry.name} world{hint}; {nearest(preset, kind.presets)}")
 
 
 def _summary(kind: type[World]) -> str:
     return kind.summary or (inspect.getdoc(kind) or "").partition("\n")[0]
-
-
-def _checked_class(name: str, kind: Any) -> type[World]:
-    """The class, or a UserError that says why it is no world that can be made."""
-    if not (inspect.isclass(kind) and issubclass(kind, World) and kind.simulated_by):
-        raise UserError(
-            f"world {name!r} must be a class derived from recsim_mnar.worlds.DecisionWorld (or ExposureWorld, "
-            f"PlatformWorld), got {kind!r}"
-        )
-    if inspect.isabstract(kind):
-        missing = ", ".join(sorted(kind.__abstractmethods__))
-        raise UserError(f"world {name!r} lacks {missing}: define it, as docs/worlds.md shows")
-    return kind

@@ -134,7 +134,7 @@ def test_what_a_derived_class_does_in_its_lanes_happens():
 
     class Ratings(RatingsWorld):
         def open_lanes(self, n_lanes, *, keep_truth=False):
-            return _Kind(self.params, self.ratings_of, self.propensities_of, n_lanes, truth_column=None)
+            return _Kind(self, n_lanes, truth_column=None)
 
     env = WorldVectorEnv(Sessions(SessionsParams(**SHORT)), 3)
     env.reset(seed=0)

@@ -21,6 +21,8 @@ from recsim_mnar.rng import Stream
 from recsim_mnar.runs.files import path_of
 
 Floats = NDArray[np.float64]
+
+
 STARS = (1.0, 2.0, 3.0, 4.0, 5.0)
 MARGINALS = (0.5263, 0.2418, 0.1445, 0.0619, 0.0255)
 """Shares of ratings 1 .. 5 among randomly chosen songs (Marlin & Zemel 2009), to which section 6.2 re-ranks ML-100K.
@@ -123,7 +125,7 @@ class Completion:
         accuracy: 0/1 accuracy of the rounded completion on the held-out tenth, for each form tried.
     """
 
-    ratings: NDArray[np.float64]
+    ratings: Floats
     form: FactorizationConfig
     accuracy: dict[str, float]
 
@@ -160,7 +162,7 @@ def complete(
     return Completion(rerank(full.factors.matrix(), marginals), chosen, accuracy)
 
 
-def matrix_of_file(path: str | Path, marginals: Any, seed: int) -> tuple[NDArray[np.float64], Any]:
+def matrix_of_file(path: str | Path, marginals: Any, seed: int) -> tuple[Floats, Any]:
     """The full rating matrix (U, I) that a file stands for, and its propensities where the file has them.
 
     Args:

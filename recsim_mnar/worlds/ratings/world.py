@@ -9,20 +9,19 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar import rng
 from recsim_mnar.errors import UserError
+from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.log import schema
 from recsim_mnar.log.rows import consecutive
 from recsim_mnar.rng import Stream, check_seed, derive_seed
 from recsim_mnar.worlds.base import DecisionWorld, add_products, sha256_of
-from recsim_mnar.worlds.lanes import CountedLanes, Transition
+from recsim_mnar.worlds.lanes import Actions, Columns, CountedLanes, Flags, Ints, Seeds, Transition
 from recsim_mnar.worlds.params import Params, must, one_of
 from recsim_mnar.worlds.ratings.observation import (
     MARGINALS,
@@ -117,9 +116,7 @@ class RatingsLanes(CountedLanes):
     """Implement :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`RatingsWorld.open_lanes`.
 
     Args:
-        params: of the world.
-        ratings_of: gives all ratings (n, I) of users (n,) of a seed.
-        propensities_of: gives P(O = 1) (n, I) for users (n,) with such ratings.
+        world: the world that opens them.
         n_lanes: users side by side.
         truth_column: name of the column of expected rewards; None to leave it out.
     """
@@ -127,18 +124,9 @@ class RatingsLanes(CountedLanes):
     trusted = True
     optional = ("observation_propensity",)
 
-    def __init__(
-        self,
-        params: RatingsParams,
-        ratings_of: Callable[[int, NDArray[np.int64]], Floats],
-        propensities_of: Callable[[NDArray[np.int64], Floats], Floats],
-        n_lanes: int,
-        *,
-        truth_column: str | None,
-    ) -> None:
-        self._params = params
-        self._ratings_of = ratings_of
-        self._propensities_of = propensities_of
+    def __init__(self, world: RatingsWorld, n_lanes: int, *, truth_column: str | None) -> None:
+        self._world = world
+        self._params = params = world.params
         super().__init__(n_lanes, truth_column=truth_column)
         self._earns = np.zeros((n_lanes, params.n_items), np.float32)
         self._ahead: tuple[int, int, Floats, list[dict[str, list[Any]]]] = 0, 0, np.zeros((0, params.n_items)), []
@@ -148,35 +136,35 @@ class RatingsLanes(CountedLanes):
         """Implement :attr:`Lanes.state`: here what each item would earn, (n, I)."""
         return self._earns.astype(np.float64)
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`: users reveal their ratings."""
         n = len(which)
-        n_items = self._params.n_items
-        ratings = np.empty((n, n_items))
-        p = np.empty((n, n_items))
-        revealed = np.empty((n, n_items), np.bool_)
+        ratings = np.empty((n, self._params.n_items))
+        p = np.empty_like(ratings)
+        revealed = np.empty(ratings.shape, np.bool_)
         for seed, rows in self.seat(which, seeds, users):
             ratings[rows], p[rows], revealed[rows] = self._reveal(seed, users[rows])
         self._earns[which] = self._earned(ratings, revealed)
         lane, item = np.nonzero(revealed)
         starts, columns = self.rows(which, revealed.sum(axis=1))
         columns["event"][:] = schema.ORGANIC
-        columns["item"][:], columns["reward"][:] = item, ratings[lane, item]
+        columns["item"][:] = item
+        columns["reward"][:] = ratings[lane, item]
         columns["observation_propensity"][:] = p[lane, item]
         self.time[which] = self.step[which]
         return Transition(starts, columns, np.ones(n, np.bool_))
 
-    def _reveal(self, seed: int, users: NDArray[np.int64]) -> tuple[Floats, Floats, NDArray[np.bool_]]:
+    def _reveal(self, seed: int, users: Ints) -> tuple[Floats, Floats, Flags]:
         """Ratings of users of a seed, P(O = 1) and O, (n, I) each."""
         n_items = self._params.n_items
-        ratings = self._ratings_of(seed, users)
-        p = self._propensities_of(users, ratings)
+        ratings = self._world.ratings_of(seed, users)
+        p = self._world.propensities_of(users, ratings)
         items = np.tile(np.arange(n_items), len(users))
         drawn = rng.uniforms(seed, Stream.ORGANIC, np.repeat(users, n_items), items)
         return ratings, p, drawn.reshape(p.shape) < p
 
-    def _earned(self, ratings: Floats, revealed: NDArray[np.bool_]) -> Floats:
-        """(n, I) what each item earns when it is recommended first."""
+    def _earned(self, ratings: Floats, revealed: Flags) -> Floats:
+        """Return (n, I) the reward of each item when it is first recommended."""
         if self._params.repeat_pays:
             return ratings
         return np.where(revealed, 0.0, ratings)
@@ -185,25 +173,30 @@ class RatingsLanes(CountedLanes):
         """Implement :meth:`Lanes.begin_alone`. Users who come one after the other are made more and more at a time."""
         if type(self) is not RatingsLanes:  # what a derived class does is its own
             return None
-        of_seed, first, earns, known_events = self._ahead
-        if seed != of_seed or not first <= user < first + len(known_events):
-            follows = seed == of_seed and user == first + len(known_events)
-            if follows:
-                most = min(2 * len(known_events), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items)
-            else:
-                most = 1
-            ratings, p, revealed = self._reveal(seed, np.arange(user, user + max(most, 1)))
+        last_seed, first, earns, histories = self._ahead
+        if seed != last_seed or not first <= user < first + len(histories):
+            n_ahead = 1
+            if seed == last_seed and user == first + len(histories):
+                n_ahead = max(min(2 * len(histories), _USERS_AHEAD, _RATINGS_AHEAD // self._params.n_items), 1)
+            ratings, p, revealed = self._reveal(seed, np.arange(user, user + n_ahead))
             first = user
             earns = self._earned(ratings, revealed)
-            known_events = []
-            for j, place_revealed in enumerate(revealed):
-                item = np.flatnonzero(place_revealed)
-                columns = {"item": item, "reward": ratings[j, item], "observation_propensity": p[j, item]}
-                columns["time"] = np.arange(len(item), dtype=np.float64)
-                known_events.append({name: values.tolist() for name, values in columns.items()})
-            self._ahead = seed, first, earns, known_events
-        columns = known_events[user - first]
-        self.user[0], self.seed[0], self.n_decisions[0] = user, seed, 0
+            histories = []
+            for j in range(n_ahead):
+                item = np.flatnonzero(revealed[j])
+                histories.append(
+                    {
+                        "item": item.tolist(),
+                        "reward": ratings[j, item].tolist(),
+                        "observation_propensity": p[j, item].tolist(),
+                        "time": np.arange(len(item), dtype=np.float64).tolist(),
+                    }
+                )
+            self._ahead = seed, first, earns, histories
+        columns = histories[user - first]
+        self.user[0] = user
+        self.seed[0] = seed
+        self.n_decisions[0] = 0
         self.step[0] = self.time[0] = len(columns["item"])
         self._earns[0] = earns[user - first]
         return columns
@@ -221,11 +214,12 @@ class RatingsLanes(CountedLanes):
         self.time[0] += 1.0
         return reward, n_decisions < self._params.n_decisions
 
-    def take(self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: Floats) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
         starts, columns = self.rows(which)
         columns["event"][:] = schema.BANDIT
-        columns["action"][:], columns["propensity"][:] = actions, propensities
+        columns["action"][:] = actions
+        columns["propensity"][:] = propensities
         columns["reward"][:] = self._earns[which, actions]
         if self.truth_column is not None:
             columns[self.truth_column][:] = columns["reward"]
@@ -249,12 +243,12 @@ class RatingsWorld(DecisionWorld):
         propensities: (U, I) of these ratings; by default those of the observation model.
     """
 
-    name: ClassVar[str] = "ratings"
-    rates: ClassVar[bool] = True
+    name = "ratings"
+    rates = True
     reward_name = "stars"
-    log_holds: ClassVar = frozenset({"outcomes", "ratings"})
-    truth_column: ClassVar[str | None] = "expected_reward"
-    compared_by: ClassVar[str] = "recsim_mnar.protocols.ratings:RatingsExperiment"
+    log_holds = frozenset({"outcomes", "ratings"})
+    truth_column = "expected_reward"
+    compared_by = "recsim_mnar.protocols.ratings:RatingsExperiment"
     params_class = RatingsParams
     presets = PRESETS
     params: RatingsParams
@@ -307,14 +301,14 @@ class RatingsWorld(DecisionWorld):
 
     @functools.cached_property
     def _thresholds(self) -> Floats:
-        """Between scores of ratings r and r + 1, so that many users' ratings have the marginals."""
+        """Thresholds between the scores of ratings r and r + 1 that give the marginals."""
         users = np.arange(_CALIBRATION_USERS)
         per_batch = max(1, 4_000_000 // self.n_items)
         seed = derive_seed(self.params.catalogue_seed, "ratings/calibration")
         scores = self._scores(seed, users[:per_batch])
         return np.quantile(scores, np.minimum(np.cumsum(self.params.shares)[:-1], 1.0))
 
-    def _scores(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def _scores(self, seed: int, users: Ints) -> Floats:
         """Compute the scores to be cut into stars, (n, I), for consecutive users."""
         p = self.params
         items = self._item_factors
@@ -325,7 +319,7 @@ class RatingsWorld(DecisionWorld):
         scores += p.sigma_noise * rng.normals(seed, Stream.RESPONSE, first, (len(users), p.n_items))
         return scores
 
-    def ratings_of(self, seed: int, users: NDArray[np.int64]) -> Floats:
+    def ratings_of(self, seed: int, users: Ints) -> Floats:
         """Truth: all ratings of these users, (n, I)."""
         if self.matrix is not None:
             return self.matrix[users % len(self.matrix)]
@@ -335,27 +329,24 @@ class RatingsWorld(DecisionWorld):
         return out
 
     @functools.cached_property
-    def _of_item(self) -> Floats:
+    def _item_propensities(self) -> Floats:
         """P of each item where it does not depend on the rating, (I,)."""
-        p = self.params
-        if p.observation == "popularity":
-            return popularity_propensities(self._item_factors[:, -1], p.density)
-        return np.full(p.n_items, p.density)
+        return _item_propensities(self._item_factors[:, -1], self.params)
 
-    def propensities_of(self, users: NDArray[np.int64], ratings: Floats) -> Floats:
+    def propensities_of(self, users: Ints, ratings: Floats) -> Floats:
         """P(O = 1) of every item for users with these ratings, (n, I)."""
         p = self.params
         if self.propensities is not None:
             return self.propensities[users % len(self.propensities)]
         if p.observation == "alpha":
             return alpha_scale(STARS, p.shares, p.alpha, p.density) * relative_propensity(ratings, p.alpha)
-        return np.tile(self._of_item, (len(users), 1))
+        return np.tile(self._item_propensities, (len(users), 1))
 
     def reward_means(self, state: Floats) -> Floats:
         """Implement :meth:`DecisionWorld.reward_means`: the state is what each item would earn."""
         return np.asarray(state, np.float64)
 
-    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+    def truth_arrays(self, seed: int, n_users: int) -> Columns:
         """Implement :meth:`DecisionWorld.truth_arrays`.
 
         ``ratings`` (U, I) int8 and ``observation_propensities`` (U, I) of the file's users or of users 0 .. U - 1; of
@@ -367,8 +358,8 @@ class RatingsWorld(DecisionWorld):
         p = np.empty((n_users, self.n_items))
         for first in range(0, n_users, _TRUTH_CHUNK):
             users = np.arange(first, min(first + _TRUTH_CHUNK, n_users))
-            ratings[users] = own_ratings = self.ratings_of(seed, users)
-            p[users] = self.propensities_of(users, own_ratings)
+            ratings[users] = user_ratings = self.ratings_of(seed, users)
+            p[users] = self.propensities_of(users, user_ratings)
         return {
             "ratings": ratings,
             "observation_propensities": p,
@@ -381,40 +372,38 @@ class RatingsWorld(DecisionWorld):
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> RatingsLanes:
         """Implement :meth:`DecisionWorld.open_lanes`."""
-        if keep_truth:
-            truth_column = self.truth_column
-        else:
-            truth_column = None
-        return RatingsLanes(self.params, self.ratings_of, self.propensities_of, n_lanes, truth_column=truth_column)
+        return RatingsLanes(self, n_lanes, truth_column=self.kept_truth(keep_truth))
 
 
 def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
     """A (U, I) matrix of stars."""
-    matrix_given = np.asarray(matrix, np.float64)
-    if matrix_given.ndim != 2 or matrix_given.shape[1] != params.n_items or len(matrix_given) == 0:
-        raise UserError(f"the matrix has shape {matrix_given.shape}, the parameters say (users, {params.n_items})")
-    outside = ~np.isin(matrix_given, STARS)
-    if outside.any():
-        u, i = np.argwhere(outside)[0].tolist()
-        raise UserError(f"the matrix has a rating {matrix_given[u, i]:g} (user {u}, item {i}), outside the scale 1..5")
-    return matrix_given
+    ratings = np.asarray(matrix, np.float64)
+    if ratings.ndim != 2 or ratings.shape[1] != params.n_items or len(ratings) == 0:
+        raise UserError(f"the matrix has shape {ratings.shape}, the parameters say (users, {params.n_items})")
+    refuse_first(
+        ~np.isin(ratings, STARS),
+        lambda u, i: f"the matrix has a rating {ratings[u, i]:g} (user {u}, item {i}), outside the scale 1..5",
+    )
+    return ratings
 
 
-def _checked_propensities(given: Any, matrix: Floats, params: RatingsParams) -> Floats:
+def _item_propensities(appeal: Floats, params: RatingsParams) -> Floats:
+    """(I,) propensities that do not depend on the rating: by popularity, or the same for all items."""
+    if params.observation == "popularity":
+        return popularity_propensities(appeal, params.density)
+    return np.full(len(appeal), params.density)
+
+
+def _checked_propensities(propensities: Any, matrix: Floats, params: RatingsParams) -> Floats:
     """(U, I) propensities as given, or those of the observation model."""
-    if given is None:
+    if propensities is None:
         if params.observation == "alpha":
             return alpha_propensities(matrix, params.alpha, params.density)
-        if params.observation == "popularity":
-            of_item = popularity_propensities(matrix.sum(axis=0), params.density)
-        else:
-            of_item = np.full(matrix.shape[1], params.density)
-        return np.tile(of_item, (len(matrix), 1))
-    p = np.asarray(given, np.float64)
+        return np.tile(_item_propensities(matrix.sum(axis=0), params), (len(matrix), 1))
+    p = np.asarray(propensities, np.float64)
     if p.shape != matrix.shape:
         raise UserError(f"the propensities have shape {p.shape}, the ratings {matrix.shape}")
-    impossible = ~((p > 0) & (p <= 1))
-    if impossible.any():
-        u, i = np.argwhere(impossible)[0].tolist()
-        raise UserError(f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must be in (0, 1]")
+    refuse_first(
+        ~((p > 0) & (p <= 1)), lambda u, i: f"the propensity of user {u}, item {i} is {p[u, i]:g}: it must be in (0, 1]"
+    )
     return p

@@ -17,6 +17,12 @@ from recsim_mnar.rng import Stream, normals, normals_of, uniforms
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.worlds.sessions.params import SessionsParams
 
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+_ARRAYS = ("item_factors", "item_offsets", "click_factors", "click_offsets")
+
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
@@ -30,38 +36,29 @@ class Catalogue:
         flips: (F, 2) pairs of items whose click factors and offsets were swapped, in the order of swapping.
     """
 
-    item_factors: NDArray[np.float64]
-    item_offsets: NDArray[np.float64]
-    click_factors: NDArray[np.float64]
-    click_offsets: NDArray[np.float64]
-    flips: NDArray[np.int64]
+    item_factors: Floats
+    item_offsets: Floats
+    click_factors: Floats
+    click_offsets: Floats
+    flips: Ints
 
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
+    def arrays(self) -> dict[str, Floats]:
         """The four arrays by the names under which ``catalogue.npz`` holds them."""
-        return {
-            "item_factors": self.item_factors,
-            "item_offsets": self.item_offsets,
-            "click_factors": self.click_factors,
-            "click_offsets": self.click_offsets,
-        }
+        return {name: getattr(self, name) for name in _ARRAYS}
 
 
-def make_catalogue(
-    *, n_items: int, n_factors: int, sigma_mu_organic: float, n_flips: int, normalize_beta: bool, seed: int
-) -> Catalogue:
+def make_catalogue(params: SessionsParams) -> Catalogue:
     """Draw a catalogue; item i's draws are addressed by i, so a smaller catalogue is the beginning of a larger one."""
-    factors = normals(seed, Stream.CATALOGUE, 0, (n_items, n_factors))
-    offsets = sigma_mu_organic * normals(seed, Stream.OFFSETS, 0, (n_items, 1))[:, 0]
-    flips = flip_pairs(factors, n_flips)
-    click_factors = factors.copy()
-    click_offsets = offsets.copy()
-    there = flips[:, 0]
-    back = flips[:, 1]
-    click_factors[there], click_factors[back] = factors[back], factors[there]
-    click_offsets[there], click_offsets[back] = offsets[back], offsets[there]
-    if normalize_beta:
+    seed = params.catalogue_seed
+    factors = normals(seed, Stream.CATALOGUE, 0, (params.n_items, params.n_factors))
+    offsets = params.sigma_mu_organic * normals(seed, Stream.OFFSETS, 0, (params.n_items, 1))[:, 0]
+    flips = flip_pairs(factors, params.n_flips)
+    source = np.arange(params.n_items)  # the item whose click factors and offset each item gets
+    source[flips] = flips[:, ::-1]
+    click_factors = factors[source]
+    if params.normalize_beta:
         click_factors /= np.sqrt((click_factors**2).sum(axis=1, keepdims=True))
-    return Catalogue(factors, offsets, click_factors, click_offsets, flips)
+    return Catalogue(factors, offsets, click_factors, offsets[source], flips)
 
 
 def read_catalogue(path: str | Path, member: int = 0) -> Catalogue:
@@ -78,10 +75,10 @@ def read_catalogue(path: str | Path, member: int = 0) -> Catalogue:
     if not path.is_file():
         raise UserError(f"catalogue_file {path} does not exist")
     suffix = f"_{member}" if member else ""
-    names = [f"{name}{suffix}" for name in ("item_factors", "item_offsets", "click_factors", "click_offsets")]
-    held = read_arrays(path, names)
-    factors, offsets, *clicks = (np.ascontiguousarray(held[name], np.float64) for name in names)
-    return checked_catalogue(factors, offsets, clicks[0], clicks[1], where=f"catalogue_file {path}")
+    names = [f"{name}{suffix}" for name in _ARRAYS]
+    stored = read_arrays(path, names)
+    factors, offsets, click_factors, click_offsets = (np.ascontiguousarray(stored[name], np.float64) for name in names)
+    return checked_catalogue(factors, offsets, click_factors, click_offsets, f"catalogue_file {path}")
 
 
 def checked_catalogue(factors: Any, offsets: Any, click_factors: Any, click_offsets: Any, where: str) -> Catalogue:
@@ -90,15 +87,16 @@ def checked_catalogue(factors: Any, offsets: Any, click_factors: Any, click_offs
     Raises:
         UserError: shapes that do not belong together, or values that are not finite.
     """
-    shapes = [np.shape(array) for array in (factors, offsets, click_factors, click_offsets)]
-    if len(shapes[0]) != 2 or shapes != [shapes[0], shapes[0][:1], shapes[0], shapes[0][:1]] or 0 in shapes[0]:
+    arrays = (factors, offsets, click_factors, click_offsets)
+    shapes = [np.shape(array) for array in arrays]
+    if len(shapes[0]) != 2 or shapes != [shapes[0], shapes[0][:1]] * 2 or 0 in shapes[0]:
         raise UserError(f"{where}: factors must be (items, factors) and offsets (items,), got shapes {shapes}")
-    if not all(np.isfinite(array).all() for array in (factors, offsets, click_factors, click_offsets)):
+    if not all(np.isfinite(array).all() for array in arrays):
         raise UserError(f"{where}: a factor or an offset is not finite")
-    return Catalogue(factors, offsets, click_factors, click_offsets, np.zeros((0, 2), np.int64))
+    return Catalogue(*arrays, np.zeros((0, 2), np.int64))
 
 
-def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
+def flip_pairs(factors: Floats, n_flips: int) -> Ints:
     """The pairs that a walk down all inner products swaps: (n_flips, 2), in order, the smaller index first.
 
     The walk takes each pair i != j of which neither is used yet. Instead of sorting all pairs, every item keeps its
@@ -140,8 +138,6 @@ def flip_pairs(factors: NDArray[np.float64], n_flips: int) -> NDArray[np.int64]:
     return np.array(pairs, np.int64)
 
 
-Floats = NDArray[np.float64]
-
 PERIODS = 64
 """Of a calendar: shifts of popularity are constant in each."""
 
@@ -155,13 +151,9 @@ def shifts(params: SessionsParams, n_items: int) -> Floats:
     drawn = uniforms(seed, Stream.CALENDAR, items, 0)
     later = drawn < params.arriving
     later[np.argmax(drawn)] = False
-    if params.arriving > 0.0:
-        share = params.arriving
-    else:
-        share = 1.0
-    arrival = params.calendar * np.where(
-        later, drawn / share, np.minimum(params.arriving - drawn, 0.0) / (1.0 - params.arriving)
-    )
+    during = drawn / (params.arriving or 1.0)
+    before = np.minimum(params.arriving - drawn, 0.0) / (1.0 - params.arriving)
+    arrival = params.calendar * np.where(later, during, before)
     middle = (np.arange(PERIODS) + 0.5) * (params.calendar / PERIODS)
     age = middle[:, None] - arrival
     walk = np.zeros((PERIODS, n_items))
@@ -178,10 +170,7 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
     from recsim_mnar.worlds.sessions import _catalogue_kernel
 
     n_items = len(catalogue.item_offsets)
-    if params.fatigue > 0.0:
-        n_recent = n_items
-    else:
-        n_recent = 0
+    n_recent = n_items if params.fatigue > 0.0 else 0
     return _catalogue_kernel.Changes(
         fatigue=params.fatigue,
         spread=params.fatigue_spread,
@@ -229,7 +218,7 @@ class State(NamedTuple):
     time: Floats
 
 
-def state_of(changes: Any, omega: Floats, step: NDArray[np.int64], time: Floats) -> Floats:
+def state_of(changes: Any, omega: Floats, step: Ints, time: Floats) -> Floats:
     """The parts of :class:`State` side by side: (n, K + P + 3), without fatigue (n, K + 3)."""
     since = (step[:, None] - changes.noted).astype(np.float64)
     worn = changes.weariness * exp(-changes.shrinking * (step - changes.wearied).astype(np.float64))

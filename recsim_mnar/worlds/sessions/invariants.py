@@ -13,6 +13,7 @@ from recsim_mnar.worlds.sessions.world import SessionsWorld
 
 Floats = NDArray[np.float64]
 
+
 _CELLS, _POINTS = 2_000_000, 1024
 
 OF_VIEWS = ("popularity_entropy", "popularity_gini", "personal_bits", "drift_per_event")

@@ -1,9 +1,8 @@
-"""Lanes of the sessions world: users who live side by side, and what the kernels keep of each."""
+"""Lanes of the sessions world, and the arrays of its kernels."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,20 @@ from numpy.typing import NDArray
 
 from recsim_mnar.kernels.elementary import exp, log
 from recsim_mnar.log import schema
-from recsim_mnar.worlds.lanes import Lanes, Moves, Occasions, Prospects, Transition, cumulative_of
+from recsim_mnar.worlds.lanes import (
+    Actions,
+    Columns,
+    Flags,
+    Floats,
+    Ints,
+    Lanes,
+    Moves,
+    Occasions,
+    Prospects,
+    Seeds,
+    Transition,
+    cumulative_of,
+)
 from recsim_mnar.worlds.sessions.catalogue import Catalogue, changes_of, held, state_of
 from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, LOGISTIC, ONE, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
@@ -21,28 +33,25 @@ _ONE_BLOCK = 1 << 25
 ones. A longer one is given back to the system at once, where single columns are kept for the next log."""
 
 
-def new_columns(capacity: int, types: Iterable[Any]) -> list[NDArray[Any]]:
-    """Room for so many rows of columns of these types, not filled yet."""
-    types = [np.dtype(kind) for kind in types]
-    edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in types])
-    if edges[-1] > _ONE_BLOCK:
-        return [aligned(capacity, kind) for kind in types]
-    block = aligned(int(edges[-1]), np.uint8)
-    return [
-        block[first : first + capacity * kind.itemsize].view(kind) for first, kind in zip(edges, types, strict=False)
-    ]
-
-
 def new_rows(capacity: int, keep_truth: bool) -> Any:
-    """Room for so many rows, not filled yet; with a place for the truth of each where it is kept."""
+    """Return room for so many rows, not filled yet; with a place for the truth of each where it is kept."""
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
-    columns = new_columns(capacity, (column.dtype for column in schema.COLUMNS))
+    kinds = [np.dtype(column.dtype) for column in schema.COLUMNS]
+    edges = np.cumsum([0] + [-(-capacity * kind.itemsize // 64) * 64 for kind in kinds])
+    if edges[-1] > _ONE_BLOCK:
+        columns = [aligned(capacity, kind) for kind in kinds]
+    else:
+        block = aligned(int(edges[-1]), np.uint8)
+        columns = [
+            block[first : first + capacity * kind.itemsize].view(kind)
+            for first, kind in zip(edges, kinds, strict=False)
+        ]
     return _sessions_kernel.Rows._make([*columns, np.empty(capacity if keep_truth else 0)])
 
 
 def grown(rows: Any, capacity: int, used: int) -> Any:
-    """Rows with more room, the first ``used`` kept."""
+    """Return rows with more capacity; the first ``used`` are kept."""
     larger = []
     for old in rows:
         new = np.empty(capacity if len(old) else 0, old.dtype)
@@ -51,13 +60,12 @@ def grown(rows: Any, capacity: int, used: int) -> Any:
     return type(rows)(*larger)
 
 
-def columns_of(rows: Any, used: int, keep_truth: bool) -> dict[str, NDArray[Any]]:
-    """The first ``used`` rows, as views."""
+def columns_of(rows: Any, used: int, keep_truth: bool) -> Columns:
+    """Return the columns of the first ``used`` rows, as views."""
+    columns = {name: column[:used] for name, column in zip(schema.NAMES, rows, strict=False)}
     if keep_truth:
-        names = (*schema.NAMES, "click_probability")
-    else:
-        names = schema.NAMES
-    return {name: column[:used] for name, column in zip(names, rows, strict=False)}
+        columns["click_probability"] = rows[-1][:used]
+    return columns
 
 
 _USERS_A_CALL = 4096
@@ -86,7 +94,7 @@ class SessionsLanes(Lanes):
         catalogue: Catalogue,
         sampler: ViewSampler,
         tables: ViewTables,
-        shift: NDArray[np.float64],
+        shift: Floats,
         n_lanes: int,
         *,
         keep_truth: bool,
@@ -107,11 +115,17 @@ class SessionsLanes(Lanes):
         self.tiers = None
         if sampler.hot:
             self.tiers = _views_kernel.Tiers(*(arguments[name] for name in _views_kernel.Tiers._fields))
-        remembered, n_sums = _remembered(sampler, tables)
+        remembered = n_sums = 0  # weights and sums that a lane keeps of its last softmax
+        if sampler.hot:
+            remembered = tables.n_warm + len(tables.cold_offsets)
+            n_sums = tables.centre.shape[1]
+        elif sampler.boxes:
+            remembered = tables.factors.shape[1]
+            n_sums = sampler.boxes
+        self.unseen = None
         if params.no_repeats:
-            self.unseen = _unseen(n_lanes, len(catalogue.item_offsets))
-        else:
-            self.unseen = None
+            n_items = len(catalogue.item_offsets)
+            self.unseen = _views_kernel.Unseen(np.zeros((n_lanes, n_items), np.bool_), np.empty(n_items))
         self._changes = changes_of(params, catalogue, shift, n_lanes)
         # Decisions in one state can be foreseen; what changes it between two, or reads several items, cannot.
         self._foresees = params.slate_size == 1 and not self.dynamics.drift_in_bandit and self._changes is None
@@ -128,11 +142,9 @@ class SessionsLanes(Lanes):
         self._starts = np.zeros(n_lanes + 1, np.int64)
         self._used = 0
         self._foresights = 0
-        small = n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES
-        if small and _FIRST_CALLS.left > 0:
+        self._move = _lanes_kernel.advance
+        if n_lanes == 1 and self.tables.factors.shape[1] <= _FEW_PLACES and _FIRST_CALLS.left > 0:
             self._move = _FIRST_CALLS
-        else:
-            self._move = _lanes_kernel.advance
 
     def __reduce__(self) -> Any:
         *parts, keep_truth = self._made_of
@@ -143,12 +155,12 @@ class SessionsLanes(Lanes):
             array[...] = values
 
     def _held(self) -> tuple[NDArray[Any], ...]:
-        """All that lasts of the lanes' users."""
+        """Return the arrays of the users' lasting state."""
         unseen = () if self.unseen is None else (self.unseen.seen,)
         return (*self._arrays, *unseen, *held(self._changes))
 
     @property
-    def state(self) -> NDArray[np.float64]:
+    def state(self) -> Floats:
         """Implement :attr:`Lanes.state`: the interests omega, (n, K).
 
         What changes make of them (:func:`state_of`).
@@ -158,49 +170,33 @@ class SessionsLanes(Lanes):
             return omega
         return state_of(self._changes, omega, self.step, self.time)
 
-    def begin(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> Transition:
+    def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
         """Implement :meth:`Lanes.begin`."""
         self.seat(which, seeds, users)
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
-    def seat(self, which: NDArray[np.int64], seeds: NDArray[np.uint64], users: NDArray[np.int64]) -> None:
-        """Users take their lanes; their lives begin when the lanes are next advanced."""
+    def seat(self, which: Ints, seeds: Seeds, users: Ints) -> None:
+        """Assign users to lanes; they begin when the lanes are next advanced."""
         self._arrays.seed[which] = seeds
         self.user[which] = users
         self._arrays.phase[which] = self._kernel.ARRIVING
 
-    def awaits(self, which: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def awaits(self, which: Ints) -> Flags:
         """(n,) whether each lane's user waits for a recommendation."""
-        waits: NDArray[np.bool_] = self._arrays.phase[which] == self._kernel.AWAITING
-        return waits
+        return self._arrays.phase[which] == self._kernel.AWAITING
 
-    def kernel_arguments(self) -> tuple[Any, ...]:
-        """Get the arguments of the kernels that move lanes: dynamics, tables, boxes, tiers, unseen, lanes.
-
-        Scratch last.
-        """
-        return (*self._plain, self.scratch)
-
-    def take(
-        self, which: NDArray[np.int64], actions: NDArray[np.int32], propensities: NDArray[np.float64]
-    ) -> Transition:
+    def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take`."""
         return self._advance(which, np.arange(len(which) + 1), actions, propensities)
 
-    def runs(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def runs(self, which: Ints) -> Ints:
         """Implement :meth:`Lanes.runs`: the draws of answers are addressed, so they can be foreseen."""
         out = np.ones(len(which), np.int64)
         if self._foresees:
             self._kernel.find_runs(self._plain[-1], which, _FORESEEN, *self._quiet, out)
         return out
 
-    def take_runs(
-        self,
-        which: NDArray[np.int64],
-        runs: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
-    ) -> Transition:
+    def take_runs(self, which: Ints, runs: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Implement :meth:`Lanes.take_runs`."""
         edges = np.zeros(len(which) + 1, np.int64)
         np.cumsum(runs, out=edges[1:])
@@ -225,11 +221,11 @@ class SessionsLanes(Lanes):
                 return left
             self._rows = grown(self._rows, 2 * len(self._rows.user), self._used)
 
-    def seen_at_once(self) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]]]:
+    def seen_at_once(self) -> tuple[Ints, Columns]:
         """Implement :meth:`Lanes.seen_at_once`."""
         return self._starts, columns_of(self._rows, self._used, self._keep_truth)
 
-    def skip_uneventful(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+    def skip_uneventful(self, which: Ints) -> Ints:
         """Implement :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
         out = np.zeros(len(which), np.int64)
         # Foresight saves time and needs a kernel of its own: a few steps are done before it could be compiled.
@@ -244,11 +240,11 @@ class SessionsLanes(Lanes):
         seed: int,
         first_user: int,
         n_users: int,
-        distribution: NDArray[np.float64] | None,
+        distribution: Floats | None,
         *,
         events_a_user: float,
-    ) -> dict[str, NDArray[Any]]:
-        """Whole lives of consecutive users in the first lane; see :meth:`DecisionWorld.trajectories`.
+    ) -> Columns:
+        """Simulate consecutive users in the first lane; see :meth:`DecisionWorld.trajectories`.
 
         Args:
             seed: of the users.
@@ -262,16 +258,15 @@ class SessionsLanes(Lanes):
         rows = new_rows(int(n_users * events_a_user * 1.02) + 1024, self._keep_truth)
         progress = np.zeros(2, np.int64)
         ahead = draws_ahead(self.n_factors)
-        probability = cumulative = np.zeros(0)
+        law = (np.zeros(0), np.zeros(0))
         if distribution is not None:
-            probability = np.ascontiguousarray(distribution, dtype=np.float64)
-            cumulative = cumulative_of(probability)
+            law = (np.ascontiguousarray(distribution, dtype=np.float64), cumulative_of(distribution))
         while progress[0] < n_users:
             # So many at a time, so that Ctrl-C is heard.
             goal = min(n_users, progress[0] + _USERS_A_CALL)
             _trajectories_kernel.trajectories(
                 self.dynamics, self.tables, self.boxes, self.tiers, self.unseen, self._arrays, np.uint64(seed),
-                first_user, goal, (probability, cumulative), rows, progress, self.scratch, ahead,
+                first_user, goal, law, rows, progress, self.scratch, ahead,
             )  # fmt: skip
             if progress[0] < goal:
                 # What is left, at the rate seen so far, with some room.
@@ -279,19 +274,13 @@ class SessionsLanes(Lanes):
                 rows = grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
         return columns_of(rows, int(progress[1]), self._keep_truth)
 
-    def _advance(
-        self,
-        which: NDArray[np.int64],
-        edges: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
-    ) -> Transition:
+    def _advance(self, which: Ints, edges: Ints, actions: Actions, propensities: Floats) -> Transition:
         if self._move is not self._kernel.advance and self._move.left <= 0:
             self._move = self._kernel.advance
         return self._moved(self._move, (), which, (edges, actions, propensities))
 
     def _moved(
-        self, move: Any, settings: tuple[Any, ...], which: NDArray[np.int64], decisions: tuple[NDArray[Any], ...]
+        self, move: Any, settings: tuple[Any, ...], which: Ints, decisions: tuple[NDArray[Any], ...]
     ) -> Transition:
         """Move lanes to their next decisions by a kernel, which is called again with more rows where these are full.
 
@@ -324,10 +313,9 @@ def reading_of(params: SessionsParams) -> Any:
     k = params.slate_size
     places = np.arange(1, k + 1, dtype=np.float64)
     nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)
+    power = params.examination
     if params.user_model == INDEPENDENT:
         power = 0.0
-    else:
-        power = params.examination
     return _rankings_kernel.Reading(
         cascade=params.user_model == CASCADE,
         single=params.clicks == ONE,
@@ -344,7 +332,7 @@ def reading_of(params: SessionsParams) -> Any:
     )
 
 
-def clicks_expected(params: SessionsParams, attraction: NDArray[np.float64]) -> NDArray[np.float64]:
+def clicks_expected(params: SessionsParams, attraction: Floats) -> Floats:
     """(n, k) click probability of every place, for items whose click probabilities (n, k) are those of a look."""
     from recsim_mnar.worlds.sessions import _rankings_kernel
 
@@ -365,13 +353,7 @@ class RankingLanes(SessionsLanes):
         self._reading = tuple(reading_of(params))
         self._size = params.slate_size
 
-    def _advance(
-        self,
-        which: NDArray[np.int64],
-        edges: NDArray[np.int64],
-        actions: NDArray[np.int32],
-        propensities: NDArray[np.float64],
-    ) -> Transition:
+    def _advance(self, which: Ints, edges: Ints, actions: Actions, propensities: Floats) -> Transition:
         """Move lanes (n,) by rankings (n, k); who arrives needs none."""
         answers = self.awaits(which)
         slates = self.n_decisions[which].copy()
@@ -395,11 +377,9 @@ class _FirstCalls:
     """
 
     def __init__(self) -> None:
-        # Before NumPy 2 an unsigned integer and a Python one made a float.
-        if int(np.__version__.partition(".")[0]) >= 2:
+        self.left = 0
+        if int(np.__version__.partition(".")[0]) >= 2:  # before, an unsigned integer and a Python one made a float
             self.left = _INTERPRETED
-        else:
-            self.left = 0
 
     def __call__(self, *arguments: Any) -> tuple[int, int]:
         from recsim_mnar.kernels.jit import interpreted
@@ -415,7 +395,7 @@ _FIRST_CALLS = _FirstCalls()
 
 
 def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
-    """The scalars that the kernels read."""
+    """Return the scalars of the kernels."""
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
     return _sessions_kernel.Dynamics(
@@ -435,15 +415,6 @@ def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
         logistic_clicks=p.click_link == LOGISTIC,
         never_clicks=2.0 if p.click_link == LOGISTIC else _sessions_kernel.NEVER_CLICKS,
     )
-
-
-def _remembered(sampler: ViewSampler, tables: ViewTables) -> tuple[int, int]:
-    """Weights and sums that a lane keeps of its last softmax."""
-    if sampler.hot:
-        return tables.n_warm + len(tables.cold_offsets), tables.centre.shape[1]
-    if sampler.boxes:
-        return (tables.factors.shape[1], sampler.boxes)
-    return (0, 0)
 
 
 def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
@@ -468,15 +439,8 @@ def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
     )
 
 
-def _unseen(n: int, n_items: int) -> Any:
-    """Get the views of n users who view no item twice."""
-    from recsim_mnar.worlds.sessions import _views_kernel
-
-    return _views_kernel.Unseen(np.zeros((n, n_items), np.bool_), np.empty(n_items))
-
-
 def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
-    """Places in which the kernels work; nothing lasts there from one call to the next."""
+    """Return the kernels' working arrays, which keep nothing between calls."""
     from recsim_mnar.worlds.sessions import _softmax_kernel
 
     n_padded, room = tables.factors.shape
@@ -496,7 +460,7 @@ def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
 
 
 def draws_ahead(n_factors: int) -> Any:
-    """Room for the draws that whole lives make ahead."""
+    """Return arrays for the draws that whole lives make ahead."""
     from recsim_mnar.worlds.sessions import _trajectories_kernel as kernel
 
     deviates = -(-n_factors // 4) * 4 * kernel.DRIFTS
@@ -549,33 +513,30 @@ class SessionsOccasions(Occasions):
         self.uniform = waiting.uniform
         self.variance = waiting.variance
 
-    def begin(
-        self, which: NDArray[np.int64], seed: int, users: NDArray[np.int64]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    def begin(self, which: Ints, seed: int, users: Ints) -> tuple[Ints, Actions, Flags]:
         """Implement :meth:`Occasions.begin`."""
         self._lanes.seat(which, np.full(len(which), seed, np.uint64), users)
         return self.answer(which, np.zeros(len(which), np.bool_))
 
-    def answer(
-        self, which: NDArray[np.int64], clicked: NDArray[np.bool_]
-    ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.bool_]]:
+    def answer(self, which: Ints, clicked: Flags) -> tuple[Ints, Actions, Flags]:
         """Implement :meth:`Occasions.answer`."""
         starts = np.empty(len(which) + 1, np.int64)
         done = used = 0
-        *arguments, scratch = self._lanes.kernel_arguments()
+        lanes = self._lanes
         while True:
             done, used = self._kernel.advance_to_occasion(
-                *arguments, self._waiting, which, done, clicked, self._draws_views, self._items, used, starts, scratch
-            )
+                *lanes._plain, self._waiting, which, done, clicked, self._draws_views, self._items, used, starts,
+                lanes.scratch,
+            )  # fmt: skip
             if done == len(which):
                 break
             larger = np.empty(2 * len(self._items) + _VIEWS_A_LANE, np.int32)
             larger[:used] = self._items[:used]
             self._items = larger
         starts[-1] = used
-        return starts, self._items[:used].copy(), self._lanes.awaits(which)
+        return starts, self._items[:used].copy(), lanes.awaits(which)
 
-    def reward_means(self, which: NDArray[np.int64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+    def reward_means(self, which: Ints, actions: Actions) -> Floats:
         """Implement :meth:`Occasions.reward_means`."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
@@ -585,7 +546,7 @@ class SessionsOccasions(Occasions):
         _sessions_kernel.click_probabilities_of(factors, offsets, self.state, which, actions, out)
         return out
 
-    def order(self) -> NDArray[np.int64]:
+    def order(self) -> Ints:
         """Implement :meth:`Occasions.order`: by offset."""
         return np.argsort(self._catalogue.click_offsets, kind="stable")
 

@@ -133,7 +133,7 @@ class SessionsParams(Params):
 
     def check(self) -> None:
         """Raise UserError naming the parameter that breaks a rule."""
-        must(self, "be at least 1", "n_items")
+        must(self, "be at least 1", "n_items", "slate_size")
         must(self, "be at most 10,000,000", "n_items")
         must(self, "be in 1..1000", "n_factors")
         must(self, "not be negative", "sigma_omega_initial", "sigma_omega", "sigma_mu_organic", "clock_sd")
@@ -150,12 +150,10 @@ class SessionsParams(Params):
                 raise UserError(f"{out} + {leave} leave {stay:.3g} for staying: their sum must be at most 1")
         if self.p_leave_organic == 0 and (self.p_organic_to_bandit == 0 or self.p_leave_bandit == 0):
             raise UserError("p_leave_organic = 0: users would never leave; set p_leave_organic above 0")
-        must(
-            self, "not be negative", "fatigue", "fatigue_spread", "fatigue_of_views", "retention", "calendar", "ageing"
-        )
-        must(self, "not be negative", "trend")
+        must(self, "not be negative", "fatigue", "fatigue_spread", "fatigue_of_views", "retention")
+        must(self, "not be negative", "calendar", "ageing", "trend", "examination")
         must(self, "be in [0, 1)", "retention_memory", "arriving")
-        must(self, "be in [0, 1]", "influence")
+        must(self, "be in [0, 1]", "influence", "continues", "continues_after_click")
         must(self, "be at most 10", "retention")
         if not 0 < self.fatigue_memory < 1:
             raise UserError(f"fatigue_memory must be between 0 and 1, got {self.fatigue_memory:g}")
@@ -165,7 +163,6 @@ class SessionsParams(Params):
             )
         if self.calendar > 0 and self.no_repeats:
             raise UserError("no_repeats and a calendar exclude each other: set one of them")
-        must(self, "be at least 1", "slate_size")
         if self.slate_size > MOST_PLACES and not self.catalogue_file:
             raise UserError(f"slate_size must be at most {MOST_PLACES}, got {self.slate_size}")
         if self.slate_size > self.n_items and not self.catalogue_file:
@@ -173,8 +170,6 @@ class SessionsParams(Params):
                 f"slate_size must be at most n_items = {self.n_items}, got {self.slate_size}: "
                 "a slate shows an item once"
             )
-        must(self, "not be negative", "examination")
-        must(self, "be in [0, 1]", "continues", "continues_after_click")
         one_of(self, clock=("unit", "normal"), click_link=CLICK_LINKS, user_model=USER_MODELS)
         if self.clicks not in CLICKS:
             raise UserError(f"clicks must be 'one' (at most one in a slate) or 'several', got {self.clicks!r}")
@@ -187,12 +182,9 @@ class SessionsParams(Params):
 
     def with_settings(self, settings: Iterable[str]) -> Self:
         """Implement :meth:`Params.with_settings`; UserError too for one that the others leave without effect."""
-        settings_given = list(settings)
-        return (
-            super()
-            .with_settings(settings_given)
-            ._with_effect([setting.partition("=")[0].strip() for setting in settings_given], "--set ")
-        )
+        settings = list(settings)
+        names = [setting.partition("=")[0].strip() for setting in settings]
+        return super().with_settings(settings)._with_effect(names, "--set ")
 
     def _with_effect(self, names: Collection[str], flag: str) -> Self:
         """These parameters; UserError where one that was named and is no default has no effect."""
@@ -238,11 +230,10 @@ class SessionsParams(Params):
             if name in _RECOGYM_NAMES:
                 values[_RECOGYM_NAMES[name]] = value
             elif name == "time_generator":
-                # An instance of RecoGym's NormalTimeGenerator or DefaultTimeGenerator, its class, or its name.
+                # RecoGym's NormalTimeGenerator or DefaultTimeGenerator: an object, its class, or its name.
+                kind = getattr(value, "__name__", type(value).__name__)
                 if isinstance(value, str):
                     kind = value
-                else:
-                    kind = getattr(value, "__name__", type(value).__name__)
                 values["clock"] = "normal" if "normal" in kind.lower() else "unit"
             elif name in _RECOGYM_IGNORED:
                 continue

@@ -12,6 +12,10 @@ from numpy.typing import NDArray
 
 from recsim_mnar.worlds.sessions.catalogue import Catalogue
 
+Floats32 = NDArray[np.float32]
+Ints = NDArray[np.int64]
+
+
 _VECTOR = 64
 """Loops over a multiple of so many float32 have no scalar remainder."""
 _LINE = 64
@@ -102,22 +106,22 @@ class ViewTables:
     See ``_softmax_kernel.Tables`` and, from ``n_hot`` on, ``_views_kernel.Tiers``.
     """
 
-    factors: NDArray[np.float32]
-    offsets: NDArray[np.float32]
-    rows: NDArray[np.float32]
+    factors: Floats32
+    offsets: Floats32
+    rows: Floats32
     order: NDArray[np.int32]
-    starts: NDArray[np.int64]
-    centre: NDArray[np.float32]
-    half: NDArray[np.float32]
+    starts: Ints
+    centre: Floats32
+    half: Floats32
     widest: float
     top: float
     n_hot: int = 0
     n_warm: int = 0
     n_boxes: int = 0
-    cold: NDArray[np.float32] = field(default_factory=lambda: np.zeros((10, 0), np.float32))
-    cold_offsets: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
-    cold_starts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    cold_weights: NDArray[np.float32] = field(default_factory=lambda: np.zeros(0, np.float32))
+    cold: Floats32 = field(default_factory=lambda: np.zeros((10, 0), np.float32))
+    cold_offsets: Floats32 = field(default_factory=lambda: np.zeros(0, np.float32))
+    cold_starts: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    cold_weights: Floats32 = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def __deepcopy__(self, memo: Any) -> ViewTables:
         return self  # they are never written to, and a copy would be anywhere in the cache's lines
@@ -125,10 +129,8 @@ class ViewTables:
     def __setstate__(self, held: dict[str, Any]) -> None:
         for name, value in held.items():
             if isinstance(value, np.ndarray):
-                kept = _aligned_copy(value)
-            else:
-                kept = value
-            object.__setattr__(self, name, kept)
+                value = _aligned_copy(value)
+            object.__setattr__(self, name, value)
 
 
 def view_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
@@ -164,7 +166,7 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
     # A box that holds less is filled with its last item again, at an offset with which that is never drawn.
     table = np.array([np.append(box, np.repeat(box[-1:], depth - len(box))) for box in boxes]).T.ravel()
     real = np.array([np.arange(depth) < len(box) for box in boxes]).T.ravel()
-    entries: list[NDArray[np.int64]] = []
+    entries: list[Ints] = []
     if sampler.cold:
         leaves = _split(catalogue, np.sort(cold), sampler.cold)
         in_box = sampler.cold // sampler.cold_boxes
@@ -205,7 +207,7 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
     )
 
 
-def _split(catalogue: Catalogue, items: NDArray[np.int64], n_groups: int) -> list[NDArray[np.int64]]:
+def _split(catalogue: Catalogue, items: Ints, n_groups: int) -> list[Ints]:
     """Items split again and again at the median of their widest factor, so that their boxes are small.
 
     The likeliest of a group stand first: the scan that picks one then ends early.
@@ -222,23 +224,19 @@ def _split(catalogue: Catalogue, items: NDArray[np.int64], n_groups: int) -> lis
     return [group[np.argsort(-catalogue.item_offsets[group], kind="stable")] for group in groups]
 
 
-def _extremes(rows: NDArray[np.float32], starts: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _extremes(rows: Floats32, starts: Ints) -> tuple[Floats32, Floats32]:
     """Lowest and highest factors of each group, (G, L)."""
     if len(starts) == 1:
         return rows[:0], rows[:0]
     return np.minimum.reduceat(rows, starts[:-1], axis=0), np.maximum.reduceat(rows, starts[:-1], axis=0)
 
 
-def _centres(
-    lowest: NDArray[np.float32], highest: NDArray[np.float32]
-) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+def _centres(lowest: Floats32, highest: Floats32) -> tuple[Floats32, Floats32]:
     """Centres and half widths of boxes, (L, G)."""
     return _aligned_copy(((lowest + highest) / 2).T), _aligned_copy(((highest - lowest) / 2).T)
 
 
-def _common(
-    catalogue: Catalogue, order: NDArray[np.int64], offsets: NDArray[np.float64], starts: NDArray[np.int64]
-) -> dict[str, Any]:
+def _common(catalogue: Catalogue, order: Ints, offsets: NDArray[np.float64], starts: Ints) -> dict[str, Any]:
     n_places = len(order)
     n_factors = catalogue.item_factors.shape[1]
     padded = -(-n_factors // 5) * 5

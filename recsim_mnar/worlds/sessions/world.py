@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.elementary import exp
 from recsim_mnar.worlds.base import DecisionWorld, sha256_of
+from recsim_mnar.worlds.lanes import Actions, Columns, Floats
 from recsim_mnar.worlds.sessions.catalogue import PERIODS, Catalogue, make_catalogue, parts_of, read_catalogue, shifts
 from recsim_mnar.worlds.sessions.lanes import RankingLanes, SessionsLanes, SessionsOccasions, clicks_expected
 from recsim_mnar.worlds.sessions.params import LOGISTIC, PRESETS, SessionsParams
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_sampler, view_tables
-
-__all__ = ["PRESETS", "SessionsParams", "SessionsWorld"]
 
 
 class SessionsWorld(DecisionWorld):
@@ -31,10 +29,10 @@ class SessionsWorld(DecisionWorld):
         catalogue: the items, in place of those that the parameters would draw or read.
     """
 
-    name: ClassVar[str] = "sessions"
-    truth_column: ClassVar[str | None] = "click_probability"
+    name = "sessions"
+    truth_column = "click_probability"
     reward_name = "click"
-    log_holds: ClassVar = frozenset({"outcomes", "clicks"})
+    log_holds = frozenset({"outcomes", "clicks"})
     params_class = SessionsParams
     presets = PRESETS
     params: SessionsParams
@@ -65,28 +63,19 @@ class SessionsWorld(DecisionWorld):
     @functools.cached_property
     def catalogue(self) -> Catalogue:
         """The items, drawn from ``catalogue_seed``."""
-        p = self.params
-        return make_catalogue(
-            n_items=p.n_items,
-            n_factors=p.n_factors,
-            sigma_mu_organic=p.sigma_mu_organic,
-            n_flips=p.n_flips,
-            normalize_beta=p.normalize_beta,
-            seed=p.catalogue_seed,
-        )
+        return make_catalogue(self.params)
 
     @functools.cached_property
     def _sampler(self) -> ViewSampler:
         if self.params.no_repeats:
             return ViewSampler(0)
+        spread = self.params.sigma_mu_organic
         if self.given:
             spread = float(self.catalogue.item_offsets.std())
-        else:
-            spread = self.params.sigma_mu_organic
         return view_sampler(self.n_items, self.params.n_factors, spread)
 
     @functools.cached_property
-    def _shift(self) -> NDArray[np.float64]:
+    def _shift(self) -> Floats:
         return shifts(self.params, self.n_items)
 
     @functools.cached_property
@@ -99,7 +88,7 @@ class SessionsWorld(DecisionWorld):
         return not self.params.no_repeats
 
     @functools.cached_property
-    def _click_factors_by_factor(self) -> NDArray[np.float64]:
+    def _click_factors_by_factor(self) -> Floats:
         return np.ascontiguousarray(self.catalogue.click_factors.T)
 
     def decides(self) -> None:
@@ -111,9 +100,7 @@ class SessionsWorld(DecisionWorld):
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
-    def click_probabilities(
-        self, omega: NDArray[np.float64], shift: NDArray[np.float64] | None = None
-    ) -> NDArray[np.float64]:
+    def click_probabilities(self, omega: Floats, shift: Floats | None = None) -> Floats:
         """Click probability of every item for users with interests ``omega`` (n, K); returns (n, P).
 
         Args:
@@ -131,7 +118,7 @@ class SessionsWorld(DecisionWorld):
         )
         return out
 
-    def reward_means(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def reward_means(self, state: Floats) -> Floats:
         """Implement :meth:`DecisionWorld.reward_means`: the click probabilities, in the states that the lanes have."""
         p = self.params
         if not p.changes:
@@ -146,7 +133,7 @@ class SessionsWorld(DecisionWorld):
             means *= exp(worn.ravel()).reshape(worn.shape)
         return means
 
-    def planned_values(self, state: NDArray[np.float64]) -> NDArray[np.float64]:
+    def planned_values(self, state: Floats) -> Floats:
         """Implement :meth:`DecisionWorld.planned_values`: an index of each item, by what it costs or earns later.
 
         Fatigue: what a showing earns, less what it takes from the next showings of the item (the derivative of m
@@ -168,7 +155,7 @@ class SessionsWorld(DecisionWorld):
             values = values + best * p.retention * np.tanh(now.omega @ self.catalogue.item_factors.T / length)
         return values
 
-    def reward_means_of(self, state: NDArray[np.float64], actions: NDArray[np.int32]) -> NDArray[np.float64]:
+    def reward_means_of(self, state: Floats, actions: Actions) -> Floats:
         """Implement :meth:`DecisionWorld.reward_means_of`."""
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
@@ -182,7 +169,7 @@ class SessionsWorld(DecisionWorld):
         _sessions_kernel.click_probabilities_of(factors, offsets, state, np.arange(len(actions)), actions, out)
         return out
 
-    def ranking_means(self, state: NDArray[np.float64], rankings: NDArray[np.int32]) -> NDArray[np.float64]:
+    def ranking_means(self, state: Floats, rankings: Actions) -> Floats:
         """Implement :meth:`DecisionWorld.ranking_means`: what users' reading makes of the click probabilities.
 
         A place of -1 is empty: nobody clicks there, and readers go on as after no click.
@@ -192,7 +179,7 @@ class SessionsWorld(DecisionWorld):
         attraction = self.reward_means_of(np.repeat(state, size, axis=0), items).reshape(n, size)
         return clicks_expected(self.params, np.where(rankings < 0, 0.0, attraction))
 
-    def view_probabilities(self, omega: NDArray[np.float64]) -> NDArray[np.float64]:
+    def view_probabilities(self, omega: Floats) -> Floats:
         """Probability of viewing every item next for users with interests ``omega`` (n, K); returns (n, P)."""
         logits = np.asarray(omega, dtype=np.float64) @ self.catalogue.item_factors.T + self.catalogue.item_offsets
         logits -= logits.max(axis=1, keepdims=True)
@@ -215,7 +202,7 @@ class SessionsWorld(DecisionWorld):
 
     # --------------------------------------------------------------------------------------------------- the dynamics
 
-    def truth_arrays(self, seed: int, n_users: int) -> dict[str, NDArray[Any]]:
+    def truth_arrays(self, seed: int, n_users: int) -> Columns:
         """Implement :meth:`DecisionWorld.truth_arrays`: the catalogue, which is the same for all users."""
         return self.catalogue.arrays()
 
@@ -240,10 +227,10 @@ class SessionsWorld(DecisionWorld):
         seed: int,
         first_user: int,
         n_users: int,
-        distribution: NDArray[np.float64] | None,
+        distribution: Floats | None,
         *,
         keep_truth: bool = False,
-    ) -> dict[str, NDArray[Any]]:
+    ) -> Columns:
         """Implement :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
         organic, bandit = self.expected_events(0.01)
         if self.params.changes or self.slate_size > 1:
