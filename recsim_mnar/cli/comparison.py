@@ -206,10 +206,10 @@ class Asked:
 
 
 GROUPS = {
-    "What is compared": ("world", "preset", "set", "agents", "references", "protocols", "option", "seed"),
-    "Over many catalogues": ("catalogues", "first-seed", "resume"),
-    "Your own file in place of a world": ("interactions", "user-column", "item-column", "time-column"),
-    "Output": ("workers", "out", "json", "quiet", "help"),
+    "What is compared": "world preset set agents references protocols option seed",
+    "Over many catalogues": "catalogues first-seed resume",
+    "Your own file in place of a world": "interactions user-column item-column time-column",
+    "Output": "workers out json quiet help",
 }
 
 

@@ -30,12 +30,13 @@ class GroupedCommand(click.Command):
     """A command whose help shows options under headings, and leaves the hidden ones to ``describe command``.
 
     Args:
-        groups: by heading, long names of options without their dashes; those of no group follow in the last one.
+        groups: by heading, long names of options without their dashes, with spaces between; options of no group are
+            added to the last one.
     """
 
-    def __init__(self, *arguments: Any, groups: Mapping[str, Sequence[str]], **more: Any) -> None:
+    def __init__(self, *arguments: Any, groups: Mapping[str, str], **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.groups = groups
+        self.groups = {heading: names.split() for heading, names in groups.items()}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section per group."""
