@@ -23,7 +23,7 @@ _CHUNK = 64
 
 
 def as_array(values: Any, dtype: Any) -> NDArray[Any]:
-    """``values`` as the array type the kernels are compiled for: contiguous and writable."""
+    """Convert to the array type of compiled kernels: contiguous and writable."""
     array = np.ascontiguousarray(values, dtype=dtype)
     if array.flags.writeable:
         return array
@@ -88,7 +88,7 @@ class Histories:
                 self._enlarge()
 
     def flat(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The views of these slots, concatenated: (position in ``slots``, item) of each view."""
+        """Concatenate the views of these slots: return position in ``slots`` and item of each view."""
         length = self.length[slots]
         owner = np.repeat(np.arange(len(slots)), length)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
@@ -183,7 +183,7 @@ class SlotPolicy(Stored, StatefulPolicy):
         return dict(self._arrays), dict(self._parameters)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SlotPolicy:
-        """A copy with its users: unlike a policy sent to another process, it continues where this one is."""
+        """Copy with its users, unlike a policy that is sent to another process."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
@@ -381,7 +381,7 @@ class KnownUsersPolicy(GreedyPolicy):
 
     @abc.abstractmethod
     def _scores_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, n_items) scores of training users; row ``n_users`` is for all other users."""
+        """Return scores (n, n_items) of training users; row ``n_users`` is for all other users."""
 
     def _entries(self) -> dict[str, Entry]:
         return {**super()._entries(), "_row": Entry(np.int64, self.n_users)}

@@ -55,7 +55,7 @@ class FixedPolicy(Stored, Policy):
         return np.tile(self._probability, (len(users), 1))
 
     def scores(self, users: Ints) -> Floats:
-        """The fixed scores for each user, (n, n_items)."""
+        """Return the fixed scores for each user, (n, n_items)."""
         return np.tile(self.item_scores, (len(users), 1))
 
     def fixed_distribution(self) -> Floats:
@@ -177,7 +177,7 @@ class UserPopularity(SlotPolicy):
         return out
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
-        """The user's own view counts, (n, n_items)."""
+        """Return the users' view counts, (n, n_items)."""
         return self._own_counts(self._slots.find(users))
 
     def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
@@ -217,7 +217,7 @@ class UserPopularityGreedy(GreedyPolicy):
 
 
 def list_policy(n_items: int, name: str, items: Sequence[int] | NDArray[np.integer]) -> FixedPolicy:
-    """A policy that ranks the listed items first to last, and never recommends another (score -inf)."""
+    """Make a policy that ranks the listed items first to last and never recommends another."""
     scores = np.full(n_items, -np.inf)
     scores[np.asarray(items, np.int64)] = np.arange(len(items), 0, -1)
     return FixedPolicy(n_items, name, scores)
@@ -302,7 +302,7 @@ class NeverRecommended(MostRecommended):
 
 
 def times_recommended(log: Log, n_items: int) -> NDArray[np.int64]:
-    """(n_items,) number of bandit rows that recommend each item."""
+    """Count the bandit rows that recommend each item, (n_items,)."""
     counts = np.zeros(n_items, np.int64)
     for block in log.blocks():
         shown_actions = block["action"][block["event"] == schema.BANDIT]

@@ -51,7 +51,7 @@ class Needs:
 class ClusterExecutor(Executor):
     """Workers of a Dask cluster.
 
-    Jobs travel by value. What many jobs have in common is a Dask task of its own, so that each worker receives it once.
+    Jobs travel by value. The common part of many jobs is a separate Dask task, so that each worker receives it once.
     """
 
     def __init__(self, client: Any, needs: Needs) -> None:
@@ -73,11 +73,11 @@ class ClusterExecutor(Executor):
         return done
 
     def n_workers(self) -> int:
-        """Number of workers at the moment."""
+        """Return the current number of workers."""
         return len(self._client.nthreads())
 
     def _stored(self, carried: Carried[Any]) -> tuple[str, Any]:
-        """Digest of what jobs have in common, and the Dask task that has its bytes."""
+        """Return the digest of the jobs' common part, and the Dask task with its bytes."""
         if carried not in self._shared:
             data = carried.pickled()
             task = self._client.submit(bytes, data, pure=False)
@@ -196,7 +196,7 @@ def _refuse_other_versions(worker: str, there: dict[str, str], here: dict[str, s
 
 @contextlib.contextmanager
 def _by_value(names: Iterable[str]) -> Iterator[bytes]:
-    """Modules that are not installed, pickled by value; and within the block so is whatever is defined in them."""
+    """Yield pickled modules that are not installed; within the block their contents are pickled by value."""
     import cloudpickle
 
     files = files_of(names)
@@ -255,7 +255,7 @@ def _call_with(*own: Any, common: tuple[Callable[..., Any], tuple[Any, ...]]) ->
 
 @functools.lru_cache(maxsize=1)
 def _prepare(needs: Needs) -> None:
-    """Make this worker like the process that asks.
+    """Give this worker the settings of the process that submits jobs.
 
     Raises:
         UserError: it has other versions; one that joined later is found here.
@@ -269,7 +269,7 @@ def _prepare(needs: Needs) -> None:
 
 
 def _work(needs: Needs, job: bytes, digest: str | None, common: bytes | None) -> Any:
-    """Do a job that :meth:`ClusterExecutor.submit` has pickled."""
+    """Run a job that :meth:`ClusterExecutor.submit` has pickled."""
     _prepare(needs)
     call = pickle.loads(job)
     if digest is not None and common is not None:

@@ -28,7 +28,7 @@ _NEEDED = ("n_actions", "action", "reward", "pscore")
 
 
 def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = None) -> dict[str, Any]:
-    """Arguments of ``obp.ope.OffPolicyEvaluation(bandit_feedback=...)``.
+    """Return ``bandit_feedback`` for ``obp.ope.OffPolicyEvaluation``.
 
     Args:
         decisions: of a log.
@@ -72,7 +72,7 @@ def action_dist(distributions: NDArray[np.floating[Any]]) -> NDArray[np.float64]
 
 
 def from_obp(feedback: Mapping[str, Any]) -> Decisions:
-    """Decisions of a ``BanditFeedback``, one of obp's own included; each round is a user's own where no user is said.
+    """Read decisions from a ``BanditFeedback``; without users each round is a different user.
 
     Raises:
         UserError: a key that is missing, several positions, or values that are none.
@@ -96,7 +96,7 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
 
 
 def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> list[str]:
-    """One line per decision: ``action:cost:propensity 'user_step | feature:value ...``.
+    """Return one line per decision: ``action:cost:propensity 'user_step | feature:value ...``.
 
     Actions are 1 .. n_items, as Vowpal Wabbit counts, the cost is minus the reward, features are ``f0`` ... for the
     columns of the context, zeros left out. Numbers have as many digits as bring them back exactly.
@@ -124,7 +124,7 @@ def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> l
 
 
 def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: int | None = None) -> Decisions:
-    """Decisions of contextual bandit examples: those of :func:`to_vw`, or others in the same format.
+    """Read decisions from contextual bandit examples: those of :func:`to_vw`, or others in the same format.
 
     Args:
         lines: the examples, or a file of them. A line without a tag ``'user_step`` is a user's own.
@@ -193,7 +193,7 @@ _COLUMNS = ("eps_id", "t", "obs", "actions", "rewards", "new_obs", "terminateds"
 
 
 def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
-    """Arguments of ``d3rlpy.dataset.MDPDataset``: an episode is a user, discrete actions.
+    """Return arguments of ``d3rlpy.dataset.MDPDataset``: episodes are users, actions are discrete.
 
     Returns:
         ``observations`` (d, c) float32, ``actions`` (d, 1) int32, ``rewards`` (d, 1), ``terminals`` (d,) and
@@ -210,7 +210,7 @@ def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
 
 
 def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
-    """Arguments of ``minari.data_collector.EpisodeBuffer``, a dictionary for each user.
+    """Return arguments of ``minari.data_collector.EpisodeBuffer``, one dictionary per user.
 
     An episode of T decisions has ``observations`` (T + 1, c), the last one at the user's end, ``actions``, ``rewards``,
     ``terminations`` and ``truncations`` (one of them True at the end), (T,) each, and ``infos`` of fixed size, (T + 1,)
@@ -241,7 +241,7 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
 
 
 def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
-    """Decisions of a ``MinariDataset`` that was written from :func:`to_minari`.
+    """Read decisions from a ``MinariDataset`` that was written with :func:`to_minari`.
 
     Args:
         dataset: with ``iterate_episodes()``.
@@ -279,7 +279,7 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
 
 
 def to_rllib(decisions: Decisions) -> pa.Table:
-    """A pyarrow Table with the columns of RLlib's offline schema, one row per decision.
+    """Return a pyarrow Table with the columns of RLlib's offline schema, one row per decision.
 
     ``eps_id`` is the user, ``t`` the number of the decision, ``obs`` and ``new_obs`` lists of c floats, and
     ``action_logp`` the logarithm of the propensity. ``step``, the position in the user's life, stands next to them.
@@ -305,7 +305,7 @@ def to_rllib(decisions: Decisions) -> pa.Table:
 
 
 def from_rllib(table: Any, n_items: int) -> Decisions:
-    """Decisions of a table of :func:`to_rllib`, or one with the same columns.
+    """Read decisions from a table of :func:`to_rllib`, or one with the same columns.
 
     Args:
         table: a pyarrow Table.
@@ -353,7 +353,7 @@ def _rows(column: Any) -> NDArray[np.float32]:
 
 
 def _users(names: list[str]) -> NDArray[np.int64]:
-    """Ids of episodes; those of RLlib's own, which are no numbers, are counted."""
+    """Return integer ids of episodes; ids that are no numbers are numbered."""
     try:
         return np.array([int(name) for name in names], np.int64)
     except ValueError:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePolicy:
-    """A fitted model of implicit as a policy: the item it scores highest for the user's views so far.
+    """Wrap a fitted model of implicit as a policy of the item with the highest score for the user's views.
 
     Users' factors are made again from their views (``recalculate_user``), so users need not be those it was fitted on.
     An item that the user's neighbours do not reach, and every item for who has viewed nothing, scores 0.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeaturePolicy:
-    """A trained scorer of LensKit, or a pipeline that holds one, as a policy: the item that it scores highest.
+    """Wrap a trained scorer of LensKit, or a pipeline with one, as a policy of the item with the highest score.
 
     A user is asked about by what was viewed so far, each item once, so users need not be those it was trained on. What
     it cannot score comes after all else, and for who has viewed nothing all items are equal.

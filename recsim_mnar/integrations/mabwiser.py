@@ -54,7 +54,7 @@ class MabPolicy(FeaturePolicy):
         super().__init__(n_items, features, scores=self._expected, **{"name": f"mabwiser-{kind}", **arguments})
 
     def _expected(self, x: NDArray[np.float32]) -> Floats:
-        """(n, n_items) expectations; zeros before anything was learned."""
+        """Return expectations (n, n_items); zeros before the first outcome."""
         if self.mab._is_initial_fit is False:
             return np.zeros((len(x), self.n_items))
         if self.mab.is_contextual:
@@ -96,7 +96,7 @@ class MabPolicy(FeaturePolicy):
 def sampled_policy(
     mab: Any, features: Context = "counts", *, draws: int = 1000, name: str | None = None
 ) -> SampledPolicy:
-    """A bandit that draws from a generator of its own, Thompson sampling among them, as a policy that learns online.
+    """Wrap a bandit that draws from its own generator, such as Thompson sampling, as a policy that learns online.
 
     It draws a number of arms for each decision, of which the uniform picks one: its propensities are exact for what it
     does, and it cannot be replayed: see :class:`recsim_mnar.policies.SampledPolicy`. Every distribution costs ``draws``
@@ -128,11 +128,11 @@ class _Sampler:
         self.forget = self._users.forget
 
     def __deepcopy__(self, memo: Any) -> _Sampler:
-        """A separate copy without users."""
+        """Copy without users."""
         return _Sampler(self.mab, self._users.rule)
 
     def sample(self, user: int, draws: int) -> NDArray[np.int64]:
-        """(draws,) arms; equally often before anything was learned."""
+        """Draw arms (draws,); each equally often before the first outcome."""
         if not self.mab._is_initial_fit:
             return np.arange(draws) % self._users.n_items
         contexts = np.repeat(self._users.features(np.array([user])), draws, axis=0)
@@ -153,7 +153,7 @@ class _Sampler:
 
 
 def _items(mab: Any) -> int:
-    """Number of items in its arms.
+    """Return the number of items in its arms.
 
     Raises:
         UserError: they are no items.

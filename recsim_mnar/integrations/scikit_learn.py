@@ -25,7 +25,7 @@ _BLOCK = 1 << 22
 
 
 def classifier_policy(model: Any, n_items: int, observation: Context = "counts", **arguments: Any) -> FeaturePolicy:
-    """A fitted classifier of items: recommends by ``predict_proba``; items outside its classes are never recommended.
+    """Wrap a fitted classifier of items as a policy with the probabilities of ``predict_proba``.
 
     Args:
         model: fitted on features of users (n, width), its classes are items.
@@ -57,7 +57,7 @@ def reward_policy(
     together: Callable[[Array, Array], Array] | None = None,
     **arguments: Any,
 ) -> FeaturePolicy:
-    """A fitted model of the reward: it recommends the item with the largest prediction.
+    """Wrap a fitted model of the reward as a policy of the item with the largest prediction.
 
     Args:
         model: fitted on ``together(x, items)``; its ``predict_proba`` of the class 1 where there is one, else its
@@ -171,18 +171,18 @@ class RewardedActions(_Fitted):
 
 
 def side_by_side(x: Array, items: Array) -> Array:
-    """Users' features (m, width) and items' (m, k) side by side, (m, width + k)."""
+    """Join users' features (m, width) and items' (m, k) to (m, width + k)."""
     return np.hstack([x, items])
 
 
 def outer(x: Array, items: Array) -> Array:
-    """All products of users' features (with a 1) and items', (m, (width + 1) k): a linear model distinguishes items."""
+    """Return all products of users' features (with a 1) and items', (m, (width + 1) k), for linear models."""
     one = np.hstack([np.ones((len(x), 1), x.dtype), x])
     return (one[:, :, None] * items[:, None, :]).reshape(len(x), -1)
 
 
 def seeded(model: Any, seed: int) -> Any:
-    """An unfitted copy of a model, with ``random_state`` set where it has one."""
+    """Copy a model unfitted, and set its ``random_state`` if it has one."""
     again = clone(model)
     if "random_state" in again.get_params():
         again.set_params(random_state=seed % 2**32)

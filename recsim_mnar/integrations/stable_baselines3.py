@@ -46,7 +46,7 @@ class ScaledCounts(BaseFeaturesExtractor):
         self.scale = math.sqrt(observation_space.shape[0])
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """(n, n_items) of (n, n_items) counts."""
+        """Scale (n, n_items) counts."""
         return observations * (self.scale / (observations.sum(dim=1, keepdim=True) + self.shrinkage))
 
 
@@ -97,7 +97,7 @@ class VecEnvAdapter(VecEnv):
         self._actions: Array = np.zeros(env.num_envs, np.int64)
 
     def reset(self) -> Array:
-        """(num_envs, ...) observations; what was given to :meth:`seed` and ``set_options`` is used once.
+        """Reset, and return observations (num_envs, ...); :meth:`seed` and ``set_options`` count for one reset.
 
         Raises:
             UserError: options that differ between lanes.
@@ -115,7 +115,7 @@ class VecEnvAdapter(VecEnv):
         return observations
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """One seed for all lanes, at the next reset: lane i begins with user i of it."""
+        """Set one seed for all lanes at the next reset: lane i begins with its user i."""
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self._seeds = [seed] * self.num_envs
@@ -139,7 +139,7 @@ class VecEnvAdapter(VecEnv):
         return observations, rewards.astype(np.float32), ended, infos
 
     def get_images(self) -> Sequence[Array | None]:
-        """One picture per lane, of an environment made with ``render_mode="rgb_array"``; lanes of ours draw none."""
+        """Return one picture per lane if the environment has ``render_mode="rgb_array"``."""
         return self.env.render()  # type: ignore[return-value]  # what Gymnasium allows is wider
 
     def close(self) -> None:
@@ -147,7 +147,7 @@ class VecEnvAdapter(VecEnv):
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The environment's attribute, once for each lane."""
+        """Return the environment's attribute, once for each lane."""
         return [getattr(self.env, attr_name)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
@@ -178,7 +178,7 @@ class VecEnvAdapter(VecEnv):
             raise UserError(f"{what} is for all lanes: they are one environment")
 
     def _lanes(self, given: Mapping[str, Any]) -> Infos:
-        """``info`` of each lane; of those that ended, that of their end."""
+        """Return the ``info`` of each lane; for lanes that ended, that of the end."""
         lanes: Infos = [{} for _ in range(self.num_envs)]
         for source in (given, given.get("final_info") or {}):
             for key, values in source.items():
@@ -209,7 +209,7 @@ def policy_of(
     rows: int | None = ROWS,
     name: str | None = None,
 ) -> FeaturePolicy:
-    """A trained model with discrete actions as a policy, with the probability of what it does.
+    """Wrap a trained model with discrete actions as a policy with exact propensities.
 
     PPO, A2C and others with a distribution act by it, DQN by its values (equal ones as likely). The model is read and
     not copied: train it no more while the policy is in use. Its spaces must be those of what the policy shows it; a
@@ -349,7 +349,7 @@ def _passes_on(layer: Any) -> bool:
 
 
 def _in_a_line(space: Any) -> str:
-    """A space in words; of bounds that differ the first and the last."""
+    """Describe a space in one line; of varying bounds the first and the last."""
     if not isinstance(space, gym.spaces.Box) or (np.ptp(space.low) == 0 and np.ptp(space.high) == 0):
         return str(space)
     low, high = (f"{bounds.flat[0]:g} .. {bounds.flat[-1]:g}" for bounds in (space.low, space.high))

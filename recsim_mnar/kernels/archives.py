@@ -24,7 +24,7 @@ _CHUNK = 1 << 24
 
 
 def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays of an ``.npz`` file by name.
+    """Read the arrays of an ``.npz`` file.
 
     Args:
         path: of the file.
@@ -78,7 +78,7 @@ def _check_sizes(path: str | os.PathLike[str], members: Collection[zipfile.ZipIn
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array, when its header asks for as many bytes as the archive says that there are."""
+    """Read an array whose header agrees with its size in the archive."""
     with archive.open(member) as file:
         shape, fortran, kind = _header(file)
         rest = member.file_size - file.tell()

@@ -25,7 +25,7 @@ def refuse_first(bad: NDArray[np.bool_], says: Callable[..., str]) -> None:
 
 
 def whole_number(value: Any, name: str, least: int = 0, most: int | None = None) -> int:
-    """``value`` as an int.
+    """Return ``value`` as an int.
 
     Raises:
         UserError: not an integer (a bool is none), below ``least`` or above ``most``.
@@ -39,7 +39,7 @@ def whole_number(value: Any, name: str, least: int = 0, most: int | None = None)
 
 
 def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *, ends: str = "[]") -> float:
-    """``value`` as a float.
+    """Return ``value`` as a float.
 
     Args:
         value: the argument.
@@ -70,10 +70,7 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
 
 
 def _is_percent(value: float) -> bool:
-    """Return whether what is to be a share was meant as percent.
-
-    Nobody writes 1.5 % for 0.015 of a level or a power.
-    """
+    """Return True if a share was probably meant as per cent: nobody writes 1.5 % for a level or a power."""
     return 2.0 <= value <= 100.0
 
 
@@ -82,7 +79,7 @@ def _as_share(percent: float) -> str:
 
 
 def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
-    """``value`` if it is one of the known words.
+    """Return ``value`` if it is one of the known words.
 
     Raises:
         UserError: it is another.
@@ -94,7 +91,7 @@ def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
 
 
 def of_type(value: Any, name: str, wanted: Any, words: str) -> Any:
-    """``value``, where it is of a class, or of one of some classes, that ``words`` name.
+    """Return ``value`` if it is of a class, or of one of several, that ``words`` name.
 
     Raises:
         UserError: it is of another.
@@ -105,7 +102,7 @@ def of_type(value: Any, name: str, wanted: Any, words: str) -> Any:
 
 
 def text_of(value: Any, name: str) -> str:
-    """``value``, which must be a text.
+    """Return ``value`` if it is a text.
 
     Raises:
         UserError: it is none.
@@ -114,7 +111,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def texts_of(value: Any, name: str) -> list[str]:
-    """``value``, which must be a list of texts; one text is none.
+    """Return ``value`` if it is a list of texts; a single text is none.
 
     Raises:
         UserError: it is none.
@@ -124,7 +121,7 @@ def texts_of(value: Any, name: str) -> list[str]:
 
 
 def list_of(value: Any, name: str) -> Any:
-    """``value``, which must be a list of things; a text, which is one of letters, is none.
+    """Return ``value`` if it is a list; a text is none.
 
     Raises:
         UserError: it is none.
@@ -135,7 +132,7 @@ def list_of(value: Any, name: str) -> Any:
 
 
 def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
-    """``value``, which must be a table of things by name.
+    """Return ``value`` if it is a table by name.
 
     Raises:
         UserError: it is none.
@@ -145,7 +142,7 @@ def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def flag(value: Any, name: str) -> bool:
-    """``value`` as a bool.
+    """Return ``value`` as a bool.
 
     Raises:
         UserError: it is neither True nor False.
@@ -156,7 +153,7 @@ def flag(value: Any, name: str) -> bool:
 
 
 def level_of(value: Any, name: str = "level") -> float:
-    """The coverage of an interval as a float.
+    """Return the coverage of an interval as a float.
 
     Raises:
         UserError: not a number strictly between 0 and 1; the message gives one that looks like percent as its share.
@@ -172,7 +169,7 @@ def level_of(value: Any, name: str = "level") -> float:
 
 
 def value_of(text: str) -> Any:
-    """A parameter's value: true or false, an integer, a number, or else the text."""
+    """Parse a parameter's value: true or false, an integer, a number, or else the text."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     for kind in (int, float):
@@ -184,7 +181,7 @@ def value_of(text: str) -> Any:
 
 
 def told_apart(value: float, other: float) -> tuple[str, str]:
-    """Two numbers in as many digits, three at least, as it takes to tell them apart; nine where they are the same."""
+    """Format two numbers with as many digits as distinguish them, from three to nine."""
     for digits in range(3, 10):
         texts = f"{value:.{digits}g}", f"{other:.{digits}g}"
         if texts[0] != texts[1]:
@@ -193,5 +190,5 @@ def told_apart(value: float, other: float) -> tuple[str, str]:
 
 
 def rounded_down(value: float) -> str:
-    """A positive number in four digits that is not above it, to be stated as a lower bound."""
+    """Round a positive number down to four digits, for use as a lower bound."""
     return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):g}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def in_words(size: float) -> str:
-    """A number of bytes in words."""
+    """Return a number of bytes in words."""
     if size >= 1e9:
         return f"{size / 1e9:.2g} GB"
     return f"{max(size / 1e6, 1.0):.0f} MB"

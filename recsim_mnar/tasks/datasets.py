@@ -1,6 +1,6 @@
-"""Data sets of frozen tasks: logs of three qualities, made anew from a recipe of 1 kB, with the same bytes everywhere.
+"""Data sets of frozen tasks: logs of three qualities, made from recipes of 1 kB with the same bytes everywhere.
 
-A recipe names the logging policy, its users and the observation, and has the sha256 of what comes of it.
+A recipe names the logging policy, its users and the observation, and has the sha256 of the data set.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Recipe:
         return f"recsim-mnar/{name}/{self.quality}-{version}"
 
     def logging_policy(self) -> Any:
-        """The policy that logs."""
+        """Make the logging policy."""
         return self._runner().logger(self.policy, self.epsilon)
 
     def _runner(self) -> Items:
@@ -87,7 +87,7 @@ class Recipe:
         return runner
 
     def make(self, executor: Executor | None = None) -> TaskDataset:
-        """The data set, whatever its digest; users are spread over the executor, on which nothing depends."""
+        """Make the data set without checking its digest; results do not depend on the executor."""
         log, made = self._runner().record(self.logging_policy(), self.users, self.seed, self.observation, executor)
         log.provenance["dataset"] = {"name": self.minari_id, "recipe": self.digest}
         return TaskDataset(self, log, made)
@@ -190,7 +190,7 @@ class TaskDataset:
 
 @functools.cache
 def recipe_of(name: str, quality: str) -> Recipe:
-    """The frozen recipe of a task's data set.
+    """Read the frozen recipe of a task's data set.
 
     Raises:
         UserError: no such task or quality.

@@ -34,7 +34,7 @@ def check_vector(
     steps: int = 200,
     seed: int = 0,
 ) -> list[Breach]:
-    """One finding per mode that a vector environment breaks; an empty list where lanes are single environments.
+    """Return one breach per mode in which lanes differ from single environments.
 
     Args:
         make_vector: gives a new vector environment of the mode asked for.
@@ -85,7 +85,7 @@ def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[l
 def lane_rules(
     make_vector: MakeVector, make_single: MakeSingle, modes: Iterable[AutoresetMode], steps: int, seed: int
 ) -> Rules:
-    """One rule per mode of automatic resets: Gymnasium's conventions, and lanes that are single environments.
+    """Make one rule per mode of automatic resets: Gymnasium's conventions, and lanes that equal single environments.
 
     Every lane gets a seed of its own, so that a single environment with that seed must live through exactly the same
     episodes: observations, rewards, ends and infos.
@@ -116,7 +116,7 @@ def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
 
 
 def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Reasons:
-    """Two copies with one seed and the same actions; arrays handed out once are not changed afterwards."""
+    """Compare two copies with one seed and the same actions, and check that no returned array is changed later."""
     (a, _), (b, _) = first.reset(seed=seed), second.reset(seed=seed)
     first.action_space.seed(seed)
     kept = []
@@ -213,7 +213,7 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 def _modes_of(make_vector: Callable[..., VectorEnv]) -> tuple[AutoresetMode, ...]:
-    """The modes of automatic resets that a vector environment can be asked for; its only one where it takes no mode."""
+    """Return the modes of automatic resets that a vector environment takes, or its only one."""
     modes = []
     for mode in AutoresetMode:
         try:

@@ -101,7 +101,7 @@ def _fit_of(spec: str, found: Any) -> Callable[..., Any] | None:
 
 
 def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
-    """A policy that is fitted where users browse and click, and what fits it."""
+    """Check a policy, and the learner that fits it on users who browse and click."""
 
     def make() -> Any:
         return fit(training_log(), n_items=N_ITEMS, seed=0)
@@ -155,7 +155,7 @@ class LearnerCase:
     fits: Callable[..., Any]
 
     def fit(self, log: Log, seed: int = 0) -> Policy:
-        """A policy fitted on a log."""
+        """Fit a policy on a log."""
         return as_policy(self.fits(log, n_items=N_ITEMS, seed=seed))
 
     def probabilities(self, policy: Policy) -> Floats:
@@ -164,7 +164,7 @@ class LearnerCase:
         return case.checked(case.begun())
 
     def copes(self, log: Log) -> None:
-        """Raise what is wrong with a policy fitted on this log, unless the learner says that it cannot use it."""
+        """Check a policy fitted on this log, unless the learner refuses the log."""
         try:
             policy = self.fit(log)
         except UserError:
@@ -175,12 +175,12 @@ class LearnerCase:
 
 
 def check_learner(fits: Callable[..., Any]) -> list[Breach]:
-    """The rules of :data:`LEARNER_RULES` that a learner breaks; an empty list where it keeps them all."""
+    """Return the rules of :data:`LEARNER_RULES` that a learner breaks, an empty list if it keeps them all."""
     return breaches_of(LEARNER_RULES, LearnerCase(fits))
 
 
 def training_log(seed: int = 1, n_items: int = N_ITEMS) -> Log:
-    """A log of users who browse and click, shown items at random; in arrays of its own, which nobody else loses."""
+    """Make a log of users who browse and click on random items; its arrays are new."""
     log = _simulated(seed, n_items)
     return log.select(np.arange(len(log)))
 
@@ -197,13 +197,13 @@ def _simulated(seed: int, n_items: int) -> Log:
 
 @rule(LEARNER_RULES, "define fit(log, *, n_items, seed), which writes in no log and returns a policy")
 def door(case: LearnerCase) -> None:
-    """It makes a policy of a log."""
+    """Check that it makes a policy from a log."""
     case.fit(training_log())
 
 
 @rule(LEARNER_RULES, "copy a column before you write in it, and draw from a generator of your own")
 def log_is_left_alone(case: LearnerCase) -> Reasons:
-    """``fit`` changes neither the log nor NumPy's global generator, from which others draw."""
+    """Check that ``fit`` changes neither the log nor NumPy's global generator."""
     log = training_log()
     kept = np.random.get_state()  # noqa: NPY002  (others', given back below)
     digest = log.digest()
@@ -220,7 +220,7 @@ def log_is_left_alone(case: LearnerCase) -> Reasons:
 
 @rule(LEARNER_RULES, "make a new policy in each fit(), and keep nothing of it in the learner")
 def a_policy_per_fit(case: LearnerCase) -> Reasons:
-    """Another fit leaves an earlier policy as it is, and the same log and seed give the same policy."""
+    """Check that another fit leaves an earlier policy unchanged, and that fits are reproducible."""
     first = case.fit(training_log())
     before = case.probabilities(first)
     case.fit(training_log(2), seed=3)
@@ -234,12 +234,12 @@ def a_policy_per_fit(case: LearnerCase) -> Reasons:
 
 @rule(LEARNER_RULES, "take n_items as it is given, and let items that the log never shows have a probability")
 def all_items(case: LearnerCase) -> None:
-    """A log that knows half of the items gives a sound policy of all of them."""
+    """Check that a log with half of the items gives a valid policy of all items."""
     case.copes(training_log(1, N_ITEMS // 2))
 
 
 @rule(LEARNER_RULES, "say in a UserError what the log lacks, or do without it")
 def nothing_earned(case: LearnerCase) -> None:
-    """A log whose recommendations earned nothing gives a sound policy, or an error that says why not."""
+    """Check that a log without rewards gives a valid policy, or a UserError."""
     log = training_log()
     case.copes(log.with_column("reward", np.where(log.is_bandit, 0.0, log["reward"])))

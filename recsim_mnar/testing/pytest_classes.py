@@ -41,12 +41,12 @@ class PolicyContract:
     tolerance = TOLERANCE
 
     def make_policy(self) -> Policy:
-        """A new policy without any user; fitted, where it needs to be, always to the same data."""
+        """Make a new policy without users; if it has to be fitted, always to the same data."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("rule", [rule for rule in policies.RULES if rule != FREQUENCY.name])
     def test_rule(self, rule: str) -> None:
-        """The rule is kept; its function in :mod:`recsim_mnar.testing.policies` says what it requires."""
+        """Check the rule of this name in :mod:`recsim_mnar.testing.policies`."""
         case = self._case()
         _assert_kept(case.rules(), rule, case)
 
@@ -86,12 +86,12 @@ class WorldContract:
     """
 
     def make_world(self) -> DecisionWorld:
-        """A new world, always the same one."""
+        """Make a new world, always the same one."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("rule", worlds.RULES)
     def test_rule(self, rule: str) -> None:
-        """The rule is kept; its function in :mod:`recsim_mnar.testing.worlds` says what it requires."""
+        """Check the rule of this name in :mod:`recsim_mnar.testing.worlds`."""
         _assert_kept(worlds.RULES, rule, self.make_world)
 
 
