@@ -58,7 +58,7 @@ class OpenBanditLog:
         return np.full(len(self), 1.0 / self.n_actions)
 
     def shares(self, prior: float = 1.0) -> NDArray[np.float64]:
-        """Return how often each item was shown at each position, (positions, n_actions): the policy's average over time.
+        """Return the share of each item at each position, (positions, n_actions): the policy averaged over time.
 
         Args:
             prior: added to each count, so that no item has probability 0.
