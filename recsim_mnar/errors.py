@@ -20,9 +20,7 @@ class UserError(ValueError):
 
     def __init__(self, message: str = "", *, code: str | None = None) -> None:
         super().__init__(message)
-        if code is None:
-            self.code = type(self).code
-        else:
+        if code is not None:
             self.code = code
 
 
@@ -46,9 +44,9 @@ CODES_BY_ERRNO = {
 
 def code_of(error: BaseException) -> str:
     """Return the stable name of an error's kind; "" for an error without one."""
-    if isinstance(error, (UserError, MemoryError)):
-        if isinstance(error, UserError):
-            return error.code
+    if isinstance(error, UserError):
+        return error.code
+    if isinstance(error, MemoryError):
         return "memory"
     return next((name for name, code in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in code), "")
 

@@ -165,7 +165,9 @@ class LoggedShares:
             return
         for group in groups:
             in_group = (codes == group)[self.row]
-            where = f" in {name} ({group + 1})" if name else ""
+            where = ""
+            if name:
+                where = f" in {name} ({group + 1})"
             for arm in common:
                 subject = f"action {self.names[arm]}{where}".replace("{", "(").replace("}", ")")
                 yield subject + " was shown {} times, expected {}", ((self.arm == arm) & in_group).astype(float)
@@ -298,7 +300,9 @@ class _Reader:
                 propensity = logged
         context = event.get("c") or {}
         multi = context.get("_multi") or []
-        name = _name_of(multi[chosen - 1]) if 0 < chosen <= len(multi) else None
+        name = None
+        if 0 < chosen <= len(multi):
+            name = _name_of(multi[chosen - 1])
         version = (event.get("VWState") or {}).get("m")
         hash(version)  # a list is no version
         decision = {
@@ -414,7 +418,9 @@ class _Reader:
 
 def _number(value: Any) -> float:
     """Return a number as a float, NaN for None; VW writes ``"NaN"``."""
-    return math.nan if value is None else float(value)
+    if value is None:
+        return math.nan
+    return float(value)
 
 
 def _name_of(action: Any) -> str | None:
@@ -425,7 +431,9 @@ def _name_of(action: Any) -> str | None:
     name = action.get("_tag") or action.get("id")
     if not name:
         name = inner.get("id") if isinstance(inner, dict) else None
-    return None if name is None else str(name)
+    if name is None:
+        return None
+    return str(name)
 
 
 def _field(context: Any, path: str) -> Any:
@@ -434,4 +442,6 @@ def _field(context: Any, path: str) -> Any:
         if isinstance(context, list):
             context = next((part for part in context if isinstance(part, dict) and name in part), None)
         context = context.get(name) if isinstance(context, dict) else None
-    return context if isinstance(context, (str, int, float, bool)) else None
+    if isinstance(context, (str, int, float, bool)):
+        return context
+    return None

@@ -103,7 +103,9 @@ def read_ratings(path: str | Path) -> Ratings:
     _need(path, "A file of ratings has the columns user, item and rating, with commas or tabs.")
     with open(path, encoding="latin-1") as file:
         first = file.readline()
-    delimiter = "\t" if "\t" in first else ","
+    delimiter = ","
+    if "\t" in first:
+        delimiter = "\t"
     names = [name.split(":")[0].strip(' "\r\n').lower() for name in first.split(delimiter)]
     has_names = any(name.startswith("rating") for name in names)
     columns = [0, 1, 2]
@@ -147,7 +149,9 @@ def _stars(path: Path, texts: NDArray[Any]) -> Floats:
     outside = np.flatnonzero(~np.isin(values, STARS))
     if outside.size:
         row = int(outside[0])
-        more = f" ({outside.size:,} such rows)" if outside.size > 1 else ""
+        more = ""
+        if outside.size > 1:
+            more = f" ({outside.size:,} such rows)"
         stars = ", ".join(f"{star:g}" for star in STARS)
         raise UserError(f"{path}: row {row + 1}: the rating {values[row]:g} is not one of {stars}{more}")
     return values

@@ -96,7 +96,9 @@ def checked(decisions: Any) -> Decisions:
     """
     action = of_any_action(decisions).action
     if action.ndim > 1:
-        kind = "slates" if np.issubdtype(action.dtype, np.integer) else "weights of all items"
+        kind = "weights of all items"
+        if np.issubdtype(action.dtype, np.integer):
+            kind = "slates"
         raise UserError(f"these decisions are {kind}, no single items: only to_minari takes them")
     return of_any_action(decisions)
 
@@ -246,7 +248,9 @@ def from_arrays(
     if context_.shape[:1] != (n,):
         raise UserError(f"context must have one row per action, {n}, got shape {context_.shape}")
     context_ = context_.reshape(n, context_.size // max(n, 1))
-    user_ = np.arange(n) if user is None else _column(user, np.int64, "user")
+    user_ = np.arange(n)
+    if user is not None:
+        user_ = _column(user, np.int64, "user")
     reward_ = _column(reward, np.float64, "reward")
     propensity_ = _column(propensity, np.float64, "propensity")
     lengths = {len(user_), len(reward_), len(propensity_)}

@@ -151,12 +151,10 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
         raise UserError("there are no examples")
     top = max((place for *_, features in parsed for place in features), default=-1)
     if width is None:
-        columns = top + 1
-    else:
-        columns = width
-    if top >= columns:
-        raise UserError(f"the examples have a feature f{top}, but width = {columns}")
-    context = np.zeros((len(parsed), columns), np.float32)
+        width = top + 1
+    if top >= width:
+        raise UserError(f"the examples have a feature f{top}, but width = {width}")
+    context = np.zeros((len(parsed), width), np.float32)
     for row, (*_, features) in enumerate(parsed):
         for place, value in features.items():
             context[row, place] = value
@@ -348,8 +346,8 @@ def _lists(rows: NDArray[np.float32]) -> Any:
 
 
 def _rows(column: Any) -> NDArray[np.float32]:
-    column_chunk = column.combine_chunks()
-    return np.asarray(column_chunk.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(len(column), -1)
+    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(values, np.float32).reshape(len(column), -1)
 
 
 def _users(names: list[str]) -> NDArray[np.int64]:

@@ -58,24 +58,19 @@ class MabPolicy(FeaturePolicy):
         if self.mab._is_initial_fit is False:
             return np.zeros((len(x), self.n_items))
         if self.mab.is_contextual:
-            expectations = self.mab.predict_expectations(x)
+            rows = self.mab.predict_expectations(x)
         else:
-            expectations = self.mab.predict_expectations()
-        if isinstance(expectations, dict):
-            rows = [expectations]
-        else:
-            rows = expectations
+            rows = self.mab.predict_expectations()
+        if isinstance(rows, dict):  # without contexts, or for one of them
+            rows = [rows]
         expected = np.array([[row[item] for item in range(self.n_items)] for row in rows], np.float64)
-        if len(expected) != len(x):
-            return np.broadcast_to(expected, (len(x), self.n_items))
-        return expected
+        return np.broadcast_to(expected, (len(x), self.n_items))
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.learn`."""
+        contexts = None
         if self.mab.is_contextual:
             contexts = self.features(users)
-        else:
-            contexts = None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self.forget_answers()
         super().learn(users, actions, rewards, propensities)
@@ -140,10 +135,9 @@ class _Sampler:
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.learn`."""
+        contexts = None
         if self.mab.is_contextual:
             contexts = self._users.features(users)
-        else:
-            contexts = None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self._users.learn(users, actions, rewards, propensities)
 

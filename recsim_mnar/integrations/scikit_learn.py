@@ -85,7 +85,7 @@ def reward_policy(
 
 
 class _Fitted(Learner):
-    """Fits a copy of a model to the rewards of a log; the classes derived from it say what the arguments are."""
+    """Base of learners that fit a copy of a model to the rewards of a log."""
 
     weighs = False
 
@@ -94,9 +94,8 @@ class _Fitted(Learner):
     ) -> None:
         self.model = model
         self.observation = observation
-        if weighted is None:
-            self.weighted = self.weighs
-        else:
+        self.weighted = self.weighs
+        if weighted is not None:
             self.weighted = weighted
         self.name = arguments.get("name") or type(model).__name__
         self.arguments = {**arguments, "name": self.name}
@@ -126,10 +125,9 @@ class RewardModel(_Fitted):
         items = _item_features(self.arguments.get("item_features"), n_items)
         together = self.arguments.get("together") or side_by_side
         model = seeded(self.model, seed)
+        weights = {}
         if self.weighted:
             weights = {"sample_weight": 1.0 / log["propensity"][actions]}
-        else:
-            weights = {}
         reward = log["reward"][actions]
         if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
             reward = (reward > 0).astype(np.int64)

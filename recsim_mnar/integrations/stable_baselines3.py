@@ -106,10 +106,7 @@ class VecEnvAdapter(VecEnv):
         if any(other != options for other in self._options):
             raise UserError("set_options: lanes are one environment. Give one dictionary for all of them")
         observations, info = self.env.reset(seed=self._seeds[0], options=options or None)
-        if self.infos:
-            self.reset_infos = self._lanes(info)
-        else:
-            self.reset_infos = [{} for _ in range(self.num_envs)]
+        self.reset_infos = self._lanes(info)
         self._reset_seeds()
         self._reset_options()
         return observations
@@ -129,10 +126,7 @@ class VecEnvAdapter(VecEnv):
         """Step: observations, rewards (n,) float32, flags of ended lanes, and one ``info`` per lane."""
         observations, rewards, terminated, truncated, info = self.env.step(self._actions)
         ended = terminated | truncated
-        if self.infos:
-            infos = self._lanes(info)
-        else:
-            infos = [{} for _ in range(self.num_envs)]
+        infos = self._lanes(info)
         for lane in np.flatnonzero(ended).tolist():
             infos[lane]["terminal_observation"] = info["final_obs"][lane]
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
@@ -178,8 +172,10 @@ class VecEnvAdapter(VecEnv):
             raise UserError(f"{what} is for all lanes: they are one environment")
 
     def _lanes(self, given: Mapping[str, Any]) -> Infos:
-        """Return the ``info`` of each lane; for lanes that ended, that of the end."""
+        """Return the ``info`` of each lane, for lanes that ended that of the end; empty without ``infos``."""
         lanes: Infos = [{} for _ in range(self.num_envs)]
+        if not self.infos:
+            return lanes
         for source in (given, given.get("final_info") or {}):
             for key, values in source.items():
                 if key.startswith("_") or key in ("final_obs", "final_info") or f"_{key}" not in source:
@@ -193,10 +189,10 @@ _TRANSPARENT: tuple[type, ...] = (VecEnvAdapter, DummyVecEnv, vector.SyncVectorE
 _TRANSPARENT += (wrappers.TimeLimit, wrappers.Autoreset, wrappers.PassiveEnvChecker, wrappers.OrderEnforcing)
 _TRANSPARENT += (wrappers.RecordEpisodeStatistics, wrappers.vector.RecordEpisodeStatistics, gym.RewardWrapper)
 _TRANSPARENT += (wrappers.NormalizeReward, vector.VectorRewardWrapper, wrappers.vector.NormalizeReward)
-"""What passes observations and actions on as they are."""
+"""Wrappers that pass on observations and actions unchanged."""
 _ACTING: tuple[type, ...] = (gym.ActionWrapper, vector.VectorActionWrapper, wrappers.MaxAndSkipObservation)
 _ACTING += (getattr(wrappers, "RepeatAction", gym.ActionWrapper),)  # which older versions have not
-"""What changes actions."""
+"""Wrappers that change actions."""
 
 
 def policy_of(
@@ -240,31 +236,29 @@ def policy_of(
     observed_space = model.observation_space
     if observation is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
         observation = f"last={observed_space.shape[0]}"
-    written = _written_by(model, transform)
+    kind = "distribution"
     if deterministic or hasattr(model, "q_net"):
         kind = "scores"
-    else:
-        kind = "distribution"
     policy = FeaturePolicy(
         n_items,
         observation or "counts",
         name=name or type(model).__name__.lower(),
         user_features=user_features,
         rows=rows,
-        **{kind: written},
+        **{kind: _outputs_of(model, transform)},
     )
     if transform is None:
         _compare(observed_space, policy)
     return policy
 
 
-def _written_by(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
-    """Get a model's outputs for observations (n, width), through all wrappers around its environment."""
+def _outputs_of(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
+    """Return a function from observations (n, width) to a model's outputs, with its environment's wrappers."""
     answer = _answer_of(model)
     changes = _changes_of(model.get_env(), transform)
     shape = model.observation_space.shape
 
-    def written(x: Array) -> Array:
+    def outputs(x: Array) -> Array:
         for change in changes:
             x = np.asarray(change(x))
         if x.shape[1:] != shape:
@@ -273,7 +267,7 @@ def _written_by(model: Any, transform: Callable[[Array], Array] | None) -> Calla
         with torch.no_grad():
             return answer(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
 
-    return written
+    return outputs
 
 
 def _n_items_of(actions: Any) -> int:
@@ -287,7 +281,7 @@ def _n_items_of(actions: Any) -> int:
 
 
 def _compare(observed: Any, policy: FeaturePolicy) -> None:
-    """Refuse a model that was shown something else than what the policy will show it."""
+    """Refuse a model whose observations differ from those of the policy."""
     kind = policy.describe()["features"]
     space = policy.space
     if observed != space:
@@ -309,10 +303,9 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
     Raises:
         UserError: it changes actions, does more to observations than ``VecNormalize``, or is not known.
     """
+    changes = []
     if transform:
-        changes = [transform]
-    else:
-        changes = []
+        changes.append(transform)
     if env is None and not changes:
         raise UserError(
             "policy_of: the model has no environment, so what changed its observations is not known. Load it with "
@@ -323,7 +316,7 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
             if env.norm_obs and not transform:
                 frozen = copy.copy(env)
                 frozen.obs_rms = copy.deepcopy(env.obs_rms)
-                changes.insert(0, frozen.normalize_obs)  # what is further in meets an observation earlier
+                changes.insert(0, frozen.normalize_obs)  # inner wrappers change an observation first
         elif isinstance(env, _ACTING) or not (transform or _passes_on(env)):
             raise UserError(
                 f"policy_of: {type(env).__name__} may change what the model observes or does, and a policy acts "

@@ -38,18 +38,14 @@ def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = No
     try:
         with zipfile.ZipFile(path) as archive:
             members = {_name(entry): entry for entry in archive.infolist()}
-            lacking = [name for name in names or () if name not in members]
-            if lacking:
-                raise UserError(f"{path} holds no array {lacking[0]!r}: it is not the file that is wanted")
-            if names is None:
-                wanted_members = members
-            else:
-                wanted_members = {name: members[name] for name in names}
-            _check_sizes(path, wanted_members.values())
-            return {name: _array(archive, member) for name, member in wanted_members.items()}
-    except FileNotFoundError:
-        raise
-    except UserError:
+            for name in names or ():
+                if name not in members:
+                    raise UserError(f"{path} holds no array {name!r}: it is not the file that is wanted")
+            if names is not None:
+                members = {name: members[name] for name in names}
+            _check_sizes(path, members.values())
+            return {name: _array(archive, member) for name, member in members.items()}
+    except (FileNotFoundError, UserError):
         raise
     except _UNREADABLE as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]

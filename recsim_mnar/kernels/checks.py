@@ -61,10 +61,9 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
     if not inside:
         if high == math.inf:
             raise UserError(f"{name} must be a number {'from' if ends[0] == '[' else 'above'} {low:g}, got {value!r}")
+        hint = ""
         if real and (low, high) == (0.0, 1.0) and _is_percent(value):
             hint = f"; {_as_share(value)}"
-        else:
-            hint = ""
         raise UserError(f"{name} must be in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}{hint}")
     return float(value)
 
@@ -160,10 +159,9 @@ def level_of(value: Any, name: str = "level") -> float:
     """
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not (number and 0.0 < float(value) < 1.0):
+        hint = "0.95 is usual"
         if number and _is_percent(value) and value < 100.0:
             hint = _as_share(float(value))
-        else:
-            hint = "0.95 is usual"
         raise UserError(f"{name} must be strictly between 0 and 1, got {value!r}; {hint}")
     return float(value)
 
