@@ -248,9 +248,7 @@ def from_arrays(
     if context_.shape[:1] != (n,):
         raise UserError(f"context must have one row per action, {n}, got shape {context_.shape}")
     context_ = context_.reshape(n, context_.size // max(n, 1))
-    user_ = np.arange(n)
-    if user is not None:
-        user_ = _column(user, np.int64, "user")
+    user_ = np.arange(n) if user is None else _column(user, np.int64, "user")
     reward_ = _column(reward, np.float64, "reward")
     propensity_ = _column(propensity, np.float64, "propensity")
     lengths = {len(user_), len(reward_), len(propensity_)}

@@ -1,7 +1,7 @@
 """Logs as episodes (d3rlpy, Minari, RLlib) and as feedback (Open Bandit Pipeline, Vowpal Wabbit), and back.
 
-Minari: ``create_dataset_from_buffers(id, [EpisodeBuffer(**episode) for episode in to_minari(...)], ...)`` writes where
-the environment variable ``MINARI_DATASETS_PATH`` says, else under the home folder. Nothing here writes anything.
+Minari: ``create_dataset_from_buffers(id, [EpisodeBuffer(**episode) for episode in to_minari(...)], ...)`` writes to the
+folder in the environment variable ``MINARI_DATASETS_PATH``, by default in the home folder.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = Non
     """Return ``bandit_feedback`` for ``obp.ope.OffPolicyEvaluation``.
 
     Args:
-        decisions: of a log.
-        logging: (d, n_items) distributions of the logging policy, where its ``pi_b`` is wanted.
+        decisions: decisions of a log.
+        logging: (d, n_items) distributions of the logging policy, for ``pi_b``.
 
     Returns:
         ``n_rounds``, ``n_actions``, ``context`` (d, c), ``action_context`` (n_items, n_items), the items' own
@@ -75,7 +75,7 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
     """Read decisions from a ``BanditFeedback``; without users each round is a different user.
 
     Raises:
-        UserError: a key that is missing, several positions, or values that are none.
+        UserError: a missing key, several positions, or invalid values.
     """
     for key in _NEEDED:
         if table_by_name(feedback, "feedback").get(key) is None:
@@ -84,9 +84,11 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
     if position is not None and len(np.unique(position)) > 1:
         raise UserError("the feedback has several positions: select the rows of one, its pscore is of a position")
     context = feedback.get("context")
+    if context is None:
+        context = np.zeros((len(feedback["action"]), 0))
     return from_arrays(
         feedback["n_actions"],
-        np.zeros((len(feedback["action"]), 0)) if context is None else context,
+        context,
         feedback["action"],
         feedback["reward"],
         feedback["pscore"],
@@ -98,12 +100,12 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
 def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> list[str]:
     """Return one line per decision: ``action:cost:propensity 'user_step | feature:value ...``.
 
-    Actions are 1 .. n_items, as Vowpal Wabbit counts, the cost is minus the reward, features are ``f0`` ... for the
-    columns of the context, zeros left out. Numbers have as many digits as bring them back exactly.
+    Actions are 1 .. n_items, as in Vowpal Wabbit, the cost is minus the reward, and features are ``f0`` ... for the
+    columns of the context without zeros. Numbers have enough digits to be read back exactly.
 
     Args:
-        decisions: of a log.
-        path: also written there, under a temporary name first.
+        decisions: decisions of a log.
+        path: path of a file to write, under a temporary name first.
     """
     lines = [
         f"{action + 1}:{cost!r}:{propensity!r} '{user}_{step} | {features}"
@@ -127,12 +129,12 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
     """Read decisions from contextual bandit examples: those of :func:`to_vw`, or others in the same format.
 
     Args:
-        lines: the examples, or a file of them. A line without a tag ``'user_step`` is a user's own.
+        lines: the examples, or the path of their file. Each line without a tag ``'user_step`` is a different user.
         n_items: actions are 1 .. n_items in the lines.
-        width: columns of the context; as many as the features that occur where None.
+        width: number of columns of the context; if None as many as there are features.
 
     Returns:
-        Decisions whose ``final`` repeats the last context of each user, which the format does not hold otherwise.
+        decisions whose ``final`` repeats the last context of each user, because the format has no other.
 
     Raises:
         UserError: a line that is no such example.
@@ -149,22 +151,21 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
     parsed = [_parsed(text, f"{source} {number}") for number, text in enumerate(lines, start=1) if text.strip()]
     if not parsed:
         raise UserError("there are no examples")
-    top = max((place for *_, features in parsed for place in features), default=-1)
+    largest = max((column for *_, features in parsed for column in features), default=-1)
     if width is None:
-        width = top + 1
-    if top >= width:
-        raise UserError(f"the examples have a feature f{top}, but width = {width}")
+        width = largest + 1
+    if largest >= width:
+        raise UserError(f"the examples have a feature f{largest}, but width = {width}")
     context = np.zeros((len(parsed), width), np.float32)
     for row, (*_, features) in enumerate(parsed):
-        for place, value in features.items():
-            context[row, place] = value
-    tags = [tag for _, _, _, tag, _ in parsed]
-    tagged = all(tag is not None for tag in tags)
-    users, steps = (np.array(values) for values in zip(*(tag or (0, 0) for tag in tags), strict=True))
-    action, reward, propensity = (np.array([example[k] for example in parsed]) for k in range(3))
-    return from_arrays(
-        n_items, context, action, reward, propensity, user=users if tagged else None, step=steps if tagged else None
-    )
+        for column, value in features.items():
+            context[row, column] = value
+    action, reward, propensity, tags, _ = zip(*parsed, strict=True)
+    user = None
+    step = None
+    if None not in tags:
+        user, step = np.array(tags).T
+    return from_arrays(n_items, context, action, reward, propensity, user=user, step=step)
 
 
 def _parsed(text: str, where: str) -> tuple[int, float, float, tuple[int, int] | None, dict[int, float]]:

@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 LOG = "task/log"
-"""What the seed of a task's own log is derived by."""
+"""Label of the seed of a task's log."""
 
 
 class Earned(NamedTuple):
@@ -54,13 +54,13 @@ class Runner(abc.ABC):
         number: of the training seed with which learners are fitted.
 
     Attributes:
-        unit: what is drawn independently, over which intervals are.
-        step: of a horizon.
-        decides: what :attr:`Earned.decisions` count.
-        earns: what a value counts.
-        references: policies that know the truth, by name; they are made of the world.
-        learns_from: what learners are fitted on, in words.
-        measured: units over which a task freezes its random and reference values.
+        unit: name of the units that are drawn independently, and over which intervals are.
+        step: name of a step of the horizon.
+        decides: name of the units of :attr:`Earned.decisions`.
+        earns: name of the units of a value.
+        references: policies that know the truth, by name, each a function of the world.
+        learns_from: description of the log for learners.
+        measured: number of units over which a task freezes its random and reference values.
     """
 
     unit: ClassVar[str] = "user"
@@ -75,9 +75,9 @@ class Runner(abc.ABC):
     @property
     def decides(self) -> str:
         """Implement the class's method: a slate where rankings are shown."""
-        if self.world.slate_size == 1:
-            return "recommendation"
-        return "slate"
+        if self.world.slate_size > 1:
+            return "slate"
+        return "recommendation"
 
     @property
     def step(self) -> str:
@@ -174,9 +174,8 @@ class Items(Runner):
         if self.world.slate_size > 1 and isinstance(agent, RankingPolicy):
             return agent
         learner = learner_of(agent)
-        if isinstance(unwrapped(learner), ReadyLearner):
-            log = Log({})
-        else:
+        log = Log({})
+        if not isinstance(unwrapped(learner), ReadyLearner):
             log = self.log()
         return fitted(learner, log, n_items=self.world.n_items, seed=self.fit_seed)
 
@@ -197,11 +196,11 @@ class Items(Runner):
         digest = hashlib.sha256()
         earned = np.zeros(n)
         decisions = np.zeros(n)
-        for user, rewards, counts, done in map_shards(
-            reduce, self.world, policy, n, seed, executor=executor, keep=True
-        ):
-            earned[user], decisions[user] = rewards, counts
-            digest.update(done)
+        shards = map_shards(reduce, self.world, policy, n, seed, executor=executor, keep=True)
+        for users, rewards, counts, actions_digest in shards:
+            earned[users] = rewards
+            decisions[users] = counts
+            digest.update(actions_digest)
         return Earned(earned, decisions, digest.hexdigest())
 
 
