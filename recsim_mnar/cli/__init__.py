@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import multiprocessing
 import os
 import signal
@@ -42,9 +43,9 @@ _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 SECTIONS = {
-    "A log of your own": ("doctor", "estimate", "plan", "calibrate", "validate"),
-    "Simulated worlds": ("compare", "study", "evaluate", "dataset", "simulate", "replay"),
-    "Look up and check": ("list", "describe", "check", "verify", "warm"),
+    "A log of your own": (doctor, estimate, plan, calibrate, validate),
+    "Simulated worlds": (compare, study, evaluate, dataset, simulate, replay),
+    "Look up and check": (list_command, describe, check, verify, warm),
 }
 """Commands by the heading under which help shows them."""
 
@@ -53,9 +54,9 @@ class _InSections(click.Group):
     """A group whose help shows commands under headings."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, names in SECTIONS.items():
+        for heading, commands in SECTIONS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(70)) for name in names])
+                formatter.write_dl([(str(command.name), command.get_short_help_str(70)) for command in commands])
 
 
 @click.group(
@@ -81,26 +82,7 @@ def cli() -> None:
         )
 
 
-for command in (
-    compare,
-    study,
-    evaluate,
-    dataset,
-    simulate,
-    replay,
-    estimate,
-    doctor,
-    advise,
-    calibrate,
-    plan,
-    validate,
-    verify,
-    check,
-    list_command,
-    *aliases,
-    describe,
-    warm,
-):
+for command in (*itertools.chain(*SECTIONS.values()), advise, *aliases):
     cli.add_command(quiet_option(command))
 
 

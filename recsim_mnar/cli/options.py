@@ -375,8 +375,7 @@ def _named(path: Any, flag: str) -> Path:
     return path_of(os.fsdecode(path))
 
 
-ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger", "slate", "position", "weight")
-_WHAT = {
+_ROLES = {
     "reward": "Column of rewards (clicks, ...).",
     "propensity": "Column of the logging policy's probability of the logged action.",
     "action": "Column of the logged action (what was shown).",
@@ -389,6 +388,7 @@ _WHAT = {
     "position": "Column of positions in the slate.",
     "weight": "Column of how many rows each row stands for, where only some were kept; none: all were.",
 }
+"""Help of the option that names the column of each role."""
 
 
 _OF_SLATES = ("slate", "position")
@@ -398,7 +398,7 @@ _OF_SLATES = ("slate", "position")
 def column_options(*roles: str) -> Callable[[Any], Any]:
     """Make the options ``--user-column`` and the like, which :func:`columns_of` reads."""
     options = [
-        option(f"--{role}-column", f"{_WHAT[role]} Recognised unless named.", hidden=role in _OF_SLATES)
+        option(f"--{role}-column", f"{_ROLES[role]} Recognised unless named.", hidden=role in _OF_SLATES)
         for role in roles
     ]
     return all_of(*options)
@@ -417,7 +417,7 @@ def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 def columns_of(options: Mapping[str, Any]) -> dict[str, str | None]:
     """Read the options of :func:`column_options`: the column named for each role, or None."""
-    return {role: options[f"{role}_column"] for role in ROLES if f"{role}_column" in options}
+    return {role: options[f"{role}_column"] for role in _ROLES if f"{role}_column" in options}
 
 
 PROPENSITIES_OF = option(

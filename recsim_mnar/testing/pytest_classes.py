@@ -98,6 +98,4 @@ class WorldContract:
 def _assert_kept(rules: Rules, rule: str, subject: object) -> None:
     if rule in rules:
         breach = first_breach(rules[rule], subject)
-    else:
-        breach = None
-    assert breach is None, f"{breach.why}; {breach.fix}" if breach else ""
+        assert breach is None, f"{breach.why}; {breach.fix}"
