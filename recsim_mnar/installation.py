@@ -35,8 +35,8 @@ class Warmed:
 
     Attributes:
         part: its name.
-        kernels: how many were compiled now; those that are cached already are none.
-        seconds: of CPU time.
+        kernels: number of newly compiled kernels, without those in the cache.
+        seconds: CPU time.
     """
 
     part: str
@@ -126,9 +126,9 @@ class Check:
 
     Attributes:
         name: what.
-        found: as a person reads it.
-        level: of :data:`OK`, :data:`NOTE` and :data:`PROBLEM`.
-        advice: what to do; empty where there is nothing.
+        found: result in words.
+        level: :data:`OK`, :data:`NOTE` or :data:`PROBLEM`.
+        advice: next step; may be empty.
     """
 
     name: str

@@ -74,7 +74,7 @@ def blocks(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDAr
     """Return the four 32-bit words at each address.
 
     Args:
-        seed: in [0, 2**64).
+        seed: seed in [0, 2**64).
         stream: a :class:`Stream`, or any number below 2**32.
         users: (n,) integers, or one for all.
         indices: (n,) integers below 2**32, or one for all.

@@ -29,8 +29,8 @@ class GroupedCommand(click.Command):
     """A command whose help shows options under headings, and leaves the hidden ones to ``describe command``.
 
     Args:
-        groups: by heading, long names of options without their dashes, with spaces between; options of no group are
-            added to the last one.
+        groups: long names of options by heading, without dashes and with spaces between; further options are added to
+            the last heading.
     """
 
     def __init__(self, *arguments: Any, groups: Mapping[str, str], **more: Any) -> None:

@@ -89,7 +89,7 @@ def load_open_bandit(
     """Read one file of the dataset.
 
     Args:
-        folder: what holds ``random/`` and ``bts/`` (``obp/dataset/obd`` of the unzipped package, or a folder above it);
+        folder: folder with ``random/`` and ``bts/`` (``obp/dataset/obd`` of the unzipped package, or a parent of it);
             None for that of an installed obp, which is not imported.
         policy: the logging policy, "random" or "bts".
         campaign: "all", "men" or "women".

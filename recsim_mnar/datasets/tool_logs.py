@@ -41,7 +41,7 @@ class ToolLog:
             of ``policies``.
         policies: columns of policies that need no other file: every variation alone, all alike.
         context: columns within which propensities are to be estimated, if the log has none.
-        lines: what was read, for a person.
+        lines: lines about the rows and columns that were read.
         damages: faults of the log that it proves itself.
     """
 

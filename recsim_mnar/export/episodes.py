@@ -243,7 +243,7 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
     """Read decisions from a ``MinariDataset`` that was written with :func:`to_minari`.
 
     Args:
-        dataset: with ``iterate_episodes()``.
+        dataset: data set with ``iterate_episodes()``.
         n_items: actions are 0 .. n_items - 1; as many as its space of actions has where None.
 
     Raises:

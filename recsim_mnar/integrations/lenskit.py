@@ -31,7 +31,7 @@ def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeatureP
     Args:
         scorer: a component that takes ``query`` and ``items``, trained on items 0 .. n_items - 1, or a pipeline.
         n_items: number of items.
-        name: under which results are reported; that of the scorer's class where None.
+        name: name in reports; that of the scorer's class if None.
     """
     everything = ItemList(item_ids=np.arange(n_items))
 
@@ -58,7 +58,7 @@ class Scorer(Learner):
 
     Args:
         scorer: a component with ``train``, not trained.
-        name: under which results are reported; that of the scorer's class where None.
+        name: name in reports; that of the scorer's class if None.
     """
 
     def __init__(self, scorer: Any, name: str | None = None) -> None:

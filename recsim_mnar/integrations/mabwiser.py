@@ -31,7 +31,7 @@ class MabPolicy(FeaturePolicy):
         mab: its arms are 0 .. n_items - 1, in any order; ``UCB1``, ``LinUCB``, and ``LinGreedy`` and
             ``EpsilonGreedy`` with ``epsilon=0``. Others draw their expectations from a generator of their own, which
             cannot be replayed. The object is copied, not changed.
-        features: of users, where it takes contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        features: features of users for contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
@@ -99,9 +99,9 @@ def sampled_policy(
 
     Args:
         mab: its arms are 0 .. n_items - 1; it is copied, not changed.
-        features: of users, where it takes contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        draws: for each distribution.
-        name: under which results are reported.
+        features: features of users for contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        draws: number of draws per distribution.
+        name: name in reports.
 
     Raises:
         UserError: arms that are no items.

@@ -30,7 +30,7 @@ def classifier_policy(model: Any, n_items: int, observation: Context = "counts",
     Args:
         model: fitted on features of users (n, width), its classes are items.
         n_items: number of items.
-        observation: that it was fitted on.
+        observation: observation that it was fitted on.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
@@ -63,10 +63,10 @@ def reward_policy(
         model: fitted on ``together(x, items)``; its ``predict_proba`` of the class 1 where there is one, else its
             ``predict``.
         n_items: number of items.
-        observation: of users, that it was fitted on.
-        item_features: (n_items, k); one-hot rows where None.
-        together: of rows of users' features (m, width) and of items' features (m, k) the model's input: one next to the
-            other where None.
+        observation: observation of users that it was fitted on.
+        item_features: (n_items, k) features; one-hot rows if None.
+        together: function from users' features (m, width) and items' features (m, k) to the model's input; side by side
+            if None.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
     items = _item_features(item_features, n_items)
@@ -107,11 +107,11 @@ class RewardModel(_Fitted):
     Args:
         model: unfitted; a classifier needs rewards of 0 and 1. A linear model of features that stand side by side ranks
             items alike for everyone: give it ``together=outer``, or a model that finds interactions.
-        observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        observation: observation of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         item_features: see :func:`reward_policy`.
         together: see :func:`reward_policy`.
-        weighted: rows weigh 1 / propensity; False where None.
-        name: under which results are reported; that of the model's class where None.
+        weighted: weight rows by 1 / propensity; False if None.
+        name: name in reports; that of the model's class if None.
         **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
@@ -142,9 +142,9 @@ class RewardedActions(_Fitted):
 
     Args:
         model: unfitted, with ``predict_proba`` and a ``fit`` that takes ``sample_weight``.
-        observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        weighted: whether by 1 / propensity too; True where None.
-        name: under which results are reported; that of the model's class where None.
+        observation: observation of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        weighted: weight by 1 / propensity, too; True if None.
+        name: name in reports; that of the model's class if None.
         **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 

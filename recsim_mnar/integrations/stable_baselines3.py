@@ -36,7 +36,7 @@ class ScaledCounts(BaseFeaturesExtractor):
     Shares of a user's views, which say little about a user with few: long histories are no louder than short ones.
 
     Args:
-        observation_space: of counts, one number per item.
+        observation_space: space of counts, one number per item.
         shrinkage: views by which a user counts as one more who viewed nothing.
     """
 
@@ -74,7 +74,7 @@ class VecEnvAdapter(VecEnv):
     ``TimeLimit.truncated`` of lanes that ended.
 
     Args:
-        env: in the mode SAME_STEP, the only one that the library knows.
+        env: environment in the mode SAME_STEP, the only one that the library supports.
         infos: also hand over what the environment says of each lane (user, step, views), one dictionary a lane. It
             costs more than a step.
 
@@ -213,19 +213,19 @@ def policy_of(
 
     Args:
         model: an algorithm of Stable-Baselines3.
-        observation: that of its environment, ``shown=0.9``, say. None: ``counts``, which environments show unless asked
-            otherwise, or ``last`` where that is the model's space.
+        observation: observation of its environment, such as ``shown=0.9``. None: ``counts``, the environments' default,
+            or ``last`` if that is the model's space.
         user_features: for a model trained on ``observation="features"``, or on another with ``+features``: a function
             of users (n,) that gives those, ``lambda users: world.features_of(seed, users)``. The policy then acts for
             users of that seed.
-        transform: what stood between environment and model: (n, width) to what the model takes. None: the
-            ``VecNormalize`` of the model's environment, with the statistics that it has now; any other wrapper that
-            changes observations is refused. Of a transform that is given only the shape of what it gives is compared.
+        transform: function from (n, width) observations of the environment to the model's inputs. None: the
+            ``VecNormalize`` of the model's environment, with its present statistics; any other wrapper that
+            changes observations is refused. Of your own transform only the shape of the result is checked.
         deterministic: the most probable action always.
-        rows: observations that the model is shown at once. PyTorch rounds by the shape of a batch: for a fixed number
+        rows: number of observations per call of the model. PyTorch rounds by the shape of a batch: for a fixed number
             a user's propensities are the same in a loop, in ``simulate`` and in ``replay``; for None they differ by up
             to 1e-6.
-        name: under which results are reported; that of the algorithm where None.
+        name: name in reports; that of the algorithm if None.
 
     Raises:
         UserError: a model whose actions are not the items 0 .. n_items - 1, or that observes something else; one that
@@ -297,8 +297,8 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
     """List the changes that a model's environment makes to observations, in order, frozen as they are now.
 
     Args:
-        env: as the model holds it.
-        transform: what it does to them, where the user says so.
+        env: the model's environment.
+        transform: the user's function for all changes, if any.
 
     Raises:
         UserError: it changes actions, does more to observations than ``VecNormalize``, or is not known.

@@ -27,7 +27,7 @@ def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = No
     """Read the arrays of an ``.npz`` file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         names: arrays that must be there, the only ones that are read; all where None.
 
     Raises:

@@ -17,7 +17,7 @@ def refuse_first(bad: NDArray[np.bool_], says: Callable[..., str]) -> None:
     """Raise UserError for the first entry that is bad.
 
     Args:
-        bad: of any shape.
+        bad: mask of any shape.
         says: the message, from the entry's place: an int for each dimension.
     """
     if bad.any():
@@ -43,7 +43,7 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
 
     Args:
         value: the argument.
-        name: of the argument, for the message.
+        name: name of the argument in messages.
         low: lower end.
         high: upper end.
         ends: ``[`` or ``(`` and ``]`` or ``)``: whether each end belongs to the range.

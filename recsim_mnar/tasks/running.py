@@ -51,7 +51,7 @@ class Runner(abc.ABC):
 
     Args:
         task: a :class:`recsim_mnar.tasks.evaluating.Task`, which knows its runner, so that its type is none here.
-        number: of the training seed with which learners are fitted.
+        number: number of the training seed for learners.
 
     Attributes:
         unit: name of the units that are drawn independently, and over which intervals are.

@@ -34,7 +34,7 @@ class EstimatorCase:
 
     Attributes:
         name: ``package.module:function``, or one that is announced.
-        parameters: that it needs.
+        parameters: its required parameters.
     """
 
     name: str

@@ -147,7 +147,7 @@ class LearnerCase:
     """A learner under test.
 
     Attributes:
-        fits: as :meth:`recsim_mnar.policies.base.Learner.fit`, always of the same learner.
+        fits: the method :meth:`recsim_mnar.policies.base.Learner.fit` of one learner.
     """
 
     fits: Callable[..., Any]

@@ -32,7 +32,7 @@ class PolicyContract:
         n_users: users in a test; user u has u views, so user 0 has none.
         first_user: id of the first, large enough that nothing can be an array indexed by user id.
         n_draws: decisions of the chi-square test.
-        tolerance: by which two statements of one propensity may differ; 0 for the last bit.
+        tolerance: largest difference of two statements of one propensity; 0 for the last bit.
     """
 
     n_users = 7

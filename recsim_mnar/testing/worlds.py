@@ -135,7 +135,7 @@ def seeds_differ(make: Make) -> Reasons:
     """Check that random rewards differ between seeds for the same recommendations.
 
     Rewards of 0 and 1 of probabilities p are the same twice with probability exp(-sum 2 p (1 - p)), which is the
-    expected distance of rewards from p: that is asked for.
+    expected distance of rewards from p, which must be large.
     """
     world = make()
     if world.truth_column is None:
