@@ -64,7 +64,9 @@ class MabPolicy(FeaturePolicy):
         if isinstance(rows, dict):  # without contexts, or for one of them
             rows = [rows]
         expected = np.array([[row[item] for item in range(self.n_items)] for row in rows], np.float64)
-        return np.broadcast_to(expected, (len(x), self.n_items))
+        if len(expected) != len(x):
+            return np.broadcast_to(expected, (len(x), self.n_items))
+        return expected
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.learn`."""
