@@ -58,7 +58,7 @@ def draw_view(histories, slots, uniforms, n_items, actions, propensities):
 
 @kernel
 def most_viewed(histories, slots, n_items, counts, ties, tied):
-    """Each user's most viewed items: how many share the largest count, and the first of them in index order.
+    """Find each user's most viewed items: their number, and the first of them in index order.
 
     counts: (n_items,) int32 of zeros, and zeros again afterwards.
     """
@@ -173,7 +173,7 @@ def unranked(slots, ties, out):
 
 @kernel
 def choose(slots, uniforms, ties, tied, n_items, actions, propensities):
-    """The floor(u * ties)-th tied item; returns how many lie beyond those listed (their action is -1)."""
+    """Choose the floor(u * ties)-th tied item; return how many are beyond the listed ones (action -1)."""
     room = tied.shape[1]
     open_cases = 0
     for j in range(slots.size):
@@ -214,7 +214,7 @@ def probability(slots, actions, ties, tied, n_items, out):
 
 @kernel
 def draw(probabilities, uniforms, actions, propensities):
-    """The first item whose cumulative probability passes the uniform, and its probability; an item of none never."""
+    """Draw the first item whose cumulative probability passes the uniform, and write its probability."""
     for j in range(actions.size):
         row = probabilities[j]
         total = 0.0

@@ -17,13 +17,13 @@ from recsim_mnar.policies.slots import Entry, StatefulPolicy
 from recsim_mnar.policies.storage import Stored
 
 N_LISTED = 16
-"""Tied items kept for each user; where more are tied (but not all) the scores are made again when they are needed."""
+"""Tied items stored per user; if more are tied, but not all, scores are computed again when needed."""
 
 _CHUNK = 64
 
 
 def as_array(values: Any, dtype: Any) -> NDArray[Any]:
-    """``values`` as the array type the kernels are compiled for: contiguous and writable."""
+    """Convert to the array type of compiled kernels: contiguous and writable."""
     array = np.ascontiguousarray(values, dtype=dtype)
     if array.flags.writeable:
         return array
@@ -31,7 +31,7 @@ def as_array(values: Any, dtype: Any) -> NDArray[Any]:
 
 
 def checked_items(items: Ints, n_items: int) -> NDArray[np.int32]:
-    """Items as int32.
+    """Return items as int32.
 
     Raises:
         UserError: one is out of range.
@@ -72,7 +72,7 @@ class Histories:
         self._capacity = np.concatenate([self._capacity, more])
 
     def clear(self, slots: NDArray[np.int64]) -> None:
-        """Forget the views of these slots; their room is reused."""
+        """Forget the views of these slots, and reuse their room."""
         self.length[slots] = 0
 
     def append(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
@@ -88,7 +88,7 @@ class Histories:
                 self._enlarge()
 
     def flat(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """The views of these slots, concatenated: (position in ``slots``, item) of each view."""
+        """Concatenate the views of these slots: return position in ``slots`` and item of each view."""
         length = self.length[slots]
         owner = np.repeat(np.arange(len(slots)), length)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
@@ -109,15 +109,15 @@ class Histories:
 
 
 class SlotPolicy(Stored, StatefulPolicy):
-    """Base of policies that keep a state per live user: the views, or a summary that a subclass makes of them.
+    """Base of policies with a state per live user: the views, or a summary of them.
 
-    A subclass takes views in ``_view``.
+    A subclass updates its summary in ``_view``.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        arrays: what was fitted, for storage.
-        parameters: the learner's, of JSON types, for storage and provenance.
+        arrays: fitted arrays, for storage.
+        parameters: the learner's parameters, JSON types, for storage and provenance.
     """
 
     keeps_views: ClassVar[bool] = False
@@ -164,16 +164,16 @@ class SlotPolicy(Stored, StatefulPolicy):
 
     def forget(self, users: Ints) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.forget`."""
-        left = self._slots.leave(users)
+        slots = self._slots.leave(users)
         if self.keeps_views:
-            self._histories.clear(left)  # so that their room goes to others; other states are cleared at ``reset``
+            self._histories.clear(slots)  # frees their room; other states are cleared in ``reset``
 
     @abc.abstractmethod
     def scores(self, users: Ints) -> NDArray[np.floating]:
-        """Ranking scores, (n, n_items); a row depends only on that user's views."""
+        """Return ranking scores, (n, n_items); a row depends only on that user's views."""
 
     def _own_counts(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """View counts per user and item, (n, n_items)."""
+        """Count views per user and item, (n, n_items)."""
         out = np.zeros((len(slots), self.n_items), np.float32)
         np.add.at(out, self._histories.flat(slots), np.float32(1.0))
         return out
@@ -183,14 +183,14 @@ class SlotPolicy(Stored, StatefulPolicy):
         return dict(self._arrays), dict(self._parameters)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SlotPolicy:
-        """A copy with its users: unlike a policy sent to another process, it continues where this one is."""
+        """Copy with its users, unlike a policy that is sent to another process."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
         return twin
 
     def __getstate__(self) -> dict[str, object]:
-        """State for another process: a policy arrives there without users, as after ``fresh``."""
+        """Return the state for another process, without users, as after ``fresh``."""
         arrays, parameters = self.fitted()
         return {"n_items": self.n_items, "name": self.name, "arrays": arrays, "parameters": parameters}
 
@@ -205,11 +205,11 @@ class GreedyPolicy(SlotPolicy):
     The best items are found again only after new views. With t tied items the action is the floor(t u)-th of them in
     index order, and its propensity 1 / t; so a user for whom all scores are equal gets a uniformly random item.
 
-    A subclass says the scores of slots in ``_score``.
+    A subclass computes the scores of slots in ``_score``.
 
     Attributes:
-        ranks_strangers: whether the items of a user without a view are ranked, too; otherwise all of them tie.
-        score_type: of the scores.
+        ranks_strangers: True to rank items for users without views; otherwise all items tie for them.
+        score_type: type of the scores.
     """
 
     ranks_strangers: ClassVar[bool] = False
@@ -219,7 +219,7 @@ class GreedyPolicy(SlotPolicy):
 
     @abc.abstractmethod
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
-        """Scores, (n, n_items) C-contiguous; each row is computed independently of the others."""
+        """Compute scores, (n, n_items) C-contiguous, each row independently of the others."""
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
         """Find the best items of these slots."""
@@ -230,29 +230,28 @@ class GreedyPolicy(SlotPolicy):
             _acting_kernel.best(self._score(part), np.arange(len(part)), part, self._ties, self._tied)
 
     def _entries(self) -> dict[str, Entry]:
-        # Zero ties: not ranked since the last view. A user without a view has all items tied, or is ranked when asked.
+        # Zero ties: not ranked since the last view.
+        ties = self.n_items
         if self.ranks_strangers:
-            first = 0
-        else:
-            first = self.n_items
-        return {"_ties": Entry(np.int64, first), "_tied": Entry(np.int32, None, (N_LISTED,))}
+            ties = 0
+        return {"_ties": Entry(np.int64, ties), "_tied": Entry(np.int32, None, (N_LISTED,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         super()._view(slots, items)
         self._ties[slots] = 0
 
     def _ranked(self, users: Ints) -> NDArray[np.int64]:
-        """Slots of the users, with their best items computed."""
+        """Return the users' slots, after ranking their items where necessary."""
         from recsim_mnar.agents import _acting_kernel
 
         slots = self._slots.find(users)
-        unknown = np.empty(min(len(slots), len(self._ties)), np.int64)
-        n = _acting_kernel.unranked(slots, self._ties, unknown)
+        unranked = np.empty(min(len(slots), len(self._ties)), np.int64)
+        n = _acting_kernel.unranked(slots, self._ties, unranked)
         if n:
             try:
-                self._rank(unknown[:n])
+                self._rank(unranked[:n])
             except BaseException:
-                self._ties[unknown[:n]] = 0  # interrupted: they are not ranked
+                self._ties[unranked[:n]] = 0  # ranking was interrupted
                 raise
         return slots
 
@@ -339,7 +338,7 @@ class MappedViews(SlotPolicy):
 
 
 class TrainingRows(SlotPolicy):
-    """Knows which training user each user is, so that no user is compared with their own row.
+    """Keeps each user's row in the training data, so that no user is compared with it.
 
     Attributes:
         _users: (U,) ids of the training users, ascending, set before the base class's constructor is called.
@@ -362,8 +361,7 @@ class TrainingRows(SlotPolicy):
 class KnownUsersPolicy(GreedyPolicy):
     """Greedy on the scores of user 0 .. ``n_users`` - 1 of the training data; views change nothing.
 
-    Anybody else gets the scores of ``_strangers``. Scores depend on the user alone, so they are made when asked
-    for.
+    Anybody else gets the scores of row ``n_users``. Scores depend on the user alone, so they are computed on demand.
 
     Args:
         n_items: number of items.
@@ -381,7 +379,7 @@ class KnownUsersPolicy(GreedyPolicy):
 
     @abc.abstractmethod
     def _scores_of(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, n_items) scores of training users; row ``n_users`` is for all other users."""
+        """Return scores (n, n_items) of training users; row ``n_users`` is for all other users."""
 
     def _entries(self) -> dict[str, Entry]:
         return {**super()._entries(), "_row": Entry(np.int64, self.n_users)}
@@ -392,7 +390,7 @@ class KnownUsersPolicy(GreedyPolicy):
         ids = np.asarray(users, np.int64)
         self._row[self._slots.find(users)] = np.where((ids >= 0) & (ids < self.n_users), ids, self.n_users)
 
-    # What a training user did is in the scores: the base class's method, so that a driver sees that nothing can change.
+    # The base class's method shows to simulators that views change nothing: training views are in the scores.
     observe = Policy.observe
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -42,7 +42,7 @@ class FixedPolicy(Stored, Policy):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Implement :meth:`recsim_mnar.policies.Policy.act`."""
-        # The cumulative sum may end a rounding below 1: a uniform beyond it belongs to the last possible item.
+        # Rounding may leave the cumulative sum below 1: a uniform beyond it belongs to the last possible item.
         actions = np.minimum(np.searchsorted(self._cumulative, uniforms, side="right"), self._last).astype(np.int32)
         return actions, self._probability[actions]
 
@@ -55,7 +55,7 @@ class FixedPolicy(Stored, Policy):
         return np.tile(self._probability, (len(users), 1))
 
     def scores(self, users: Ints) -> Floats:
-        """The fixed scores for each user, (n, n_items)."""
+        """Return the fixed scores for each user, (n, n_items)."""
         return np.tile(self.item_scores, (len(users), 1))
 
     def fixed_distribution(self) -> Floats:
@@ -98,7 +98,7 @@ class Constant(Learner):
     """The same item for every user.
 
     Args:
-        item: which.
+        item: the item.
     """
 
     name = "constant"
@@ -126,15 +126,15 @@ class Popularity(Learner):
         return FixedPolicy(n_items, self.name, times_viewed(log, n_items))
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-        """Rank of each organic row's item when fitted without that row: exhaustive leave-one-out without refitting.
+        """Rank each organic row's item when fitted without that row: exhaustive leave-one-out without refitting.
 
         Args:
-            log: to leave rows out of.
+            log: log to leave rows out of.
             n_items: number of items.
-            unseen: the items of the user's other rows are no candidates.
+            unseen: True to exclude the items of the user's other rows from the candidates.
 
         Returns:
-            (V,) how many candidates score above the item, and (V,) how many others level with it.
+            (V,) number of candidates that score above the item, and (V,) number of others with an equal score.
         """
         from recsim_mnar.agents.neighbours.knn import popularity_places
 
@@ -177,7 +177,7 @@ class UserPopularity(SlotPolicy):
         return out
 
     def scores(self, users: Ints) -> NDArray[np.floating]:
-        """The user's own view counts, (n, n_items)."""
+        """Return the users' view counts, (n, n_items)."""
         return self._own_counts(self._slots.find(users))
 
     def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
@@ -217,7 +217,7 @@ class UserPopularityGreedy(GreedyPolicy):
 
 
 def list_policy(n_items: int, name: str, items: Sequence[int] | NDArray[np.integer]) -> FixedPolicy:
-    """A policy that ranks the listed items first to last, and never recommends another (score -inf)."""
+    """Make a policy that ranks the listed items first to last and never recommends another."""
     scores = np.full(n_items, -np.inf)
     scores[np.asarray(items, np.int64)] = np.arange(len(items), 0, -1)
     return FixedPolicy(n_items, name, scores)
@@ -235,10 +235,9 @@ class ConstantList(Learner):
 
     def __init__(self, items: str | int | Sequence[int] = "0") -> None:
         try:
+            parts = np.atleast_1d(items).tolist()
             if isinstance(items, str):
                 parts = items.split(";")
-            else:
-                parts = np.atleast_1d(items).tolist()
             self.items = [int(part) for part in parts]
             if any(isinstance(part, float) and part != int(part) for part in parts):
                 raise ValueError
@@ -262,7 +261,7 @@ class MostRecommended(Learner):
     """The items that the log's bandit rows recommend most often: the paper's g1.
 
     Args:
-        places: how many.
+        places: number of items.
     """
 
     name = "most-recommended"
@@ -289,24 +288,24 @@ class NeverRecommended(MostRecommended):
     """The most frequent items, in organic rows, among those that no bandit row recommends: the paper's g2.
 
     Args:
-        places: how many.
+        places: number of items.
     """
 
     name = "never-recommended"
     nothing = "every item that users hold is recommended in the log"
 
     def _counts(self, log: Log, n_items: int) -> NDArray[np.int64]:
-        held = times_viewed(log, n_items)
-        held[times_recommended(log, n_items) > 0] = 0
-        return held
+        counts = times_viewed(log, n_items)
+        counts[times_recommended(log, n_items) > 0] = 0
+        return counts
 
 
 def times_recommended(log: Log, n_items: int) -> NDArray[np.int64]:
-    """(n_items,) number of bandit rows that recommend each item."""
+    """Count the bandit rows that recommend each item, (n_items,)."""
     counts = np.zeros(n_items, np.int64)
     for block in log.blocks():
-        shown_actions = block["action"][block["event"] == schema.BANDIT]
-        if len(shown_actions) and (shown_actions.min() < 0 or shown_actions.max() >= n_items):
-            raise UserError(f"the log recommends item {int(shown_actions.max())}, but n_items = {n_items}")
-        counts += np.bincount(shown_actions, minlength=n_items)
+        actions = block["action"][block["event"] == schema.BANDIT]
+        if len(actions) and (actions.min() < 0 or actions.max() >= n_items):
+            raise UserError(f"the log recommends item {int(actions.max())}, but n_items = {n_items}")
+        counts += np.bincount(actions, minlength=n_items)
     return counts

@@ -27,9 +27,9 @@ T = TypeVar("T")
 
 _ADDRESS = re.compile(r"(tcp|tls)://(\[[0-9a-fA-F:.]+\]|[^\s:/@]+):(\d{1,5})")
 _CHECKS = 3
-"""Times that versions are checked while workers end."""
+"""Number of attempts to check versions while workers end."""
 _ANSWER_SECONDS = 8.0
-"""Until a scheduler must have answered, and have a worker."""
+"""Seconds within which a scheduler must answer and have a worker."""
 _DOCS = "docs/cluster.md"
 
 
@@ -38,9 +38,9 @@ class Needs:
     """Requirements of a job on its worker.
 
     Attributes:
-        versions: that the worker must have, by name.
-        threads: in which products of matrices are computed; they decide how sums round.
-        modules: the user's own modules by name, pickled.
+        versions: versions that the worker must have, by name.
+        threads: number of threads for products of matrices, which decides the rounding of sums.
+        modules: the user's modules by name, pickled.
     """
 
     versions: tuple[tuple[str, str], ...]
@@ -51,7 +51,7 @@ class Needs:
 class ClusterExecutor(Executor):
     """Workers of a Dask cluster.
 
-    Jobs travel by value. What many jobs have in common is a Dask task of its own, so that each worker receives it once.
+    Jobs travel by value. The common part of many jobs is a separate Dask task, so that each worker receives it once.
     """
 
     def __init__(self, client: Any, needs: Needs) -> None:
@@ -73,11 +73,11 @@ class ClusterExecutor(Executor):
         return done
 
     def n_workers(self) -> int:
-        """Number of workers at the moment."""
+        """Return the current number of workers."""
         return len(self._client.nthreads())
 
     def _stored(self, carried: Carried[Any]) -> tuple[str, Any]:
-        """Digest of what jobs have in common, and the Dask task that has its bytes."""
+        """Return the digest of the jobs' common part, and the Dask task with its bytes."""
         if carried not in self._shared:
             data = carried.pickled()
             task = self._client.submit(bytes, data, pure=False)
@@ -94,8 +94,8 @@ def cluster(
     Args:
         address: ``tcp://HOST:PORT`` or ``tls://HOST:PORT`` of the scheduler. Anyone who reaches it can run code as the
             workers' user.
-        modules: of your own, by name, loaded; they and what they import travel with jobs.
-        warn: called with a warning about a plain address off this host.
+        modules: names of your loaded modules; they and their imports travel with jobs.
+        warn: function for a warning about an unencrypted address of another host.
 
     Raises:
         UserError: Dask is not installed, no scheduler answers, it has no workers, a worker has other versions, or
@@ -122,14 +122,14 @@ def cluster(
 
 
 def check_address(address: str) -> str | None:
-    """Return a warning about an address that is plain and off this host; None for others.
+    """Return a warning about an unencrypted address of another host; None for other addresses.
 
     Raises:
-        UserError: it is none.
+        UserError: the address is invalid.
     """
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match[3]) < 1 << 16:
-        # Not as it was given: a password may be in it.
+        # Without the address, which may contain a password.
         raise UserError("scheduler: write its address as tcp://HOST:PORT or tls://HOST:PORT, and nothing else in it")
     host = match[2].strip("[]")
     with contextlib.suppress(ValueError):
@@ -148,10 +148,9 @@ def _connected(address: str) -> Any:
     except ImportError as error:
         line = f"a scheduler needs {error.name}, which is not installed: pip install 'recsim-mnar[cluster]'"
         raise UserError(line) from None
-    for name in [
-        logger_name for logger_name in logging.root.manager.loggerDict if logger_name.startswith("distributed")
-    ]:
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # the error is one line, here
+    for name in list(logging.root.manager.loggerDict):
+        if name.startswith("distributed"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # the error is one line, here
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about versions, which are compared here
@@ -169,19 +168,20 @@ def _connected(address: str) -> Any:
 def _check_workers(client: Any, versions: dict[str, str]) -> None:
     """Raise UserError for the first worker that cannot load this package or has other versions.
 
-    A worker that ends meanwhile is no fault: the workers that are there afterwards are checked instead.
+    If a worker ends meanwhile, the workers that are there afterwards are checked instead.
     """
     from distributed.comm import CommClosedError
 
     for _ in range(_CHECKS):
         answers = client.run(_versions, on_error="return")
-        lost = [worker for worker, answer in answers.items() if isinstance(answer, CommClosedError)]
+        lost = False
         for worker, answer in answers.items():
-            if worker in lost:
-                continue
-            if isinstance(answer, Exception):
+            if isinstance(answer, CommClosedError):
+                lost = True
+            elif isinstance(answer, Exception):
                 raise UserError(f"worker {worker} cannot load recsim-mnar: {described(answer)}")
-            _refuse_other_versions(worker, answer, versions)
+            else:
+                _refuse_other_versions(worker, answer, versions)
         if not lost:
             return
         client.wait_for_workers(1, timeout=_ANSWER_SECONDS)
@@ -196,7 +196,7 @@ def _refuse_other_versions(worker: str, there: dict[str, str], here: dict[str, s
 
 @contextlib.contextmanager
 def _by_value(names: Iterable[str]) -> Iterator[bytes]:
-    """Modules that are not installed, pickled by value; and within the block so is whatever is defined in them."""
+    """Yield pickled modules that are not installed; within the block their contents are pickled by value."""
     import cloudpickle
 
     files = files_of(names)
@@ -211,7 +211,7 @@ def _by_value(names: Iterable[str]) -> Iterator[bytes]:
 
 
 def _lost(error: Exception, client: Any, address: str) -> str:
-    """Describe the state of the scheduler and workers if an exception says that they were lost."""
+    """Return the message for an error that means the loss of scheduler or workers; "" for other errors."""
     from distributed import KilledWorker
     from distributed.comm import CommClosedError
 
@@ -232,7 +232,7 @@ def _lost(error: Exception, client: Any, address: str) -> str:
 
 @functools.cache
 def _versions() -> dict[str, str]:
-    """Get everything that decides how numbers round: versions, and the processor that kernels are compiled for."""
+    """Return everything that decides rounding: versions, and the processor that kernels are compiled for."""
     import llvmlite.binding as llvm
 
     return made_with() | {"processor": llvm.get_host_cpu_name()}
@@ -242,20 +242,18 @@ def _blas_threads() -> int:
     import scipy.linalg  # noqa: F401  (it brings a library of its own)
     import threadpoolctl
 
-    return max(
-        (library["num_threads"] for library in threadpoolctl.threadpool_info() if library["user_api"] == "blas"),
-        default=1,
-    )
+    libraries = threadpoolctl.threadpool_info()
+    return max((library["num_threads"] for library in libraries if library["user_api"] == "blas"), default=1)
 
 
-def _call_with(*own: Any, common: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
-    function, arguments = common
-    return function(*arguments, *own)
+def _call_with(*arguments: Any, common: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, common_arguments = common
+    return function(*common_arguments, *arguments)
 
 
 @functools.lru_cache(maxsize=1)
 def _prepare(needs: Needs) -> None:
-    """Make this worker like the process that asks.
+    """Give this worker the settings of the process that submits jobs.
 
     Raises:
         UserError: it has other versions; one that joined later is found here.
@@ -269,7 +267,7 @@ def _prepare(needs: Needs) -> None:
 
 
 def _work(needs: Needs, job: bytes, digest: str | None, common: bytes | None) -> Any:
-    """Do a job that :meth:`ClusterExecutor.submit` has pickled."""
+    """Run a job that :meth:`ClusterExecutor.submit` has pickled."""
     _prepare(needs)
     call = pickle.loads(job)
     if digest is not None and common is not None:

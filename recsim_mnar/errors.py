@@ -20,9 +20,7 @@ class UserError(ValueError):
 
     def __init__(self, message: str = "", *, code: str | None = None) -> None:
         super().__init__(message)
-        if code is None:
-            self.code = type(self).code
-        else:
+        if code is not None:
             self.code = code
 
 
@@ -45,28 +43,28 @@ CODES_BY_ERRNO = {
 
 
 def code_of(error: BaseException) -> str:
-    """The stable name of an error's kind; "" for one without."""
-    if isinstance(error, (UserError, MemoryError)):
-        if isinstance(error, UserError):
-            return error.code
+    """Return the stable name of an error's kind; "" for an error without one."""
+    if isinstance(error, UserError):
+        return error.code
+    if isinstance(error, MemoryError):
         return "memory"
     return next((name for name, code in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in code), "")
 
 
 def is_of_the_machine(error: BaseException) -> bool:
-    """Return whether an error is about the machine (memory, disk, permissions), not about what the user gave."""
+    """Return True if an error is about the machine (memory, disk, permissions), not the user's input."""
     if isinstance(error, OSError):
         return bool(code_of(error))
     return isinstance(error, (MachineError, MemoryError))
 
 
 def not_written(error: BaseException, message: str) -> UserError:
-    """The error to raise for a place that cannot be written, or read, with this message."""
+    """Make the error for a place that cannot be written or read."""
     return (MachineError if is_of_the_machine(error) else UserError)(message, code=code_of(error))
 
 
 def described(error: BaseException) -> str:
-    """Type and text of an exception in one line."""
+    """Return type and text of an exception in one line."""
     text = " ".join(str(error).split())
     if text:
         return f"{type(error).__name__}: {text}"
@@ -74,7 +72,7 @@ def described(error: BaseException) -> str:
 
 
 def why_unreadable(error: BaseException) -> str:
-    """Why a text is not what it is to be, in words of ours where Python's are about itself."""
+    """Return why a text cannot be parsed, in one line."""
     if isinstance(error, RecursionError):
         return "it is nested too deep"
     return str(error).partition("\n")[0]
@@ -85,16 +83,15 @@ _LONGEST = 300
 
 
 def printable(text: str) -> str:
-    """Text made safe for one terminal line: control characters and direction marks as escapes.
+    """Make a text safe for one terminal line: escape control characters and direction marks.
 
-    So a name of the user's can neither move the cursor nor turn the line around. Words beyond all measure are cut in
-    their middle.
+    So no name can move the cursor or reverse the line. Very long words are cut in the middle.
     """
     return " ".join(_cut(word) for word in visible(text).split(" "))
 
 
 def visible(text: str, keep: str = "") -> str:
-    """A text with control characters and marks of direction as escapes, but for those in ``keep``."""
+    """Escape control characters and direction marks, except those in ``keep``."""
     return "".join(c if c.isprintable() or c in keep else c.encode("unicode_escape").decode() for c in text)
 
 

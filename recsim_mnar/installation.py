@@ -35,8 +35,8 @@ class Warmed:
 
     Attributes:
         part: its name.
-        kernels: how many were compiled now; those that are cached already are none.
-        seconds: of CPU time.
+        kernels: number of newly compiled kernels, without those in the cache.
+        seconds: CPU time.
     """
 
     part: str
@@ -61,7 +61,7 @@ def warm() -> Iterator[Warmed]:
 
 
 def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
-    """A world of single decisions: environments, and simulation by kernel and by a policy."""
+    """Run a world of single decisions: environments, and simulation by kernel and by a policy."""
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
     from recsim_mnar.policies import registry
@@ -126,9 +126,9 @@ class Check:
 
     Attributes:
         name: what.
-        found: as a person reads it.
-        level: of :data:`OK`, :data:`NOTE` and :data:`PROBLEM`.
-        advice: what to do; empty where there is nothing.
+        found: result in words.
+        level: :data:`OK`, :data:`NOTE` or :data:`PROBLEM`.
+        advice: next step; may be empty.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Check:
     advice: str = ""
 
     def to_dict(self) -> dict[str, str]:
-        """For JSON."""
+        """Return the fields, as JSON types."""
         return asdict(self)
 
 
@@ -189,7 +189,7 @@ def _requirements() -> Iterator[tuple[Any, str]]:
 
 
 def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
-    """Return whether a package that is asked for is there, in a version that will do."""
+    """Check that a required package is installed in a suitable version."""
     name = name or requirement.name
     install = f"pip install '{requirement.name}{requirement.specifier}'"
     try:
@@ -202,10 +202,9 @@ def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
 
 
 def _threads() -> Iterator[Check]:
+    usable = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         usable = len(os.sched_getaffinity(0))
-    else:
-        usable = os.cpu_count() or 1
     yield Check("processors", f"{usable} usable, so --workers {usable} unless named")
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         advice = "unset it: kernels run as plain Python, a hundred times slower and more"

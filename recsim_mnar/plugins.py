@@ -1,4 +1,4 @@
-"""Objects named ``package.module:name``, and those that installed packages announce."""
+"""Find objects named ``package.module:name``, and entry points of installed packages."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from recsim_mnar.errors import UserError, described, nearest
 from recsim_mnar.kernels.checks import value_of
 
 _MOST_LISTED = 16
-"""Names that a message lists; of more it says where they stand."""
+"""Names that a message lists; for more it names the command that lists them."""
 
 
 class _OwnFolder:
-    """The folder of a user's own modules, and how many threads look for one at the moment."""
+    """The folder of the user's modules, and the number of threads that import from it at the moment."""
 
     path: str | None = None
     lookers = 0
@@ -32,20 +32,20 @@ class _OwnFolder:
 
 
 def look_in(folder: str | None) -> None:
-    """Name the folder in which :func:`own_folder` looks: the command line and its workers name the current one."""
+    """Set the folder of :func:`own_folder`; the command line and its workers set the current one."""
     _OwnFolder.path = folder
 
 
 def own_folder_named() -> str | None:
-    """The folder that was named; None where the program's own ``sys.path`` is all there is."""
+    """Return the folder that was set; None to import from ``sys.path`` alone."""
     return _OwnFolder.path
 
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[None]:
-    """Within the block a module of the named folder can be imported, where no other place has one of its name.
+    """Allow imports from the user's folder within the block, after all other places.
 
-    So a file in it runs where it is asked for, and never in the place of a library's.
+    So a file in it never replaces a module of a library.
     """
     folder = _OwnFolder.path
     if folder is None:
@@ -66,35 +66,31 @@ def own_folder() -> Iterator[None]:
 
 @functools.cache
 def announced(group: str) -> dict[str, EntryPoint]:
-    """Entry points of a group by name, as installed packages announce them."""
+    """Return the entry points of a group by name."""
     return {point.name: point for point in entry_points(group=group)}
 
 
 def imported(
     what: str, spec: str, *, base: type[Any] | None = None, wanted: Callable[[Any], bool] | None = None
 ) -> Any:
-    """The object that ``package.module:name`` names.
+    """Import the object that ``package.module:name`` names.
 
     Args:
         what: word for messages, such as ``world``.
-        spec: its place.
-        base: class whose subclasses are proposed where the module has no such name.
-        wanted: says of a class whether it is proposed, where that is no question of what it derives from.
+        spec: name of the object.
+        base: class whose subclasses are suggested if the module has no such name.
+        wanted: function that decides which classes are suggested, in place of ``base``.
 
     Raises:
-        UserError: it is written otherwise, the module cannot be imported, or has nothing of that name.
+        UserError: the name is malformed, the module cannot be imported, or has no such name.
     """
     path, _, attribute = spec.partition(":")
     if not (path and attribute) or path.startswith(".") or path.endswith(".py") or "/" in path:
-        if path:
-            meant = re.sub(r"^(\./)+|\.py$", "", path).strip("/").replace("/", ".")
-        else:
-            meant = ""
-        if meant and attribute and not meant.startswith("."):
-            like = f": {meant}:{attribute}"
-        else:
-            like = ""
-        raise UserError(f"{what} {spec!r}: write it as package.module:name{like}")
+        module_name = re.sub(r"^(\./)+|\.py$", "", path).strip("/").replace("/", ".")
+        hint = ""
+        if module_name and attribute and not module_name.startswith("."):
+            hint = f": {module_name}:{attribute}"
+        raise UserError(f"{what} {spec!r}: write it as package.module:name{hint}")
     try:
         with own_folder():
             module = importlib.import_module(path)
@@ -104,23 +100,26 @@ def imported(
         raise UserError(f"{what} {spec!r}: {error.filename}, line {error.lineno}: {error.msg}") from error
     except UserError:
         raise
-    except (Exception, SystemExit) as error:  # a module's own code may raise anything
+    except (Exception, SystemExit) as error:  # a module's code may raise anything
         raise UserError(f"{what} {spec!r}: importing {path!r} raised {described(error)}") from error
     result: Any = module
     for part in attribute.split("."):
         if not hasattr(result, part):
-            classes = {n: v for n, v in vars(module).items() if isinstance(v, type)}
-            candidates = [n for n, v in classes.items() if (base and issubclass(v, base)) or (wanted and wanted(v))]
-            raise UserError(
-                f"{what} {spec!r}: {path} has no {attribute!r}"
-                + (_hidden(path, module) or (f"; {nearest(attribute, candidates)}" if candidates else ""))
-            )
+            hint = _hidden(path, module)
+            candidates = [
+                name
+                for name, value in vars(module).items()
+                if isinstance(value, type) and ((base and issubclass(value, base)) or (wanted and wanted(value)))
+            ]
+            if candidates and not hint:
+                hint = f"; {nearest(attribute, candidates)}"
+            raise UserError(f"{what} {spec!r}: {path} has no {attribute!r}{hint}")
         result = getattr(result, part)
     return result
 
 
 def _hidden(path: str, module: Any) -> str:
-    """Warn where a module of this name is in the named folder and another was imported; else ""."""
+    """Return a hint if another module was imported in place of one in the user's folder; else ""."""
     own_file = Path(_OwnFolder.path or "", *path.split(".")).with_suffix(".py")
     file = getattr(module, "__file__", None)
     if _OwnFolder.path is None or not own_file.is_file() or (file and own_file.samefile(file)):
@@ -129,14 +128,14 @@ def _hidden(path: str, module: Any) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: Sequence[str] = ()) -> str:
-    """Message for an unknown name.
+    """Return the message for an unknown name.
 
     Args:
         what: word for messages, such as ``world``.
-        name: as it was given.
-        known: the names that there are.
-        kind: what one of the user's own is in its module: ``Class`` or ``function``.
-        methods: that classes of this kind have; where the name is a module's, its classes that have one are proposed.
+        name: the unknown name.
+        known: the existing names.
+        kind: kind of a user's own object in its module: ``Class`` or ``function``.
+        methods: methods of classes of this kind, which are suggested if the name is a module's.
     """
     module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
     inside = _definitions(module, methods, kind)
@@ -146,28 +145,23 @@ def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: S
     if inside is not None:
         like = inside[0] if inside else kind
         return f"{what} {name!r} is a module: say which {kind.lower()} of it, {module}:{like}"
-    if what[0] in "aeiou":
-        article = "an"
-    else:
-        article = "a"
-    known = list(known)
-    meant = nearest(name, known)
-    if meant.startswith("known") and len(known) > _MOST_LISTED:
-        meant = f"`recsim-mnar list {what}s` lists all {len(known)}"
-    return f"unknown {what} {name!r}; {meant} ({article} {what} of your own: package.module:{kind})"
+    article = "an" if what[0] in "aeiou" else "a"
+    names = list(known)
+    hint = nearest(name, names)
+    if hint.startswith("known") and len(names) > _MOST_LISTED:
+        hint = f"`recsim-mnar list {what}s` lists all {len(names)}"
+    return f"unknown {what} {name!r}; {hint} ({article} {what} of your own: package.module:{kind})"
 
 
 def option_of(kind: Any, key: str, text: str, where: str) -> Any:
-    """The value of an option that is written as ``key=text``, for a parameter of a class.
+    """Parse the value of an option ``key=text``, for a parameter of a class.
 
     Raises:
         UserError: the parameter is a flag, and the text is neither true nor false.
     """
     value = value_of(text)
-    parameters = inspect.signature(kind).parameters if inspect.isclass(kind) else {}
-    if key not in parameters or not (
-        isinstance(parameters[key].default, bool) or parameters[key].annotation in (bool, "bool")
-    ):
+    parameter = inspect.signature(kind).parameters.get(key) if inspect.isclass(kind) else None
+    if parameter is None or not (isinstance(parameter.default, bool) or parameter.annotation in (bool, "bool")):
         return value
     if value not in (0, 1):
         raise UserError(f"{where}: {key} must be true or false, got {text!r}")
@@ -175,23 +169,23 @@ def option_of(kind: Any, key: str, text: str, where: str) -> Any:
 
 
 def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | None:
-    """List a module's definitions: functions, or classes with any of these methods; None where there is no module.
+    """List the functions of a module, or its classes with any of these methods, without running it.
 
-    The module is not run.
+    Returns:
+        their names; None if there is no such module.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
         return None
     try:
         with own_folder():
             spec = importlib.util.find_spec(module)
-        if spec and spec.origin and spec.origin.endswith(".py"):
+        if spec is None:
+            return None
+        source = b""
+        if spec.origin and spec.origin.endswith(".py"):
             source = Path(spec.origin).read_bytes()
-        else:
-            source = b""
         tree = ast.parse(source)
     except (ImportError, ValueError, OSError, SyntaxError):
-        return None
-    if spec is None:
         return None
     if kind == "function":
         return [node.name for node in tree.body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"]

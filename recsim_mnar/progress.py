@@ -1,4 +1,4 @@
-"""Progress of work: the worker counts, a watcher is notified."""
+"""Progress of work: code counts its units, and a watcher is notified."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Thing = TypeVar("Thing")
 
 
 class Watcher(Protocol):
-    """Receives how far work has come."""
+    """Receives progress."""
 
     def begins(self, total: int, unit: str) -> None:
-        """Work of so many units begins."""
+        """Begin work of this many units."""
 
     def advance(self, amount: int) -> None:
-        """So many more units are done."""
+        """Count units just done."""
 
 
 class _Watched:
-    """Work that is watched: of work within work the outermost."""
+    """The outermost work under way, and its watcher."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -37,7 +37,7 @@ _watched: contextvars.ContextVar[_Watched | None] = contextvars.ContextVar("watc
 
 @contextlib.contextmanager
 def watched_by(watcher: Watcher) -> Iterator[None]:
-    """Within the block ``watcher`` receives work that is counted in this thread."""
+    """Report work that is counted in this thread to ``watcher`` within the block."""
     before = _watched.set(_Watched(watcher))
     try:
         yield
@@ -46,9 +46,9 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 def counted(total: int, unit: str) -> Callable[[int], None]:
-    """Say that work of ``total`` units begins; call what is returned with the units that were done since.
+    """Begin work of ``total`` units, and return a function to call with the units just done.
 
-    Where other work that was counted is under way, of which this is a part, there is no notice.
+    Work within other counted work is not reported.
     """
     watched = _watched.get()
     if watched is None or watched.left > 0 or total < 1:
@@ -59,7 +59,7 @@ def counted(total: int, unit: str) -> Callable[[int], None]:
 
 
 def counting(things: Sequence[Thing], unit: str) -> Iterator[Thing]:
-    """The things one after another, each counted when it is done; those that a ``break`` leaves out are counted too."""
+    """Yield things and count each when it is done; a ``break`` counts the rest, too."""
     done = counted(len(things), unit)
     left = len(things)
     try:

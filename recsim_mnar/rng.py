@@ -45,7 +45,7 @@ class Stream(enum.IntEnum):
 
 
 def is_seed(seed: Any) -> bool:
-    """Return whether it is an integer in [0, 2**64)."""
+    """Return True for an integer in [0, 2**64)."""
     integral = isinstance(seed, (int, np.integer)) and not isinstance(seed, (bool, np.bool_))
     return integral and 0 <= int(seed) < 2**64
 
@@ -64,17 +64,17 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 
 
 def derive_seed(seed: int, label: str) -> int:
-    """A seed of its own domain, a function of ``seed`` and of what it is for (``"train"``, ``"ab_test/svd"``, ...)."""
+    """Derive a seed for a purpose, such as ``"train"`` or ``"ab_test/svd"``."""
     address = int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "little")
     words = blocks(seed, Stream.SEED, np.array([address], np.uint64), np.array([0]))[0]
     return int(words[0]) << 32 | int(words[1])
 
 
 def blocks(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.uint32]:
-    """The four 32-bit words at each address.
+    """Return the four 32-bit words at each address.
 
     Args:
-        seed: in [0, 2**64).
+        seed: seed in [0, 2**64).
         stream: a :class:`Stream`, or any number below 2**32.
         users: (n,) integers, or one for all.
         indices: (n,) integers below 2**32, or one for all.
@@ -92,7 +92,7 @@ def blocks(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDAr
 
 
 def uniforms(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
-    """One uniform on [0, 1) with 53 bits at each address; arguments as in :func:`blocks`, returns (n,) float64."""
+    """Draw one uniform on [0, 1) with 53 bits at each address, (n,); arguments as in :func:`blocks`."""
     from recsim_mnar.kernels import _rng_kernel
 
     users_, indices_ = _addresses(users, indices)
@@ -103,12 +103,12 @@ def uniforms(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> ND
 
 
 def policy_uniforms(seed: int, users: ArrayLike, decisions: ArrayLike) -> NDArray[np.float64]:
-    """The uniforms that :meth:`recsim_mnar.policies.Policy.act` takes: one for each user's decision number (from 0)."""
+    """Draw the uniforms for :meth:`recsim_mnar.policies.Policy.act`, one per user and decision number (from 0)."""
     return uniforms(seed, Stream.POLICY, users, decisions)
 
 
 def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Standard normals: row i holds ``shape[1]`` draws of user ``first_user + i``, four to a block from index 0 on."""
+    """Draw standard normals; row i has draws of user ``first_user + i``, four per block from index 0 on."""
     from recsim_mnar.kernels import _rng_kernel
 
     out = np.empty(shape)
@@ -121,7 +121,7 @@ def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> 
 
 
 def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64]:
-    """Standard normals, (n,): one each of users 0 .. n - 1 of the stream, at the address ``index``."""
+    """Draw one standard normal for each of users 0 .. n - 1 at ``index``, (n,)."""
     from recsim_mnar.kernels import _rng_kernel
 
     words = np.ascontiguousarray(blocks(seed, stream, np.arange(n), index)[:, 0])
@@ -131,7 +131,7 @@ def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64
 
 
 def normals_of(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
-    """One standard normal at each address; arguments as in :func:`blocks`, returns (n,) float64."""
+    """Draw one standard normal at each address, (n,); arguments as in :func:`blocks`."""
     from recsim_mnar.kernels import _rng_kernel
 
     words = np.ascontiguousarray(blocks(seed, stream, users, indices)[:, 0])

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from recsim_mnar.cli import _goes_on
+from recsim_mnar.cli import _can_resume
 from recsim_mnar.log import Log
 from twins.cases import quick_first
 from twins.commands import run, status_of
@@ -126,11 +126,11 @@ def test_resume_is_named_where_it_helps(tmp_path):
     there = str(tmp_path)
     for words in (["simulate", "--out", there], ["simulate", f"--out={there}"], ["study", "s.toml", "--out", there],
                   ["compare", "--catalogues", "4", "--out", there]):  # fmt: skip
-        assert _goes_on(words), words
+        assert _can_resume(words), words
     for words in ([], ["nothing"], ["simulate"], ["simulate", "--out"], ["simulate", "--out", there, "--resume"],
                   ["simulate", "--out", there + "/later"], ["compare", "--out", there],
                   ["estimate", "x.csv", "--out", there]):  # fmt: skip
-        assert not _goes_on(words), words
+        assert not _can_resume(words), words
 
 
 def test_an_interrupt_while_modules_are_read_is_one_line(tmp_path):

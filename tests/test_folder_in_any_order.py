@@ -57,7 +57,7 @@ class Owner:
     def is_killed(self):
         """The system closes its files, and nothing is done any more."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.into, "_leave", lambda: None)
+            patch.setattr(self.into, "_clean_up", lambda: None)
             self.leave(*INTERRUPT)
         (self.into.path / LOCK).touch()
 

@@ -238,7 +238,7 @@ def test_printable_cuts_what_is_beyond_measure():
 
 
 def test_help_shows_every_command_under_one_heading():
-    under = [name for names in cli.SECTIONS.values() for name in names]
+    under = [command.name for commands in cli.SECTIONS.values() for command in commands]
     assert sorted(under) == sorted(name for name, command in group.commands.items() if not command.hidden)
 
 

@@ -1,12 +1,13 @@
 """The command line: ``recsim-mnar compare | study | simulate | replay | estimate | verify | check | list | ...``.
 
-A module a command, or a few that belong together; here is what they have in common: how they start, fail and end.
+Each module has one command, or a few that belong together; this one has how they all start, fail and end.
 """
 
 from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import multiprocessing
 import os
 import signal
@@ -32,28 +33,30 @@ from recsim_mnar.kernels.memory import LEAST_ADDRESSES, address_limit
 from recsim_mnar.plugins import look_in
 from recsim_mnar.simulation.own_code import TRACEBACK, of_own_code
 
-MISTAKE, OF_THE_MACHINE = 2, 4
-"""Exit statuses if the user can mend it, and if memory, a disk or a permission is lacking."""
+MISTAKE = 2
+"""Exit status of an error that the user can fix."""
+OF_THE_MACHINE = 4
+"""Exit status of a lack of memory, disk space or permission."""
 CLOSED_PIPE = 141
-"""Exit status if the reader of our output has gone, as shells report it."""
+"""Exit status if the reader of the output has closed the pipe, as shells report it."""
 _CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 110}
 
 
 SECTIONS = {
-    "A log of your own": ("doctor", "estimate", "plan", "calibrate", "validate"),
-    "Simulated worlds": ("compare", "study", "evaluate", "dataset", "simulate", "replay"),
-    "Look up and check": ("list", "describe", "check", "verify", "warm"),
+    "A log of your own": (doctor, estimate, plan, calibrate, validate),
+    "Simulated worlds": (compare, study, evaluate, dataset, simulate, replay),
+    "Look up and check": (list_command, describe, check, verify, warm),
 }
 """Commands by the heading under which help shows them."""
 
 
 class _InSections(click.Group):
-    """A group whose help shows the commands under headings."""
+    """A group whose help shows commands under headings."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        for heading, names in SECTIONS.items():
+        for heading, commands in SECTIONS.items():
             with formatter.section(heading):
-                formatter.write_dl([(name, self.commands[name].get_short_help_str(70)) for name in names])
+                formatter.write_dl([(str(command.name), command.get_short_help_str(70)) for command in commands])
 
 
 @click.group(
@@ -79,35 +82,13 @@ def cli() -> None:
         )
 
 
-for command in (
-    compare,
-    study,
-    evaluate,
-    dataset,
-    simulate,
-    replay,
-    estimate,
-    doctor,
-    advise,
-    calibrate,
-    plan,
-    validate,
-    verify,
-    check,
-    list_command,
-    *aliases,
-    describe,
-    warm,
-):
+for command in (*itertools.chain(*SECTIONS.values()), advise, *aliases):
     cli.add_command(quiet_option(command))
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; what goes wrong is one line on standard error and exit status 2 or 4."""
-    if arguments is None:
-        words = sys.argv[1:]
-    else:
-        words = arguments
+    """Run the command line; an error is one line on standard error and exit status 2 or 4."""
+    words = sys.argv[1:] if arguments is None else arguments
     with contextlib.suppress(OSError):  # the current folder was removed
         look_in(os.getcwd())  # where a user's own ``module:Class`` is
     _accept_any_character()
@@ -149,8 +130,8 @@ def _accept_any_character() -> None:
             stream.reconfigure(errors="backslashreplace")
 
 
-def _watch_interrupts(given: list[str]) -> list[int]:
-    """A list that receives the number of each interrupt, and of SIGTERM; both raise KeyboardInterrupt."""
+def _watch_interrupts(words: list[str]) -> list[int]:
+    """Return a list that receives the number of each interrupt or SIGTERM; both raise KeyboardInterrupt."""
     seen: list[int] = []
     process = os.getpid()
 
@@ -169,7 +150,7 @@ def _watch_interrupts(given: list[str]) -> list[int]:
     def where_lost(unraisable: Any) -> None:
         """Treat an interrupt inside a compiler's callback or a finaliser, which cannot raise, like any other."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
-            _leave_interrupted(seen, given)
+            _leave_interrupted(seen, words)
         sys.__unraisablehook__(unraisable)
 
     if threading.current_thread() is not threading.main_thread():
@@ -183,38 +164,38 @@ def _watch_interrupts(given: list[str]) -> list[int]:
     return seen
 
 
-def _leave_interrupted(seen: list[int], given: list[str]) -> None:
+def _leave_interrupted(seen: list[int], words: list[str]) -> None:
     """Report the interrupt and exit at once: worker threads would be waited for, and every file on disk is whole."""
-    if _goes_on(given):
+    if _can_resume(words):
         sys.stderr.write("To go on from here, run the same command with --resume.\n")
     sys.stderr.flush()
     sys.stdout.flush()
     leave(seen[0] if seen else signal.SIGINT)
 
 
-def _goes_on(given: list[str]) -> bool:
-    """Return whether an interrupted command has left something that its ``--resume`` takes up."""
-    if given:
-        command = cli.commands.get(given[0])
-    else:
-        command = None
-    if command is None or all(parameter.name != "resume" for parameter in command.params) or "--resume" in given:
+def _can_resume(words: list[str]) -> bool:
+    """Return True if an interrupted command has left something that its ``--resume`` continues."""
+    command = cli.commands.get(words[0]) if words else None
+    if command is None or all(parameter.name != "resume" for parameter in command.params) or "--resume" in words:
         return False
-    if given[0] == "compare" and not any(parameter.partition("=")[0] == "--catalogues" for parameter in given):
+    names = [word.partition("=")[0] for word in words]
+    if words[0] == "compare" and "--catalogues" not in names:
         return False
-    outs = [parameter.partition("=")[2] or "".join(given[i + 1 : i + 2]) for i, parameter in enumerate(given)
-            if parameter.partition("=")[0] == "--out"]  # fmt: skip
-    return any(out and Path(out).exists() for out in outs)
+    for name, word, following in zip(names, words, [*words[1:], ""], strict=True):
+        out = word.partition("=")[2] or following
+        if name == "--out" and out and Path(out).exists():
+            return True
+    return False
 
 
 def _leave_closed_pipe() -> None:
-    """Handle a closed output pipe; Python would complain again when it flushes at exit."""
+    """Exit after a closed output pipe; Python would complain again when it flushes at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(CLOSED_PIPE)
 
 
 def _in_one_line(error: Exception) -> str | None:
-    """Message for an exception; None if it is a bug of this package, for which the traceback is useful."""
+    """Return the message of an exception; None for a bug of this package, whose traceback is useful."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, click.ClickException):
@@ -227,7 +208,7 @@ def _in_one_line(error: Exception) -> str | None:
     if isinstance(error, MemoryError):
         return f"not enough memory: free some and try again, or give the command less at once ({described(error)})"
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-        # Whatever we write to bears its name, but for the streams.
+        # Only errors of the standard streams have no file name.
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
     settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_")]
     if settings and "numba" in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts:
@@ -237,24 +218,23 @@ def _in_one_line(error: Exception) -> str | None:
 
 
 def _usage(error: click.ClickException) -> str:
-    """Say what is wrong with a command line, and where to find its help."""
+    """Describe an error in a command line, with where to find its help."""
     context = getattr(error, "ctx", None)
-    if context is not None:
-        where = f"`{context.command_path} --help` shows how"
-    else:
-        where = ""
+    hint = f" (`{context.command_path} --help` shows how)" if context is not None else ""
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and context is not None:
-        return f"name one of {', '.join(context.command.list_commands(context))} ({where})"
+        return f"name one of {', '.join(context.command.list_commands(context))}{hint}"
     text = " ".join(error.format_message().split())
-    bare = isinstance(error, click.MissingParameter) or "unexpected extra argument" in text
-    if bare and where:
-        return f"{text.removesuffix('.')} ({where})"
+    if hint and (isinstance(error, click.MissingParameter) or "unexpected extra argument" in text):
+        return f"{text.removesuffix('.')}{hint}"
     return text
 
 
 def _fail(message: str, status: int, code: str = "") -> None:
     if os.environ.get(TRACEBACK):
         traceback.print_exc()
-    with contextlib.suppress(OSError):  # of a full disk
-        print(f"error: {printable(message)}" + (f" [{code}]" if code else ""), file=sys.stderr, flush=True)
+    line = f"error: {printable(message)}"
+    if code:
+        line += f" [{code}]"
+    with contextlib.suppress(OSError):  # a full disk
+        print(line, file=sys.stderr, flush=True)
     sys.exit(status)

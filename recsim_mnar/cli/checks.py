@@ -23,11 +23,10 @@ from recsim_mnar.cli.output import JsonOutput, json_option, progress
 from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
-    from recsim_mnar.installation import Check
     from recsim_mnar.own_log.doctor import Examination
 
 ILL = 3
-"""Exit status where there is a problem, or a rule is broken."""
+"""Exit status if there is a problem, or a rule is broken."""
 _MARKS = {"ok": " ", "note": "-", "problem": "!"}
 _MOST_NAMES = 12
 _KINDS = {"bandit log": "what was shown, and what came of it"}
@@ -53,37 +52,38 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
     """
     json_output.check(file)
     if file is not None:
-        lines, written, ill = _file(file, options)
+        lines, content, ill = _examine(file, options)
     else:
-        named_options = [name for name, value in options.items() if value is not None]
-        if named_options:
-            raise UserError(f"--{named_options[0].replace('_', '-')} needs FILE: name it too")
-        lines, written, ill = _installation()
+        given_options = [name for name, value in options.items() if value is not None]
+        if given_options:
+            raise UserError(f"--{given_options[0].replace('_', '-')} needs FILE: name it too")
+        lines, content, ill = _examine_installation()
     json_output.answer(*lines)
-    json_output.write(written)
+    json_output.write(content)
     if ill:
         raise SystemExit(ILL)
 
 
-def _installation() -> tuple[list[str], Mapping[str, object], bool]:
+def _examine_installation() -> tuple[list[str], Mapping[str, object], bool]:
+    """Return lines to print, content for JSON, and whether there is a problem."""
     from recsim_mnar.installation import PROBLEM, check_installation
 
     checks = check_installation()
-    lines = [_check_line(check, max(len(entry.name) for entry in checks)) for check in checks]
+    width = max(len(check.name) for check in checks)
+    lines = []
+    for check in checks:
+        advice = f": {check.advice}" if check.advice else ""
+        lines.append(f"{_MARKS[check.level]} {check.name:<{width}}  {check.found}{advice}")
     problems = [check.name for check in checks if check.level == PROBLEM]
     lines.append(f"{len(problems)} problems: {', '.join(problems)}" if problems else "no problem found")
     return lines, {"checks": [check.to_dict() for check in checks]}, bool(problems)
 
 
-def _check_line(check: Check, width: int) -> str:
-    if check.advice:
-        advice = f": {check.advice}"
-    else:
-        advice = ""
-    return f"{_MARKS[check.level]} {check.name:<{width}}  {check.found}{advice}"
+def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[str, object], bool]:
+    """Return lines to print, content for JSON, and whether there is a problem.
 
-
-def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[str, object], bool]:
+    Columns that had to be guessed are taken for granted in the lines, and in the command to type, but not in the JSON.
+    """
     from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file, examine_tool_log
     from recsim_mnar.own_log.doctor_columns import PROBLEM
@@ -94,45 +94,41 @@ def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[st
     targets = () if options["target"] is None else names_of(options["target"], "--target")
     columns = columns_of(options)
     arguments = Asked(columns, tuple(targets), options["actions"], options["target_file"], options["on"],
-                  propensities_of=options["propensities_of"], decimal=options["decimal"])  # fmt: skip
+                      propensities_of=options["propensities_of"], decimal=options["decimal"])  # fmt: skip
+    lines = []
     with opened(file, columns=columns, targets=targets) as tool:
         if tool is None:
             examination = examine_file(file, arguments)
+            fits = commands_for(examination)
         else:
             examination = examine_tool_log(tool, arguments)
-    if tool is None:
-        fits = commands_for(examination)
-    else:
-        fits = command_for_tool_log(examination)
-    seen = examination
-    shown_values = fits
+            fits = command_for_tool_log(examination)
+            lines = [*tool.lines, ""]
+    guessed = examination
+    guessed_fits = fits
     if examination.guesses and tool is None:
-        guessed = replace(arguments, columns={**columns, **examination.guesses}, guessed=tuple(examination.guesses))
-        seen = examine_file(file, guessed)
-        shown_values = commands_for(seen)
-    first = first_of(shown_values)
+        guesses = examination.guesses
+        guessed = examine_file(file, replace(arguments, columns={**columns, **guesses}, guessed=tuple(guesses)))
+        guessed_fits = commands_for(guessed)
+    first = first_of(guessed_fits)
     commands = [fit.to_dict() for fit in fits]
     typed = None
-    to_type = [f"No line to type yet: {shown_values[0].says}."]
+    to_type = [f"No line to type yet: {guessed_fits[0].says}."]
     if first is not None:
-        guesses = guessed_in_words(seen, first.line)
-        typed = {"line": first.line, "guessed": guesses, "columns": examination.guesses}
-        to_type = ["Type this:", f"  {first.line}", *(f"      {line}" for line in (guesses, first.says) if line)]
+        words = guessed_in_words(guessed, first.line)
+        typed = {"line": first.line, "guessed": words, "columns": examination.guesses}
+        to_type = ["Type this:", f"  {first.line}", *(f"      {line}" for line in (words, first.says) if line)]
         for fit, command in zip(fits, commands, strict=True):
-            if seen is not examination and fit.command == first.command and not fit.fits:
+            if guessed is not examination and fit.command == first.command and not fit.fits:
                 command["line"] = first.line
-    head, *facts = _fact_lines(seen)
-    problems = [*(entry for entry in examination.problems if entry.code == "unclear"),
-                *(entry for entry in seen.problems if entry.code != "unclear")]  # fmt: skip
-    other_fits = [fit for fit in shown_values if fit is not first]
-    if tool is None:
-        lines = []
-    else:
-        lines = [*tool.lines, ""]
+    problems = [problem for problem in examination.problems if problem.code == "unclear"]
+    problems += [problem for problem in guessed.problems if problem.code != "unclear"]
+    head, *facts = _fact_lines(guessed)
     lines += [head, "", *to_type, "", *facts, ""]
     lines += [f"{_MARKS[problem.level]} {problem}" for problem in problems] or ["nothing wrong was found"]
-    lines += ["", "more to type:" if any(fit.fits for fit in other_fits) else "no other command fits yet"]
-    for fit in other_fits:
+    further = [fit for fit in guessed_fits if fit is not first]
+    lines += ["", "more to type:" if any(fit.fits for fit in further) else "no other command fits yet"]
+    for fit in further:
         if fit.fits:
             lines += [f"  {fit.line}", f"      {fit.says}"]
         else:
@@ -142,69 +138,67 @@ def _file(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[st
 
 
 def _fact_lines(found: Examination) -> Iterator[str]:
-    """Print the facts, one per line."""
+    """Yield a line per fact."""
     from recsim_mnar.datasets.interactions import events_in_words
     from recsim_mnar.tables.values import in_rows
 
     facts = found.facts
+    kind = _KINDS.get(found.kind, found.kind)
+    not_used = [name or "(unnamed)" for name in found.others[:_MOST_NAMES]]
+    n_more = len(found.others) - _MOST_NAMES
+    time = facts["time"]
+    reward = facts["reward"]
+    repeats = facts["repeats"]
     for name, text in (
-        ("file", ", ".join([f"{found.source}: {_KINDS.get(found.kind, found.kind)}", *found.written])),
+        ("file", ", ".join([f"{found.source}: {kind}", *found.written])),
         ("columns", found.columns.line() or "none recognised"),
         ("new policies", ", ".join(found.targets)),
         *(("their file", line) for line in (facts["target_file"] or {}).get("lines", ())),
         ("events", events_in_words(facts["events"] or {})),
-        ("not used", _names(found.others)),
-        ("receipts", facts["receipts"] or ""),
+        ("not used", ", ".join(not_used) + (f" and {n_more:,} more" if n_more > 0 else "")),
+        ("receipts", facts["receipts"]),
         ("rows", _rows(facts)),
         *(("slates", line) for line in (facts["slates"] or {}).get("lines", ())),
         ("users", _users(facts)),
         ("items", _number(facts["items"])),
         ("actions", _actions(facts)),
         ("loggers", _number(facts["loggers"])),
-        ("time", "" if facts["time"] is None else f"{facts['time']['from']} to {facts['time']['to']}"),
-        ("rewards", _range(facts["reward"])),
+        ("time", time and f"{time['from']} to {time['to']}"),
+        ("rewards", reward and f"{reward['least']:g} to {reward['largest']:g}, mean {reward['mean']:.4g}"),
         ("propensities", _propensities(facts["propensity"])),
         ("missing", ", ".join(f"{name} {count:,}" for name, count in facts["missing"].items()) or "none"),
         ("duplicates", f"{in_rows(facts['duplicates'])} equal to an earlier one"),
-        (
-            "repeats",
-            "" if facts["repeats"] is None else f"{in_rows(facts['repeats'])} whose user has met the same before",
-        ),
+        ("repeats", None if repeats is None else f"{in_rows(repeats)} whose user has met the same before"),
         *(("mean", mean_weight["line"]) for mean_weight in facts["mean_weight"]),
     ):
         if text:
             yield f"{name:<13} {text}"
 
 
-def _names(names: list[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(name or "(unnamed)" for name in names[:_MOST_NAMES]) + (f" and {more:,} more" if more > 0 else "")
-
-
 def _number(value: int | None) -> str:
-    if value is None:
-        return ""
-    return f"{value:,}"
+    return "" if value is None else f"{value:,}"
 
 
 def _rows(facts: Mapping[str, Any]) -> str:
     slates = facts["slates"]
     if slates and not slates["columns"] and slates["slates"]:
         return f"{slates['slates']:,}, one per slate: {facts['rows']:,} items"
-    if not facts["organic_rows"]:
-        return f"{facts['rows']:,}"
-    if facts["other_rows"]:
-        neither = f", {facts['other_rows']:,} neither"
-    else:
-        neither = ""
-    return f"{facts['rows']:,}: {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic{neither}"
+    text = f"{facts['rows']:,}"
+    if facts["organic_rows"]:
+        text += f": {facts['bandit_rows']:,} recommendations, {facts['organic_rows']:,} organic"
+        if facts["other_rows"]:
+            text += f", {facts['other_rows']:,} neither"
+    return text
 
 
 def _users(facts: Mapping[str, Any]) -> str:
     if facts["users"] is None:
         return "no column: rows are taken as independent"
+    text = f"{facts['users']:,}"
     rows = facts["rows_of_a_user"]
-    return f"{facts['users']:,}" + (f", rows of one: median {rows['median']:g}, most {rows['most']:,}" if rows else "")
+    if rows:
+        text += f", rows of one: median {rows['median']:g}, most {rows['most']:,}"
+    return text
 
 
 def _actions(facts: Mapping[str, Any]) -> str:
@@ -213,12 +207,6 @@ def _actions(facts: Mapping[str, Any]) -> str:
     if facts["share_shown"] is None:
         return f"{facts['actions']:,} shown; of how many is not known (--actions)"
     return f"{facts['actions']:,} of {facts['actions_known']:,} ever shown, {100 * facts['share_shown']:.3g} %"
-
-
-def _range(reward: dict[str, float] | None) -> str:
-    if reward is None:
-        return ""
-    return f"{reward['least']:g} to {reward['largest']:g}, mean {reward['mean']:.4g}"
 
 
 def _propensities(facts: Mapping[str, Any] | None) -> str:
@@ -244,26 +232,21 @@ def check(name: str, json_output: JsonOutput) -> None:
     for breach in checked.breaches:
         json_output.answer(f"{breach.rule}: {breach.why}", *([f"    {breach.fix}"] if breach.fix else []))
     json_output.say(*checked.remarks)
-    if checked.kind[0] in "aeiou":
-        article = "an"
-    else:
-        article = "a"
+    kind = f"an {checked.kind}" if checked.kind[0] in "aeiou" else f"a {checked.kind}"
     if checked.breaches:
-        n = len(checked.breaches)
         last = checked.breaches[-1]
+        line = f"{name} is {kind} that breaks {len(checked.breaches)} of {checked.n_rules} rules"
         if last.ends:
-            unseen = f"; without {last.rule} those after it make no sense and were not looked at"
-        else:
-            unseen = ""
-        json_output.say(f"{name} is {article} {checked.kind} that breaks {n} of {checked.n_rules} rules{unseen}")
+            line += f"; without {last.rule} those after it make no sense and were not looked at"
+        json_output.say(line)
     else:
-        json_output.say(f"{name} keeps the {checked.n_rules} rules of {article} {checked.kind}")
+        json_output.say(f"{name} keeps the {checked.n_rules} rules of {kind}")
     json_output.write(
         {
             "name": name,
             "kind": checked.kind,
             "rules": checked.n_rules,
-            "findings": [{"rule": entry.rule, "why": entry.why, "fix": entry.fix} for entry in checked.breaches],
+            "findings": [{"rule": breach.rule, "why": breach.why, "fix": breach.fix} for breach in checked.breaches],
             "remarks": list(checked.remarks),
         }
     )
@@ -280,10 +263,10 @@ def verify(log: Path, json_output: JsonOutput) -> None:
     A line for every file that is missing, damaged, doubled or of another run, and then status 2. Files without receipts
     are read through.
     """
-    from recsim_mnar.tables.parts import verify as hold
+    from recsim_mnar.tables.parts import verify as verify_log
 
     json_output.check(log)
-    verified = hold(log)
+    verified = verify_log(log)
     json_output.write(
         {
             "log": str(log),
@@ -311,24 +294,19 @@ def warm(json_output: JsonOutput) -> None:
     from recsim_mnar.kernels.jit import cache_folders
 
     json_output.check()
-    total = 0
-    seconds = 0.0
-    done_parts = []
+    parts = []
     with progress() as report:
         report("compile")
         for done in compiled():
-            total = total + done.kernels
-            seconds = seconds + done.seconds
-            if done.kernels != 1:
-                what = f"{done.kernels} kernels"
-            else:
-                what = "1 kernel"
-            json_output.say(f"{done.part}: {what if done.kernels else 'nothing to compile'}, {done.seconds:.1f} CPU s")
-            done_parts.append({"part": done.part, "kernels": done.kernels, "cpu_seconds": round(done.seconds, 3)})
-    folders = cache_folders()
+            parts.append(done)
+            n_kernels = f"{done.kernels} kernel{'s' * (done.kernels != 1)}" if done.kernels else "nothing to compile"
+            json_output.say(f"{done.part}: {n_kernels}, {done.seconds:.1f} CPU s")
+    total = sum(part.kernels for part in parts)
+    seconds = sum(part.seconds for part in parts)
+    folders = [str(folder) for folder in cache_folders()]
+    where = "no folder can be written, so nothing is kept"
     if folders:
         where = f"kept in {', '.join(folders)}"
-    else:
-        where = "no folder can be written, so nothing is kept"
     json_output.say(f"{total} kernels compiled in {seconds:.0f} CPU s; {where}")
-    json_output.write({"parts": done_parts, "kernels": total, "folders": [str(folder) for folder in folders]})
+    rows = [{"part": part.part, "kernels": part.kernels, "cpu_seconds": round(part.seconds, 3)} for part in parts]
+    json_output.write({"parts": rows, "kernels": total, "folders": folders})

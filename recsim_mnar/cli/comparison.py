@@ -55,39 +55,37 @@ def evaluate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
 
     verified: Path | None = options["verify"]
     json_output.check(verified)
-    if options["against"]:
-        other_values = names_of(options["against"], "--against")
-    else:
-        other_values = []
-    chosen = task(options["task"])
-    recorded = None if verified is None else _read(verified, options["task"])
+    rivals = names_of(options["against"], "--against") if options["against"] else []
+    frozen = task(options["task"])
     users = "quoted" if options["quoted"] else "public"
-    n_users, seeds = options["users"], options["seeds"] or 1
-    if recorded is not None:
-        users, n_users, seeds = recorded["which"], recorded["users"], len(recorded.get("scores", [0]))
-    with (
-        crew.executor(RunRecord("evaluate"), named=[options["agent"]]) as pool,
-        progress(),
-    ):
-        run = functools.partial(evaluated, on=chosen, n_users=n_users, executor=pool)
-        result = run(seeds * [options["agent"]], users=users)
-        rivals = [run(other, users=result) for other in other_values]
+    n_users = options["users"]
+    n_seeds = options["seeds"] or 1
+    recorded: Mapping[str, Any] = {}
+    if verified is not None:
+        recorded = _read_evaluation(verified, frozen.name)
+        users = recorded["which"]
+        n_users = recorded["users"]
+        n_seeds = len(recorded.get("scores", [0]))
+    with crew.executor(RunRecord("evaluate"), named=[options["agent"]]) as pool, progress():
+        run = functools.partial(evaluated, on=frozen, n_users=n_users, executor=pool)
+        result = run(n_seeds * [options["agent"]], users=users)
+        rival_results = [run(rival, users=result) for rival in rivals]
     # Written first: whoever reads the answer may close the pipe before its end.
     content = result.to_dict()
     json_output.write(content)
     for line in str(result).splitlines():
         json_output.sentence(line)
-    unit = chosen.runner().unit
-    for rival in rivals:
+    unit = frozen.runner().unit
+    for rival in rival_results:
         lead = result.ahead_of(rival)
         json_output.sentence(f"{rival.agent}: score {rival.score:.3f}; {result.agent} is {lead}, {unit} by {unit}.")
     if users == "public":
         json_output.sentence("A paper quotes the score of --quoted: nobody can have tried on its users.", remark=True)
-    if recorded is not None:
-        other = sorted(name for name in content if recorded.get(name) != content[name])
-        if other:
+    if verified is not None:
+        different = sorted(name for name in content if recorded.get(name) != content[name])
+        if different:
             raise UserError(
-                f"{verified} does not hold: {', '.join(other)} differ: it is of another agent, task or version"
+                f"{verified} does not hold: {', '.join(different)} differ: it is of another agent, task or version"
             )
         json_output.say(f"{verified} holds.")
 
@@ -120,27 +118,25 @@ def dataset(json_output: JsonOutput, task: str, quality: str, form: str, out: Pa
     recipe = made.recipe
     n_units = len(made.decisions.episodes())
     runner = task_of(task).runner()
+    policy = recipe.policy
     if recipe.epsilon:
-        shared = f" and a share of {recipe.epsilon:g} at random"
-    else:
-        shared = ""
+        policy += f" and a share of {recipe.epsilon:g} at random"
     json_output.say(
-        f"{recipe.decisions:,} {runner.step}s of {n_units:,} {runner.unit}s, by {recipe.policy}{shared}, whose score "
-        f"is {recipe.score:.3f}; sha256 {recipe.sha256[:12]}, as frozen."
+        f"{recipe.decisions:,} {runner.step}s of {n_units:,} {runner.unit}s, by {policy}, whose score is "
+        f"{recipe.score:.3f}; sha256 {recipe.sha256[:12]}, as frozen."
     )
     if form == "minari":
-        where = f"MINARI_DATASETS_PATH={out}: {recipe.minari_id}"
+        json_output.say(f"MINARI_DATASETS_PATH={out}: {recipe.minari_id}")
     else:
-        where = str(out / "log")
-    json_output.say(where)
+        json_output.say(str(out / "log"))
     json_output.write({**dataclasses.asdict(recipe), "minari_id": recipe.minari_id, "format": form, "out": str(out)})
 
 
-def _read(path: Path, name: str) -> Mapping[str, Any]:
-    """An evaluation that was written before.
+def _read_evaluation(path: Path, name: str) -> Mapping[str, Any]:
+    """Read an evaluation that ``--json`` wrote.
 
     Raises:
-        UserError: it is none, or of another task.
+        UserError: the file has none, or one of another task.
     """
     try:
         stored: Any = json.loads(path.read_text())
@@ -154,17 +150,13 @@ def _read(path: Path, name: str) -> Mapping[str, Any]:
 Report = Callable[[str], None]
 Executor = Callable[..., AbstractContextManager[Any]]
 
-_COLUMNS = ("user_column", "item_column", "time_column")
-_OF_INTERACTIONS = (*_COLUMNS, "drop_missing")
-_OF_A_WORLD = (
-    *("world", "preset", "params", "references", "tie", "logging", "clip"),
-    *("catalogues", "first_seed", "resume"),
-)
+_OF_INTERACTIONS = "user_column item_column time_column drop_missing"
+_OF_A_WORLD = "world preset params references tie logging clip catalogues first_seed resume"
 _OWN_DATA_AGENTS = "random,popularity,user-popularity,svd,item-knn,user-knn"
 
 
 @dataclass(frozen=True)
-class Asked:
+class Arguments:
     """Arguments of ``compare``, by the names of its options."""
 
     world: str | None
@@ -190,26 +182,23 @@ class Asked:
     drop_missing: bool
 
     def flags(self) -> Mapping[str, str | None]:
-        """Flags of old standing for an option of a comparison, as ``--option name=value`` names it."""
+        """Return the older flags of options of a comparison, by the names of ``--option name=value``."""
         return {"logging": self.logging, "clip": self.clip}
 
-    def refuse(self, names: Sequence[str], why: str) -> None:
-        """Raise UserError for an option that is given and has no meaning here."""
-        for name in names:
+    def refuse(self, names: str, why: str) -> None:
+        """Raise UserError for one of these options that was typed and has no meaning here."""
+        for name in names.split():
             value = getattr(self, name)
             if not (value is None or value is False or value == ()):
-                if name == "params":
-                    flag = "set"
-                else:
-                    flag = name.replace("_", "-")
+                flag = "set" if name == "params" else name.replace("_", "-")
                 raise UserError(f"--{flag} {why}")
 
 
 GROUPS = {
-    "What is compared": ("world", "preset", "set", "agents", "references", "protocols", "option", "seed"),
-    "Over many catalogues": ("catalogues", "first-seed", "resume"),
-    "Your own file in place of a world": ("interactions", "user-column", "item-column", "time-column"),
-    "Output": ("workers", "out", "json", "quiet", "help"),
+    "What is compared": "world preset set agents references protocols option seed",
+    "Over many catalogues": "catalogues first-seed resume",
+    "Your own file in place of a world": "interactions user-column item-column time-column",
+    "Output": "workers out json quiet help",
 }
 
 
@@ -256,7 +245,7 @@ def compare(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     Campaigns: leave-one-out, unweighted and weighted. Purchases: precision, uplift metrics and an A/B test.
     --interactions: leave-one-out and a split by time; there is no truth.
     """
-    arguments = Asked(**options)
+    arguments = Arguments(**options)
     json_output.check(arguments.interactions)
     if arguments.interactions is not None:
         arguments.refuse(_OF_A_WORLD, "needs a world: with --interactions there is none")
@@ -267,7 +256,7 @@ def compare(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     arguments, factors = _without_factors(arguments)
     setup = setup_of(arguments)
     if arguments.catalogues is None:
-        arguments.refuse(("resume", "first_seed", "save_raw"), "needs a study: give --catalogues too")
+        arguments.refuse("resume first_seed save_raw", "needs a study: give --catalogues too")
         if factors:
             raise UserError(f"{next(iter(factors))} has several levels, which needs a study: give --catalogues too")
         _to_folder(arguments.out, crew, functools.partial(_in_world, setup, arguments), json_output)
@@ -308,87 +297,76 @@ def study(settings: Path, catalogues: int | None, crew: Crew, json_output: JsonO
 
 
 _LISTS = ("estimators", "metrics")
-"""Options that are lists, so that a comma in them separates no levels."""
+"""Options that are lists: a comma in them does not separate levels."""
 
 
-def _without_factors(asked: Asked) -> tuple[Asked, dict[str, list[Any]]]:
-    """Take out of the flags what has several levels: what remains, and by name its levels."""
+def _without_factors(arguments: Arguments) -> tuple[Arguments, dict[str, list[Any]]]:
+    """Move options with several levels from the arguments to factors, which have the levels by name."""
     from recsim_mnar.kernels.checks import value_of
 
-    several = {name: flag for name, flag in asked.flags().items() if flag is not None and "," in flag}
-    factors = {name: [value_of(level) for level in names_of(flag, f"--{name}")] for name, flag in several.items()}
-    options, levels_of_options = _divided(asked.options)
-    params, levels_of_params = _divided(asked.params)
-    kept = replace(
-        asked,
-        logging=None if "logging" in several else asked.logging,
-        clip=None if "clip" in several else asked.clip,
-        options=options,
-        params=params,
-    )
-    return kept, factors | levels_of_options | levels_of_params
+    factors = {}
+    flags: dict[str, None] = {}
+    for name, flag in arguments.flags().items():
+        if flag is not None and "," in flag:
+            factors[name] = [value_of(level) for level in names_of(flag, f"--{name}")]
+            flags[name] = None
+    options, option_factors = _split_levels(arguments.options)
+    params, param_factors = _split_levels(arguments.params)
+    kept: Any = {"options": options, "params": params, **flags}
+    return replace(arguments, **kept), factors | option_factors | param_factors
 
 
-def _divided(texts: Sequence[str]) -> tuple[list[str], dict[str, list[Any]]]:
-    """Divide texts ``name=value``: those of one value, and by name the levels of the others."""
+def _split_levels(texts: Sequence[str]) -> tuple[list[str], dict[str, list[Any]]]:
+    """Split texts ``name=value`` into those of one value and, by name, the levels of the others."""
     from recsim_mnar.kernels.checks import value_of
 
-    kept = []
+    single = []
     factors = {}
     for text in texts:
         name, _, value = (part.strip() for part in text.partition("="))
         if "," in value and name not in _LISTS:
             factors[name] = [value_of(level) for level in names_of(value, name)]
         else:
-            kept.append(text)
-    return kept, factors
+            single.append(text)
+    return single, factors
 
 
-def setup_of(asked: Asked) -> Setup:
-    """Meaning of the flags, looked up once so that a mistake is found before any work."""
-    from recsim_mnar.protocols.comparison import Setup
+def setup_of(arguments: Arguments) -> Setup:
+    """Build the setup of a comparison, and check all names before any work."""
+    from recsim_mnar.protocols.comparison import Setup, experiment_of
+    from recsim_mnar.worlds import entry_of
 
-    flags = {name: value for name, value in asked.flags().items() if value is not None}
-    world = asked.world or "sessions"
-    more = pairs_of(asked.options, "--option")
-    for twice in sorted(flags.keys() & more.keys()):
-        raise UserError(f"--{twice} and --option {twice} are one setting: give one of them")
-    _check_options(world, {**{name: f"--{name}" for name in flags}, **dict.fromkeys(more, "--option")})
+    flags = {name: value for name, value in arguments.flags().items() if value is not None}
+    world = arguments.world or "sessions"
+    options = pairs_of(arguments.options, "--option")
+    for name in sorted(flags.keys() & options.keys()):
+        raise UserError(f"--{name} and --option {name} are one setting: give one of them")
+    experiment = experiment_of(entry_of(world).world_class())
+    for name in (*flags, *options):
+        try:
+            experiment.field_of(name)
+        except UserError as error:
+            raise UserError(f"{f'--{name}' if name in flags else '--option'}: {error}") from None
     setup = Setup(
         world=world,
-        preset=asked.preset,
-        params=pairs_of(asked.params, "--set"),
-        agents=_named(asked.agents, "--agents"),
-        references=_named(asked.references, "--references") or (),
-        protocols=_named(asked.protocols, "--protocols"),
-        options={**flags, **more},
-        tie=asked.tie or 0.0,
+        preset=arguments.preset,
+        params=pairs_of(arguments.params, "--set"),
+        agents=_named(arguments.agents, "--agents"),
+        references=_named(arguments.references, "--references") or (),
+        protocols=_named(arguments.protocols, "--protocols"),
+        options={**flags, **options},
+        tie=arguments.tie or 0.0,
     )
     setup.resolved()
     return setup
 
 
-def _check_options(world: str, flags: dict[str, str]) -> None:
-    """Raise UserError, naming the flag, for an option that the world's comparison does not have."""
-    from recsim_mnar.protocols.comparison import experiment_of
-    from recsim_mnar.worlds import entry_of
-
-    experiment = experiment_of(entry_of(world).world_class())
-    for name, flag in flags.items():
-        try:
-            experiment.field_of(name)
-        except UserError as error:
-            raise UserError(f"{flag}: {error}") from None
-
-
 def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
-    if text is None:
-        return None
-    return tuple(names_of(text, flag))
+    return None if text is None else tuple(names_of(text, flag))
 
 
 class Job(Protocol):
-    """A comparison: what it found, and what suffices to make it again."""
+    """Runs a comparison, and returns it with the settings that reproduce it."""
 
     def __call__(self, executor: Executor, folder: Path, report: Report) -> tuple[Comparison, Mapping[str, Any]]:
         """Run it."""
@@ -396,6 +374,7 @@ class Job(Protocol):
 
 def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) -> None:
     """Run a comparison, write its folder and print the result."""
+    from recsim_mnar.protocols.scoreboard import WIDTH, scoreboard
     from recsim_mnar.report.page import results_of, write_comparison
     from recsim_mnar.runs.folder import RunFolder, new_folder
 
@@ -406,19 +385,23 @@ def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) 
         report("write the report")
         write_comparison(folder, comparison, run_config, record.seconds())
         record.write(folder / RUN)
-    _print_comparison(comparison, folder, json_output)
+    board = scoreboard(comparison)
+    if is_quiet():
+        board = replace(board, notes=[])
+    json_output.answer(*board.lines(min(output.screen_width() or WIDTH, WIDTH)))
+    json_output.say(f"Report: {folder / 'report.html'}")
     json_output.write(results_of(comparison, folder))
 
 
 def _in_world(
-    setup: Setup, asked: Asked, executor: Executor, folder: Path, report: Report
+    setup: Setup, arguments: Arguments, executor: Executor, folder: Path, report: Report
 ) -> tuple[Comparison, Mapping[str, Any]]:
     from recsim_mnar.protocols.records import plain
 
     resolved = setup.resolved()
-    run_config = resolved.run_config(asked.seed)
-    with executor(named=[plain(run_config), asked.world or ""]) as pool:
-        return resolved.run(asked.seed, executor=pool, report=report), run_config
+    run_config = resolved.run_config(arguments.seed)
+    with executor(named=[plain(run_config), arguments.world or ""]) as pool:
+        return resolved.run(arguments.seed, executor=pool, report=report), run_config
 
 
 def _study(
@@ -430,7 +413,7 @@ def _study(
     from recsim_mnar.studies import run_study
 
     record = RunRecord(command)
-    # Each catalogue is compared by one worker, which meets agents by their names.
+    # A worker compares a whole catalogue, and makes the agents from their names.
     named = [design.manifest()["cells"]]
     with RunFolder.fill(out, resume=resume, what="--out"), progress() as report:
         with crew.executor(record, named=named, in_processes=True) as pool:
@@ -440,12 +423,19 @@ def _study(
         record.write(out / RUN)
     json_output.answer(*study_lines(result))
     json_output.say(f"Report: {out / 'report.html'}")
-    written = {"summary": result.summary(), "judgements": result.judgements(), "sentences": result.sentences()}
-    json_output.write({"settings": result.settings, **written, "folder": str(out)})
+    json_output.write(
+        {
+            "settings": result.settings,
+            "summary": result.summary(),
+            "judgements": result.judgements(),
+            "sentences": result.sentences(),
+            "folder": str(out),
+        }
+    )
 
 
 def _on_interactions(
-    asked: Asked, path: Path, executor: Executor, folder: Path, report: Report
+    arguments: Arguments, path: Path, executor: Executor, folder: Path, report: Report
 ) -> tuple[Comparison, Mapping[str, Any]]:
     from recsim_mnar.datasets.interactions import open_interactions
     from recsim_mnar.policies import registry
@@ -456,80 +446,61 @@ def _on_interactions(
     from recsim_mnar.studies.running import write_parquet
     from recsim_mnar.tables.values import in_rows
 
-    protocols = _named(asked.protocols, "--protocols")
+    protocols = _named(arguments.protocols, "--protocols")
     chosen_protocols(protocols, timed=True)  # a mistake is found before the file is read
-    settings = InteractionsSettings.from_dict(pairs_of(asked.options, "--option"))
-    agents = names_of(_OWN_DATA_AGENTS if asked.agents is None else asked.agents, "--agents")
-    if settings.events:
-        events = names_of(settings.events, "--option events")
-    else:
-        events = None
+    settings = InteractionsSettings.from_dict(pairs_of(arguments.options, "--option"))
+    agents = names_of(_OWN_DATA_AGENTS if arguments.agents is None else arguments.agents, "--agents")
+    events = names_of(settings.events, "--option events") if settings.events else None
     learners = {name: registry.learner(name) for name in agents}
-    rating = _rating_column(path, asked, named_events=bool(events))
-    read = open_interactions(path, asked.user_column, asked.item_column, asked.time_column)
+    rating = _rating_column(path, arguments, named_events=events is not None)
+    read = open_interactions(path, arguments.user_column, arguments.item_column, arguments.time_column)
     report(f"read {path}")
-    data = read(events, asked.drop_missing)
+    data = read(events, arguments.drop_missing)
     check_comparable(len(learners), data.n_items)
-    settings_given = settings.to_dict()
-    if asked.save_raw:
-        raw = RawResults()
-    else:
-        raw = None
+    options = settings.to_dict()
+    raw = RawResults() if arguments.save_raw else None
     with executor(named=[agents, list(protocols or ())]) as pool:
         comparison = compare_interactions(
             data,
             learners,
             protocols=protocols,
-            seed=asked.seed,
+            seed=arguments.seed,
             executor=pool,
             report=report,
             raw=raw,
-            **settings_given,
+            **options,
         )
     if raw is not None:
         with RunFolder.fill(folder, keep_others=True) as into, into.recording("raw.parquet") as raw_path:
             write_parquet(raw.table(), raw_path)
-    comparison.setting = Setting(path.name, data.n_items, data.n_users, asked.seed)
-    if rating is not None:
-        hints = [f"Column {rating} is not used: every row counts as one interaction."]
-    else:
-        hints = []
+    comparison.setting = Setting(path.name, data.n_items, data.n_users, arguments.seed)
+    hints = []
     if data.left_out:
         hints.append(f"{in_rows(data.left_out)} of the file left out: values are missing.")
-    comparison.hints = [*reversed(hints), *comparison.hints]
-    return comparison, {"interactions": str(path), "items": data.n_items, "seed": asked.seed, **settings_given}
+    if rating is not None:
+        hints.append(f"Column {rating} is not used: every row counts as one interaction.")
+    comparison.hints = [*hints, *comparison.hints]
+    return comparison, {"interactions": str(path), "items": data.n_items, "seed": arguments.seed, **options}
 
 
-def _rating_column(path: Path, asked: Asked, *, named_events: bool) -> str | None:
+def _rating_column(path: Path, arguments: Arguments, *, named_events: bool) -> str | None:
     """Find the column of ratings, which is not used.
 
     Raises:
-        UserError: a file of slates, for what was shown is no interaction; named events are the user's choice.
+        UserError: a file of slates without named events: items shown in it are no interactions.
     """
     from recsim_mnar.own_log.slate_file import find_slates
     from recsim_mnar.tables.parts import TableFile
     from recsim_mnar.tables.roles import find_columns
 
     file = TableFile.open(path)
-    named = {"user": asked.user_column, "item": asked.item_column}
-    recognised = find_columns(str(path), file.names, named=named, optional=("user", "item", "reward"))
-    rating = recognised.get("reward")
-    if named_events:
-        return rating
-    slate_file = find_slates(file, {"user": recognised.get("user"), "action": recognised.get("item")})
-    if slate_file is not None:
-        raise UserError(
-            f"{path} holds slates, {slate_file.form}: what was shown is no interaction. Give a file of what users "
-            f"viewed or bought; recsim-mnar doctor {path} says what this one is for"
-        )
-    return rating
-
-
-def _print_comparison(comparison: Comparison, folder: Path, json_output: JsonOutput) -> None:
-    from recsim_mnar.protocols.scoreboard import WIDTH, scoreboard
-
-    board = scoreboard(comparison)
-    if is_quiet():
-        board = replace(board, notes=[])
-    json_output.answer(*board.lines(min(output.screen_width() or WIDTH, WIDTH)))
-    json_output.say(f"Report: {folder / 'report.html'}")
+    named = {"user": arguments.user_column, "item": arguments.item_column}
+    columns = find_columns(str(path), file.names, named=named, optional=("user", "item", "reward"))
+    if not named_events:
+        slates = find_slates(file, {"user": columns.get("user"), "action": columns.get("item")})
+        if slates is not None:
+            raise UserError(
+                f"{path} holds slates, {slates.form}: what was shown is no interaction. Give a file of what users "
+                f"viewed or bought; recsim-mnar doctor {path} says what this one is for"
+            )
+    return columns.get("reward")

@@ -22,6 +22,7 @@ from recsim_mnar.cli.options import (
     WHOLE,
     GroupedCommand,
     as_a_file,
+    columns_of,
     names_of,
     option,
     own_log_options,
@@ -46,27 +47,15 @@ UNMET = 3
 
 GROUPS = {
     "What is asked": (
-        *(
-            "agents",
-            "train-share",
-            "target",
-            "target-file",
-            "on",
-            "baseline",
-            "estimators",
-            "clip",
-            "level",
-            "precision",
-            "by",
-        ),
-        *("refute", "require", "fit-reward-model"),
+        "agents train-share target target-file on baseline estimators clip level precision by refute require "
+        "fit-reward-model"
     ),
-    "What is known": ("propensity-min", "full-support", "reward-min", "reward-max"),
+    "What is known": "propensity-min full-support reward-min reward-max",
     "Which column is which": (
-        *("reward-column", "propensity-column", "action-column", "user-column", "time-column", "logger-column"),
-        *("weight-column", "context-columns", "cluster", "drop-missing", "drop-invalid"),
+        "reward-column propensity-column action-column user-column time-column logger-column weight-column "
+        "context-columns cluster drop-missing drop-invalid"
     ),
-    "Output": ("workers", "json", "out", "quiet", "help"),
+    "Output": "workers json out quiet help",
 }
 
 
@@ -191,34 +180,23 @@ def estimate(
     `recsim-mnar describe command estimate` lists further options: of slates, of models of one's own, and of gates.
     """
     json_output.check(log, options["target_file"], options["metrics"])
-    clip = _clip_of(options["clip"])
+    _clip_of(options["clip"])  # a mistake is found before the log is read
     if overwrite and out is None:
         raise UserError("--overwrite needs --out: the folder whose results are replaced")
     with as_a_file(log) as file:
-        name = log if file == log else STANDARD_INPUT
         source = file / "log" if (file / "log").is_dir() else file
-        with contextlib.nullcontext() if out is None else _claimed_outside(out, log, overwrite=overwrite):
-            try:
-                with _gathering(crew) as gather:
-                    answer = _answer(source, options, gather, require, keep_rows=out is not None)
-                    if file == log:
-                        answer = answer
-                    else:
-                        answer = answer.called({str(file): STANDARD_INPUT})
-            except UserError as error:
-                if not str(error).startswith("column "):
-                    raise
-                raise UserError(f"{name}: {error}", code=error.code) from error
+        name = log if file == log else STANDARD_INPUT
+        with _report_folder(out, log, overwrite=overwrite):
+            answer = _answer_file(source, name, options, crew, require, keep_rows=out is not None)
             if out is not None:
-                plans = [] if answer.of_slates else _plans(source, options, answer.sentence)
-                _write_page(out, source if file == log else name, options, clip, answer, plans)
-        # A reader of what is printed may go at any moment: what was asked for is on disk before.
-        line = _ab_line(log, options, answer)
-        ahead = _ahead(source, options, answer.sentence)
+                _write_page(out, source if file == log else name, source, options, answer)
+        plan_command = _ab_command(log, options, answer)
+        lead = _lead_of_agents(source, options, answer.sentence)
         content = None if json_output.path is None else answer.to_json()
+    # Whoever reads the printed answer may close the pipe at any moment: all files are written before.
     if not json_output.printed:
         json_output.write(content)
-    _show(answer, line, ahead, json_output, every=all_estimators or options["estimators"] is not None)
+    _show(answer, plan_command, lead, json_output, every=all_estimators or options["estimators"] is not None)
     if out is not None:
         json_output.say(f"Report: {out / 'report.html'}")
     if answer.met and require != "better" and any("baseline" in record for record in answer.records):
@@ -232,71 +210,92 @@ def estimate(
         raise SystemExit(UNMET)
 
 
-def _show(found: FileAnswer, line: str, ahead: str, json_output: JsonOutput, *, every: bool) -> None:
-    """Print an answer: its sentence, the line that plans a test, tables, doubts, what was read, and who is ahead."""
+def _answer_file(
+    source: Path, name: Path | str, options: Mapping[str, Any], crew: Crew, require: str | None, *, keep_rows: bool
+) -> FileAnswer:
+    """Estimate; errors about columns, and the lines about standard input, have the name that people know it by."""
+    try:
+        with _gathering(crew) as gather:
+            answer = _answer(source, options, gather, require, keep_rows=keep_rows)
+    except UserError as error:
+        if not str(error).startswith("column "):
+            raise
+        raise UserError(f"{name}: {error}", code=error.code) from error
+    if name == STANDARD_INPUT:
+        return answer.called({str(source): STANDARD_INPUT})
+    return answer
+
+
+def _show(found: FileAnswer, plan_command: str, lead: str, json_output: JsonOutput, *, every: bool) -> None:
+    """Print an answer: its sentence, the command that plans a test, tables, doubts, what was read, and the lead."""
     answer = found.found
     sentence = found.sentence
     json_output.sentence(sentence.text)
-    if line:
-        json_output.sentence(f"  {line}")
-    _show_records([r for r in answer.records if r["leads"] or every], sentence.text, json_output, answer.records)
+    if plan_command:
+        json_output.sentence(f"  {plan_command}")
+    leading = [record for record in answer.records if record["leads"] or every]
+    _show_records(leading, sentence.text, json_output, answer.records)
     _show_segments(answer.segments, json_output)
     for refusal in answer.refused:
         json_output.sentence(f"No segments. {refusal}.")
     if sentence.rests:
         json_output.sentence(sentence.rests)
     json_output.say(*answer.lines)
-    if ahead:
-        json_output.sentence(ahead)
+    if lead:
+        json_output.sentence(lead)
 
 
-def _ab_line(log: Path, asked: Mapping[str, Any], found: FileAnswer) -> str:
-    """The line that plans an A/B test for the lift of an answer, and for its lower end; "" where none can."""
+def _ab_command(log: Path, options: Mapping[str, Any], found: FileAnswer) -> str:
+    """Return the command that plans an A/B test for the lift of an answer and its lower end; "" if none can."""
     sentence = found.sentence
-    with_users = found.records[0]["diagnostics"].get("clustered") and not found.found.weighed
-    if found.of_slates or asked["agents"] or not with_users or not _lifts(sentence) or sentence.baseline is None:
+    lifts = _lifts(sentence)
+    has_users = found.records[0]["diagnostics"].get("clustered") and not found.found.weighed
+    if found.of_slates or options["agents"] or not has_users or not lifts or sentence.baseline is None:
         return ""
-    words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(_lifts(sentence))]
-    if asked["target_file"] is None:
-        words += ["--target", sentence.policy, "--baseline", asked["baseline"] or sentence.baseline]
-    for name in ("reward", "propensity", "action", "user", "time", "weight"):
-        column = asked[f"{name}_column"] or (asked["cluster"] if name == "user" else None)
-        words += [] if column is None else [f"--{name}-column", column]
-    words += [
-        f"--{name.replace('_', '-')}"
-        for name in ("drop_missing", "deduplicate", "separate_events", "fold_case")
-        if asked[name]
-    ]
-    share = asked["drop_invalid"]
-    return shlex.join([*words, *([] if share is None else ["--drop-invalid", f"{share:g}"])])
+    words = ["recsim-mnar", "plan", "ab", str(log), "--lift", ",".join(lifts)]
+    if options["target_file"] is None:
+        words += ["--target", sentence.policy, "--baseline", options["baseline"] or sentence.baseline]
+    columns = columns_of(options)
+    columns["user"] = columns["user"] or options["cluster"]
+    for role in ("reward", "propensity", "action", "user", "time", "weight"):
+        if columns[role] is not None:
+            words += [f"--{role}-column", str(columns[role])]
+    for name in ("drop_missing", "deduplicate", "separate_events", "fold_case"):
+        if options[name]:
+            words.append(f"--{name.replace('_', '-')}")
+    if options["drop_invalid"] is not None:
+        words += ["--drop-invalid", f"{options['drop_invalid']:g}"]
+    return shlex.join(words)
 
 
 def _lifts(sentence: Sentence) -> list[str]:
-    """The lift of an answer that a policy is better, and its lower end, as ``--lift`` takes them."""
+    """Return the lift of a better policy and its lower end, as ``--lift`` takes them; none for other answers."""
     if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline_kind == "random":
         return []
-    low = sentence.low_percent or 0.0
-    # A test for hardly any lift is none that somebody runs.
-    return [f"{change:.3g}%" for change in (sentence.change_percent, *([low] if low > _LEAST_LIFT else []))]
+    lifts = [sentence.change_percent]
+    if sentence.low_percent is not None and sentence.low_percent > _LEAST_LIFT:
+        lifts.append(sentence.low_percent)
+    return [f"{lift:.3g}%" for lift in lifts]
 
 
-def _plans(source: Path, asked: Mapping[str, Any], sentence: Sentence) -> list[ABPlan]:
-    """A/B tests that find an answer's lift, and its lower end; none where the log has no users."""
+def _plans(source: Path, options: Mapping[str, Any], sentence: Sentence) -> list[ABPlan]:
+    """Plan A/B tests that find an answer's lift, and its lower end; none if the log has no users."""
     from recsim_mnar.own_log.ab_pilot import Pilot
     from recsim_mnar.own_log.ab_plan import plan_ab
 
-    if not _lifts(sentence):
+    lifts = _lifts(sentence)
+    if not lifts:
         return []
     try:
-        plan_options = {**asked, "user_column": asked["user_column"] or asked["cluster"]}
-        pilot = Pilot.of(source, propensity=False, columns=reading_of(plan_options))
-        return [plan_ab(pilot, lift) for lift in _lifts(sentence)]
+        reading = reading_of({**options, "user_column": options["user_column"] or options["cluster"]})
+        pilot = Pilot.of(source, propensity=False, columns=reading)
+        return [plan_ab(pilot, lift) for lift in lifts]
     except UserError:
         return []
 
 
 def records_table(records: Sequence[Record]) -> Table:
-    """The records as a table, one line per record; the estimator is said where it is not the usual one."""
+    """Build a table with one row per record; it names the estimator unless that is plain IPS."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -306,30 +305,26 @@ def records_table(records: Sequence[Record]) -> Table:
     from recsim_mnar.tables.values import in_rows
 
     first = records[0]
-    by = records[0].get("by")
-    several = len({record["estimator"] for record in records}) > 1
+    by = first.get("by")
+    estimators = list(dict.fromkeys(record["estimator"] for record in records))
     title = in_rows(first["n"])
-    if not several and first["estimator"] != "ips":
-        title += f", estimated by {first['estimator']}"
-    names = {"policy": [label(record) for record in records]}
+    if len(estimators) == 1 and estimators != ["ips"]:
+        title += f", estimated by {estimators[0]}"
     amounts = Amounts.of(records)
+    values, intervals = zip(*(cells(record, amounts) for record in records), strict=True)
+    names: dict[str, Sequence[str]] = {"policy": [label(record) for record in records]}
+    numbers: dict[str, Sequence[str]] = {"value": values}
     if by:
         title = segment_title(records)
         names = {by: [segment_label(record) for record in records], **names}
-    if several:
-        names["estimator"] = [record["estimator"] for record in records]
-    values, spans = zip(*(cells(record, amounts) for record in records), strict=True)
-    if by:
         changes = [relative_change(record) for record in records]
-    else:
-        changes = []
-    numbers: dict[str, Sequence[str]] = {"value": values}
-    if any(changes):
-        numbers["change"] = changes
-    numbers[f"{first['level'] * 100:.4g} % interval"] = spans
+        if any(changes):
+            numbers["change"] = changes
+    numbers[f"{first['level'] * 100:.4g} % interval"] = intervals
     if by:
         numbers["rows"] = [f"{record['n']:,.0f}" for record in records]
-    if several:
+    if len(estimators) > 1:
+        names["estimator"] = [record["estimator"] for record in records]
         numbers["effective rows"] = [f"{record['ess']:,.0f}" for record in records]
     table = Table(title=escape(printable(title)), title_justify="left")
     for name in names:
@@ -337,80 +332,90 @@ def records_table(records: Sequence[Record]) -> Table:
     for name in numbers:
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("verdict", no_wrap=True)
-    escaped = [[escape(printable(text)) for text in texts] for texts in names.values()]
-    for record, *texts in zip(records, *escaped, *numbers.values(), strict=True):
+    for row, record in enumerate(records):
+        texts = [escape(printable(column[row])) for column in names.values()]
+        texts += [column[row] for column in numbers.values()]
         table.add_row(*texts, verdict_in_words(record), style=_COLOURS[record["verdict_level"]])
-    without = [r["estimator"] for r in records if r["estimator"] not in known_to_differ()]
+    without = [name for name in estimators if name not in known_to_differ()]
     if without and any("baseline" in record for record in records) and "assumption" not in first["diagnostics"]:
-        those = escape(printable(", ".join(dict.fromkeys(without))))
-        table.caption = f"No difference from the baseline with {those}: it is known for {', '.join(known_to_differ())}."
+        listed = escape(printable(", ".join(without)))
+        table.caption = (
+            f"No difference from the baseline with {listed}: it is known for {', '.join(known_to_differ())}."
+        )
         table.caption_justify = "left"
     return table
 
 
 @contextlib.contextmanager
-def _claimed_outside(out: Path, log: Path, *, overwrite: bool) -> Iterator[None]:
-    """Create the report folder before the work that fills it.
+def _report_folder(out: Path | None, log: Path, *, overwrite: bool) -> Iterator[None]:
+    """Create the report's folder, if any, before the work that fills it.
 
     Raises:
-        UserError: it exists and holds something (with ``overwrite``: that this command did not write), cannot be made,
-            or is in the log.
+        UserError: it holds something (with ``overwrite``: that this command did not write), cannot be made, or is in
+            the log.
     """
     from recsim_mnar.runs.folder import RunFolder, foreign_in
 
-    if log.is_dir() and (out.resolve() == log.resolve() or log.resolve() in out.resolve().parents):
+    if out is None:
+        yield
+        return
+    if log.is_dir() and log.resolve() in (out.resolve(), *out.resolve().parents):
         raise UserError(f"--out {out} would be in the log: name another folder")
     foreign = foreign_in(out, ("report.html", "results.json"))
-    ours = foreign == ""
+    is_ours = foreign == ""
     if foreign and overwrite:
         raise UserError(f"--out {out}: {foreign}: move it away, or name another folder")
-    if ours and not overwrite:
+    if is_ours and not overwrite:
         raise UserError(
             f"--out {out} exists and is not empty: name another folder, or replace the results with --overwrite"
         )
-    with RunFolder.fill(out, what="--out", keep_others=ours):
+    with RunFolder.fill(out, what="--out", keep_others=is_ours):
         yield
 
 
-def _write_page(
-    out: Path, log: Path | str, asked: Mapping[str, Any], clip: float | None, found: FileAnswer, plans: Sequence[ABPlan]
-) -> None:
-    """Write ``report.html`` and ``results.json`` into an existing folder."""
+def _write_page(out: Path, name: Path | str, source: Path, options: Mapping[str, Any], found: FileAnswer) -> None:
+    """Write ``report.html`` and ``results.json`` into an existing folder; ``name`` is the log's for people."""
     from recsim_mnar.own_log.bandit_file import WeighedLog
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
 
     answer = found.found
     assert answer.log is not None
-    lines = [*answer.lines, *map(str, answer.refused)]
-    weighed = WeighedLog.of(answer.log)
-    page = Estimates(str(log), answer.records, lines, weighed, clip, answer.segments, found.stamp, plans)
-    made_by = {name: str(value) if isinstance(value, Path) else value for name, value in asked.items() if value}
-    write_estimates(out, page, {"command": "estimate", "log": str(log), **made_by})
+    estimates = Estimates(
+        source=str(name),
+        records=answer.records,
+        lines=[*answer.lines, *map(str, answer.refused)],
+        log=WeighedLog.of(answer.log),
+        clip=_clip_of(options["clip"]),
+        segments=answer.segments,
+        stamp=found.stamp,
+        plans=[] if found.of_slates else _plans(source, options, found.sentence),
+    )
+    made_by = {name: str(value) if isinstance(value, Path) else value for name, value in options.items() if value}
+    write_estimates(out, estimates, {"command": "estimate", "log": str(name), **made_by})
 
 
-def _show_records(records: Sequence[Record], said: str, json_output: JsonOutput, every: Sequence[Record]) -> None:
-    """Print the table, of slates with ``every`` estimator, then each finding against its rows once."""
+def _show_records(records: Sequence[Record], sentence: str, json_output: JsonOutput, every: Sequence[Record]) -> None:
+    """Print the table, for slates with ``every`` estimator, and each finding that the sentence leaves out."""
     from recsim_mnar.answers.records import reasons
     from recsim_mnar.answers.sentence import is_of_slates, partly_covered
     from recsim_mnar.estimators.rankings import about_users
 
-    slates = is_of_slates(every[0])
-    json_output.show(records_table(every if slates else records))
-    for line in partly_covered(records, said):
+    of_slates = is_of_slates(every[0])
+    json_output.show(records_table(every if of_slates else records))
+    for line in partly_covered(records, sentence):
         json_output.sentence(line)
-    if slates:  # what is assumed of users has a line of its own
-        own_findings = [[f for f in record["findings"] if not about_users(f["code"])] for record in records]
-        records = [{**record, "findings": findings} for record, findings in zip(records, own_findings, strict=True)]
+    if of_slates:  # assumptions about users have a line of their own
+        records = [
+            {**record, "findings": [finding for finding in record["findings"] if not about_users(finding["code"])]}
+            for record in records
+        ]
     for reason in reasons(records):
-        if reason.message not in said:
+        if reason.message not in sentence:
             json_output.sentence(reason.line)
 
 
 def _show_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
-    """Print the table of segments, a summary, and each finding against them once.
-
-    Where there are differences from a baseline, the table has these alone: one line per segment and policy.
-    """
+    """Print the table of segments, or of their differences from a baseline, a summary, and each finding once."""
     from recsim_mnar.answers.records import segment_lines, segment_reasons
 
     if records:
@@ -422,7 +427,7 @@ def _show_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
 
 @contextlib.contextmanager
 def _gathering(crew: Crew) -> Iterator[Any]:
-    """Executor that reads the parts of a log in parallel if workers are named; else None."""
+    """Yield a function that reads the parts of a log in parallel; None unless workers are named."""
     if crew.workers is None and crew.scheduler is None:
         yield None
         return
@@ -434,15 +439,12 @@ def _gathering(crew: Crew) -> Iterator[Any]:
 
 
 _STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
-_OF_QUESTION = (
-    *("target_file", "on", "fit_reward_model", "baseline", "level"),
-    *("q_logged", "q_target", "by", "refute", "position_weights", "assumption"),
-)
+_OF_QUESTION = "target_file on fit_reward_model baseline level q_logged q_target by refute position_weights assumption"
 """Options that a ``Question`` has under the same names."""
 
 
 def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool) -> FileAnswer:
-    """The estimates of a log."""
+    """Estimate from a log, as the options ask."""
     from recsim_mnar.own_log.estimating import Question
     from recsim_mnar.own_log.gate import answer_question
 
@@ -450,18 +452,18 @@ def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | N
         return _answer_of_agents(log, options, gather, require, keep_rows=keep_rows)
     if (options["train_share"], options["seed"]) != (None, None):
         raise UserError("--train-share and --seed have no effect without --agents: name them, or leave both away")
-    target = options["target"]
-    unsupported = options["unsupported"]
+    names = {name: options[name] for name in ("target", "unsupported")}
+    named = {name: [] if text is None else names_of(text, f"--{name}") for name, text in names.items()}
     question = Question(
-        [] if target is None else names_of(target, "--target"),
+        named["target"],
         estimators=_estimators_of(options["estimators"], options["clip"], options["fit_reward_model"]),
         clip=_clip_of(options["clip"]),
-        unsupported=[] if unsupported is None else names_of(unsupported, "--unsupported"),
+        unsupported=named["unsupported"],
         reward_limit=options["reward_limit_column"],
         keep_rows=keep_rows,
-        # What is not stated is not denied.
+        # A flag that is not given states nothing.
         stated={name: options[name] for name in _STATED if options[name] is not None and options[name] is not False},
-        **{name: options[name] for name in _OF_QUESTION},
+        **{name: options[name] for name in _OF_QUESTION.split()},
     )
     more = {name: options[name] for name in ("metrics", "cluster", "min_rows")}
     reading = reading_of(options, options["context_columns"])
@@ -469,17 +471,8 @@ def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | N
 
 
 _OF_COLUMNS = (
-    *("target", "target_file", "on", "metrics", "unsupported", "q_logged", "q_target", "reward_limit_column"),
-    *(
-        "context_columns",
-        "cluster",
-        "logger_column",
-        "weight_column",
-        "deduplicate",
-        "separate_events",
-        "drop_invalid",
-        "fold_case",
-    ),
+    "target target_file on metrics unsupported q_logged q_target reward_limit_column context_columns cluster "
+    "logger_column weight_column deduplicate separate_events drop_invalid fold_case"
 )
 """Options on columns that agents do not need, or that `replay` does not have."""
 
@@ -487,21 +480,18 @@ _OF_COLUMNS = (
 def _answer_of_agents(
     log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
 ) -> FileAnswer:
-    """The estimates of agents that are fitted on some users of a log."""
+    """Fit agents on some users of a log and estimate their values from the others."""
     from recsim_mnar.kernels.checks import number_in
     from recsim_mnar.own_log.replaying import SHARE, TODAY, of_log, replayed
 
-    for name in _OF_COLUMNS:
+    for name in _OF_COLUMNS.split():
         if options[name]:
             raise UserError(f"--{name.replace('_', '-')} and --agents: type recsim-mnar replay first, then estimate")
     if options["baseline"] not in (None, TODAY):
         raise UserError(f"--baseline {options['baseline']}: agents are compared with today's policy. Leave it away")
     names = names_of(options["agents"], "--agents")
     reading = reading_of(options)
-    if options["train_share"] is None:
-        share = SHARE
-    else:
-        share = options["train_share"]
+    share = SHARE if options["train_share"] is None else options["train_share"]
     number_in(share, "--train-share", 0.0, 1.0, ends="()")
     of_agents = {"target": ",".join(names), "baseline": TODAY, "drop_missing": False, "propensities_of": None}
     of_agents |= {name: None for name in options if name.endswith("_column")}
@@ -511,17 +501,17 @@ def _answer_of_agents(
         return of_log(answer, file, log, lines)
 
 
-def _ahead(log: Path, asked: Mapping[str, Any], sentence: Sentence) -> str:
-    """Say which agent is ahead of today's policy, or how many users an A/B test needs; "" for columns."""
-    if asked["agents"] is None:
+def _lead_of_agents(log: Path, options: Mapping[str, Any], sentence: Sentence) -> str:
+    """Return which agent is ahead of today's policy, or how many users an A/B test needs; "" without agents."""
+    if options["agents"] is None:
         return ""
     from recsim_mnar.own_log.replaying import ab_test_of, ahead_of_today
 
-    return ahead_of_today(sentence, ab_test_of(log, sentence, reading_of(asked)))
+    return ahead_of_today(sentence, ab_test_of(log, sentence, reading_of(options)))
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:
-    """Value of ``--estimators``; by default those without clipping bias, plus those that other options need.
+    """Parse ``--estimators``; by default those without clipping bias, plus those that other options need.
 
     Raises:
         UserError: a clipped estimator without ``--clip``.
@@ -541,7 +531,7 @@ def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -
 
 
 def _clip_of(text: str | None) -> float | None:
-    """``--clip`` as a number; None for no clipping."""
+    """Parse ``--clip``; None for no clipping."""
     if text is None or text.strip().lower() == "none":
         return None
     try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -82,25 +81,31 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
         (checked_file if options["resume"] else new_file)(out.with_suffix(".npz"), f"--out {out}: its")
     if options["items"] is not None:
         whole_number(options["items"], "--items", 2)
+    world = options["world"]
     seed = options["seed"]
     assume = pairs_of(options["assume"], "--assume")
-    check_asked(options["world"], seed, options["ensemble"], assume)
-    columns = columns_of(options)
+    check_asked(world, seed, options["ensemble"], assume)
     with progress() as report:
         report(f"read {log}")
-        read = read_to_fit(log, options["world"], columns)
+        read = read_to_fit(log, world, columns_of(options))
         json_output.say(*read.lines)
-        how = {"ensemble": options["ensemble"], "assume": assume, "finished": FittedWorld.load(out) if done else None}
-        n_items = options["items"] or read.n_items
-        fitted = calibrate_world(read.log, options["world"], seed, n_items=n_items, report=report, **how)
+        fitted = calibrate_world(
+            read.log,
+            world,
+            seed,
+            n_items=options["items"] or read.n_items,
+            report=report,
+            ensemble=options["ensemble"],
+            assume=assume,
+            finished=FittedWorld.load(out) if done else None,
+        )
         with writing(out, "--out"):
             if not done:
                 fitted.save(out)
                 fitted = FittedWorld.load(out)
-            arguments = {"command": "calibrate", "log": str(log)}
-            arguments |= {name: options[name] for name in _ASKED if options[name]}
             if not (done and page.exists()):
-                write_fit(page, fitted, arguments)
+                arguments = {name: options[name] for name in _ASKED if options[name]}
+                write_fit(page, fitted, {"command": "calibrate", "log": str(log), **arguments})
     json_output.answer(*lines_of(fitted))
     json_output.say(f"Page: {page}")
     json_output.say(f"Next: recsim-mnar validate {out} {log}  (for which questions it is valid)")
@@ -108,7 +113,7 @@ def calibrate(log: Path, out: Path, json_output: JsonOutput, **options: Any) -> 
 
 
 _ASKED = ("world", "seed", "ensemble", "items", "assume")
-"""What the page of a fit names at its foot."""
+"""Options that the page of a fit names at its foot."""
 
 
 def _check_out(out: Path, log: Path) -> None:
@@ -121,22 +126,19 @@ def _check_out(out: Path, log: Path) -> None:
 
 
 def lines_of(fitted: FittedWorld) -> list[str]:
-    """Summary of the fit."""
+    """Summarise the fit."""
     lines = ["", f"The {fitted.world} world, fitted. What the log says (90 % intervals):"]
     for name, evidence in fitted.identified.items():
-        between = f"{evidence['value']:.4g} ({evidence['low']:.4g} to {evidence['high']:.4g})"
-        lines.append(f"  {name:<24} {between:<36} {evidence['why']}")
+        interval = f"{evidence['value']:.4g} ({evidence['low']:.4g} to {evidence['high']:.4g})"
+        lines.append(f"  {name:<24} {interval:<36} {evidence['why']}")
     lines.append("What it does not say:")
     for name, evidence in fitted.not_identified.items():
+        used = evidence.get("used", "")
+        if isinstance(used, (int, float)):
+            used = f"{used:.4g}"
         if "low" in evidence:
-            between = f"{evidence['low']:.4g} to {evidence['high']:.4g}; used "
-        else:
-            between = ""
-        if isinstance(evidence.get("used"), (int, float)):
-            used = f"{evidence['used']:.4g}"
-        else:
-            used = str(evidence.get("used", ""))
-        lines.append(f"  {name:<24} {between + used:<36} {evidence['why']}")
+            used = f"{evidence['low']:.4g} to {evidence['high']:.4g}; used {used}"
+        lines.append(f"  {name:<24} {used!s:<36} {evidence['why']}")
     lines += ["How:", *(f"  {line}" for line in fitted.method)]
     members = len(fitted.ensemble)
     lines.append(f"World: {fitted.path}, with an ensemble of {members} (as a world: {fitted.path}#1 and so on)")
@@ -207,7 +209,7 @@ def validate(world: str, log: Path, json_output: JsonOutput, **options: Any) -> 
 
 
 def _world(name: str, preset: str | None, settings: tuple[str, ...]) -> Any:
-    """A fitted world from its file, or a world by name."""
+    """Load a fitted world from its file, or make a world by name."""
     from recsim_mnar.fitting.calibration import FittedWorld
     from recsim_mnar.worlds import make_world
 
@@ -242,23 +244,28 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
     lifts = _lifts_of(options["lift"])
     plan_options = {name: options[name] for name in _OF_A_PLAN}
     plans = [plan_ab(log, lift, columns=reading_of(options), **plan_options) for lift in lifts]
+    first = plans[0]
+    content: Any = [entry.to_dict() for entry in plans]
     if len(plans) == 1:
-        _show_plan(json_output, plans[0].to_dict(), plans[0].reading, _ab_lines(plans[0]))
-        return
-    notes = dict.fromkeys(f"note: {note}" for entry in plans for note in entry.notes)
-    lines = [f"lift {lift}: {_ab_answer(entry)}" for lift, entry in zip(lifts, plans, strict=True)]
-    lines += [f"at power {plans[0].power:g}, level {plans[0].level:g}", _ab_basis(plans[0]), *notes]
-    _show_plan(json_output, [entry.to_dict() for entry in plans], plans[0].reading, lines)
+        content = content[0]
+        lines = _ab_lines(first)
+    else:
+        lines = [f"lift {lift}: {_ab_answer(entry)}" for lift, entry in zip(lifts, plans, strict=True)]
+        lines += [f"at power {first.power:g}, level {first.level:g}", _ab_basis(first)]
+        lines += dict.fromkeys(f"note: {note}" for entry in plans for note in entry.notes)
+    json_output.answer(*lines)
+    json_output.say(*first.reading)
+    json_output.write(content)
 
 
 _OF_A_PLAN = ("users", "power", "level", "users_per_day", "target", "baseline")
 
 
 def _lifts_of(text: str | None) -> list[str | None]:
-    """Value of ``--lift``: one or several, all of them in per cent or none.
+    """Parse ``--lift``: one or several, all of them in per cent or none.
 
     Raises:
-        UserError: a mixture, as a decimal comma gives.
+        UserError: a mixture, which a decimal comma makes.
     """
     if text is None or "," not in text:
         return [text]
@@ -272,23 +279,19 @@ _LONG = 366.0
 """Days after which an A/B test is too long to be useful."""
 
 
-def _show_plan(json_output: JsonOutput, content: Any, remarks: Sequence[str], lines: list[str]) -> None:
-    json_output.answer(*lines)
-    json_output.say(*remarks)
-    json_output.write(content)
-
-
 def _percent(share: float) -> str:
     return f"{100.0 * share:.3g} %"
 
 
 def _ab_lines(found: ABPlan) -> list[str]:
-    """Say the first step in one sentence, then its grounds."""
-    lift_text = f"{found.lift:+.3g} ({'+' if found.lift_share > 0 else ''}{_percent(found.lift_share)})"
+    """Return the first step in one sentence, then its grounds."""
+    sign = "+" if found.lift_share > 0 else ""
+    lift = f"{found.lift:+.3g} ({sign}{_percent(found.lift_share)})"
     rests = f"power {found.power:g}, level {found.level:g}"
-    lines = [_ab_answer(found), f"to find a lift of {lift_text}, at {rests}", *_days_lines(found), _ab_basis(found)]
+    question = f"to find a lift of {lift}, at {rests}"
     if found.least_lift is not None:
-        lines[1] = f"at {rests}; a lift of {lift_text} needs {found.users:,} users per arm"
+        question = f"at {rests}; a lift of {lift} needs {found.users:,} users per arm"
+    lines = [_ab_answer(found), question, *_days_lines(found), _ab_basis(found)]
     if found.off_policy is not None:
         lines.append(f"a log like this one gives the same precision from {found.off_policy:,} rows")
     return [*lines, *(f"note: {note}" for note in found.notes)]
@@ -296,88 +299,87 @@ def _ab_lines(found: ABPlan) -> list[str]:
 
 def _ab_basis(found: ABPlan) -> str:
     """Describe the data behind a plan of an A/B test."""
-    if found.slates_a_user is None:
-        of_slates = ""
-    else:
-        of_slates = f" in {found.slates_a_user:.3g} slates"
+    of_a_user = f"{found.decisions_a_user:.3g} {_unit(found)}"
+    if found.slates_a_user is not None:
+        of_a_user += f" in {found.slates_a_user:.3g} slates"
     return (
-        f"the log: {found.log_users:,} users, {found.decisions_a_user:.3g} {_unit(found)}{of_slates} each, mean reward "
-        f"{found.value:.4g}; {_unit(found)} of a user depend: {found.design_effect:.3g} times the variance of "
-        "independent ones"
+        f"the log: {found.log_users:,} users, {of_a_user} each, mean reward {found.value:.4g}; {_unit(found)} of a "
+        f"user depend: {found.design_effect:.3g} times the variance of independent ones"
     )
 
 
 def _unit(found: ABPlan) -> str:
-    """Name the unit of the rows of a plan."""
+    """Return what the rows of a plan are."""
     if found.slates_a_user is None:
         return "decisions"
     return "items shown"
 
 
 def _ab_answer(found: ABPlan) -> str:
-    """The first line: how long, with how many users and decisions."""
-    size_text = f"{found.rows:,} {_unit(found)} per arm"
+    """Return the first line: how long, with how many users and decisions."""
+    size = f"{found.rows:,} {_unit(found)} per arm"
     if found.least_lift is not None:
-        if found.least_share is None:
-            share = ""
-        else:
-            share = f" ({_percent(found.least_share)})"
-        arm = round(found.rows / found.decisions_a_user)
-        if found.days is None:
-            so_long = ""
-        else:
-            so_long = f"; they have come after {_days(found.days)}"
+        lift = f"{found.least_lift:.3g}"
+        if found.least_share is not None:
+            lift += f" ({_percent(found.least_share)})"
+        users = round(found.rows / found.decisions_a_user)
+        entered = "" if found.days is None else f"; they have come after {_days(found.days)}"
         return (
-            f"{arm:,} users per arm ({size_text}) find a lift of {found.least_lift:.3g}{share} or more, the interval "
-            f"being +-{found.half_width:.3g}{so_long}."
+            f"{users:,} users per arm ({size}) find a lift of {lift} or more, the interval being "
+            f"+-{found.half_width:.3g}{entered}."
         )
     if found.users_per_day is None:
         return (
-            f"Take {found.users:,} users per arm ({size_text}; the log leaves open {found.low:,} to {found.high:,} "
-            "users), each for as long as the log's."
+            f"Take {found.users:,} users per arm ({size}; the log leaves open {found.low:,} to {found.high:,} users), "
+            "each for as long as the log's."
         )
     if found.days is None:
         return "No number of days finds this lift: the same users come back. Plan for a larger --lift."
-    assert found.users_by_then is not None
-    if not found.by_days and found.log_days is not None:
-        weeks = math.ceil((math.ceil(found.days) + found.log_days) / 7.0)
-        return (
-            f"Let users enter for {_days(found.days)} ({found.users:,} per arm), and watch each for "
-            f"{_days(found.log_days)} ({size_text}); in whole weeks, to the last one's end: {_days(7.0 * weeks)}."
-        )
-    if not found.by_days:
-        users = f"{found.users:,} per arm, each as long as the log's; {size_text}"
-        return f"Let users enter for {_days(found.days)} ({users})."
-    users = f"{found.users_by_then / 2.0:,.0f} users and {found.rows_by_then:,} {_unit(found)} per arm"
-    return f"Run {_days(found.days)} ({users}); in whole weeks: {_days(7.0 * math.ceil(found.days / 7.0))}."
+    days = _days(found.days)
+    if found.by_days:
+        assert found.users_by_then is not None
+        users_per_arm = f"{found.users_by_then / 2.0:,.0f} users and {found.rows_by_then:,} {_unit(found)} per arm"
+        return f"Run {days} ({users_per_arm}); in whole weeks: {_weeks(found.days)}."
+    if found.log_days is None:
+        return f"Let users enter for {days} ({found.users:,} per arm, each as long as the log's; {size})."
+    return (
+        f"Let users enter for {days} ({found.users:,} per arm), and watch each for {_days(found.log_days)} ({size}); "
+        f"in whole weeks, to the last one's end: {_weeks(math.ceil(found.days) + found.log_days)}."
+    )
+
+
+def _weeks(days: float) -> str:
+    """Return days, rounded up to whole weeks."""
+    return _days(7.0 * math.ceil(days / 7.0))
 
 
 def _days(number: float) -> str:
-    """Days, a part of one as a whole one."""
+    """Return days, rounded up to whole ones."""
     days = math.ceil(number - 1e-9)
     return f"{days:,} day{'s' * (days != 1)}"
 
 
 def _days_lines(found: ABPlan) -> list[str]:
-    """Describe the grounds of the days of an A/B test, and what more days would find."""
+    """Describe the basis of an A/B test's days, and the lift that more days would find."""
     if found.users_per_day is None:
         return []
     lines = []
     if found.days is not None:
-        ends = [f"{math.ceil(end):,}" if end is not None else "never" for end in (found.days_low, found.days_high)]
-        if ends[0] != ends[1]:
-            lines.append(f"the log leaves open {ends[0]} to {ends[1]} days")
+        low, high = ("never" if end is None else f"{math.ceil(end):,}" for end in (found.days_low, found.days_high))
+        if low != high:
+            lines.append(f"the log leaves open {low} to {high} days")
         if found.by_days:
             lines.append(f"everybody who comes takes part, {found.users_per_day:,.0f} users on a mean day")
         else:
             lines.append(f"{found.users_per_day:,.0f} new users enter a day")
         if found.days > _LONG:
             lines.append("that is more than a year: plan for a larger --lift")
-    lines += [
-        f"after {by_day['days']} days: {by_day['users']:,.0f} users, interval +-{by_day['half_width']:.3g}, least lift "
-        f"{by_day['least_lift']:.3g} ({_percent(by_day['least_lift'] / found.value) if found.value else '-'})"
-        for by_day in found.by_days
-    ]
+    for row in found.by_days:
+        share = _percent(row["least_lift"] / found.value) if found.value else "-"
+        lines.append(
+            f"after {row['days']} days: {row['users']:,.0f} users, interval +-{row['half_width']:.3g}, least lift "
+            f"{row['least_lift']:.3g} ({share})"
+        )
     if found.levels_off is not None:
         lines.append(
             f"the least lift levels off at {found.floor:.3g} from day {found.levels_off:,} on: the same users come back"

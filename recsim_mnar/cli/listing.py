@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import click
@@ -19,55 +20,56 @@ Rows = list[tuple[str, str]]
 Facts = dict[str, str | list[str]]
 _EVERY = "every world"
 _MEANING = re.compile(r"^    (\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
-"""A name and what follows it, in a docstring's section of arguments."""
+"""A name and the text after it, in a docstring's section of arguments."""
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter or an option of what is described; one that is needed has no default."""
+    """A parameter or an option; one that is needed has no default."""
 
     name: str
     default: Any = None
     needed: bool = False
     meaning: str = ""
 
-    def at(self, values: Mapping[str, Any]) -> Parameter:
-        """The same with another default, by its name."""
-        return replace(self, default=values[self.name])
-
-    def shown(self) -> str:
-        """Name and default, as a line begins with them."""
+    def head(self) -> str:
+        """Return the name and default, as they begin a line."""
         if self.name.startswith("--"):
             return f"  {self.name}"
         if self.needed:
             return f"  {self.name} (needed)"
-        return f"  {self.name}={_value(self.default)}"
+        default = self.default
+        if default is None:
+            default = "none"
+        elif not isinstance(default, str) or not default:
+            default = repr(default)
+        return f"  {self.name}={default}"
 
 
 @dataclass(frozen=True)
-class Found:
-    """All that is known of one.
+class Description:
+    """Details of one agent, world, command and so on.
 
     Attributes:
-        kind: what it is.
-        name: its own.
-        description: a paragraph each.
-        facts: by what they are of; empty ones are not shown.
-        parameters: by heading.
+        kind: kind of thing.
+        name: its name.
+        paragraphs: paragraphs of text.
+        facts: values by heading; empty ones are not shown.
+        parameters: parameters by heading.
     """
 
     kind: str
     name: str
-    description: list[str]
+    paragraphs: list[str]
     facts: Facts
     parameters: Mapping[str, list[Parameter]] = field(default_factory=dict)
 
     def to_dict(self) -> Mapping[str, object]:
-        """List the fields that are set; JSON types."""
+        """Return everything that is set, as JSON types."""
         return {
             "kind": self.kind,
             "name": self.name,
-            "description": self.description,
+            "description": self.paragraphs,
             "facts": {name: fact for name, fact in self.facts.items() if fact},
             "parameters": {heading: [vars(row) for row in rows] for heading, rows in self.parameters.items() if rows},
         }
@@ -75,7 +77,7 @@ class Found:
     def show(self) -> None:
         """Print it."""
         answer(f"{self.kind} {self.name}")
-        for paragraph in self.description:
+        for paragraph in self.paragraphs:
             sentence(paragraph)
         answer("")
         facts = {name: fact if isinstance(fact, str) else ", ".join(fact) for name, fact in self.facts.items()}
@@ -83,7 +85,7 @@ class Found:
         for heading, rows in self.parameters.items():
             if rows:
                 answer("", f"{heading}:")
-                show_pairs([(row.shown(), row.meaning or "-") for row in rows])
+                show_pairs([(row.head(), row.meaning or "-") for row in rows])
 
 
 def _worlds() -> tuple[Rows, Any]:
@@ -100,10 +102,10 @@ def _agents() -> tuple[Rows, Any]:
 
     rows = []
     content = []
-    for name, text in registry.agents():
+    for name, summary in registry.agents():
         where = worlds_for(needs_of(registry.agent_class(name)))
-        rows.append((name, f"{text.removesuffix('.')} ({', '.join(where or [_EVERY])})."))
-        content.append({"name": name, "summary": text, "worlds": where or sorted(worlds())})
+        rows.append((name, f"{summary.removesuffix('.')} ({', '.join(where or [_EVERY])})."))
+        content.append({"name": name, "summary": summary, "worlds": where or sorted(worlds())})
     return rows, content
 
 
@@ -118,21 +120,27 @@ def _estimators() -> tuple[Rows, Any]:
 def _protocols() -> tuple[Rows, Any]:
     from recsim_mnar.protocols.base import known_protocols, summary_of
 
-    result = [{"name": name, "world": None, "summary": summary_of(name)} for name in known_protocols()]
+    rows = [(name, summary_of(name)) for name in known_protocols()]
+    content = [{"name": name, "world": None, "summary": summary} for name, summary in rows]
     options = {}
     for world, experiment in experiments().items():
-        own_protocols = experiment.own_protocols
-        result += [{"name": name, "world": world, "summary": summary_of(name, own_protocols)} for name in own_protocols]
+        for name in experiment.own_protocols:
+            summary = summary_of(name, experiment.own_protocols)
+            rows.append((f"{world}: {name}", summary))
+            content.append({"name": name, "world": world, "summary": summary})
         options[world] = experiment.settings(experiment.preset).to_dict()
-    rows = [(": ".join(filter(None, (one["world"], one["name"]))), f"{one['summary']}") for one in result]
-    return rows, {"protocols": result, "options": options}
+    return rows, {"protocols": content, "options": options}
 
 
 def _presets() -> tuple[Rows, Any]:
     from recsim_mnar.worlds.registry import listed_presets
 
     rows = listed_presets()
-    return rows, [{"world": name.split()[0], "name": name.split()[1], "summary": text} for name, text in rows]
+    content = []
+    for name, summary in rows:
+        world, preset = name.split()
+        content.append({"world": world, "name": preset, "summary": summary})
+    return rows, content
 
 
 def _tasks() -> tuple[Rows, Any]:
@@ -142,7 +150,7 @@ def _tasks() -> tuple[Rows, Any]:
 
 
 def _summaries(rows: Rows) -> tuple[Rows, Any]:
-    return rows, [{"name": name, "summary": text} for name, text in rows]
+    return rows, [{"name": name, "summary": summary} for name, summary in rows]
 
 
 _LISTS: dict[str, tuple[Callable[[], tuple[Rows, Any]], str]] = {
@@ -167,28 +175,30 @@ def list_command(kind: str | None, json_output: JsonOutput) -> None:
 
 def _show(kind: str | None, json_output: JsonOutput) -> None:
     json_output.check()
-    lists = {kind_of_list: _LISTS[kind_of_list][0]() for kind_of_list in ([*_LISTS] if kind is None else [kind])}
-    for name, (rows, content) in {} if json_output.alone else lists.items():
-        if kind is None:
-            answer(f"{name}:")
-        if is_quiet():
-            for kind_of_list, _ in rows:
-                answer(kind_of_list)
-        else:
-            show_pairs(rows)
-        if name == "protocols":
-            say("")
-            for world, values in content["options"].items():
-                say(f"--option of --world {world}: {', '.join(f'{key}={value}' for key, value in values.items())}")
-    written = {name: content for name, (_, content) in lists.items()}
-    json_output.write(written if kind is None else written[kind])
+    kinds = list(_LISTS) if kind is None else [kind]
+    lists = {name: _LISTS[name][0]() for name in kinds}
+    if not json_output.alone:
+        for name, (rows, content) in lists.items():
+            if kind is None:
+                answer(f"{name}:")
+            if is_quiet():
+                answer(*(row_name for row_name, _ in rows))
+            else:
+                show_pairs(rows)
+            if name == "protocols":
+                say("")
+                for world, options in content["options"].items():
+                    say(f"--option of --world {world}: {', '.join(f'{key}={value}' for key, value in options.items())}")
+    contents = {name: content for name, (_, content) in lists.items()}
+    json_output.write(contents if kind is None else contents[kind])
 
 
 def _alias(kind: str) -> click.Command:
-    """The command `worlds`, `agents`, ...: `list` of that kind, under the name that scripts know."""
-    keep = [option for option in list_command.params if option.name != "kind"]
-    run = functools.partial(_show, kind)
-    return click.Command(kind, callback=run, params=keep, help=_LISTS[kind][1], hidden=True)
+    """Make the command `worlds`, `agents`, ...: `list` of that kind, under the name that scripts know."""
+    params = [param for param in list_command.params if param.name != "kind"]
+    return click.Command(
+        kind, callback=functools.partial(_show, kind), params=params, help=_LISTS[kind][1], hidden=True
+    )
 
 
 aliases = [_alias(kind) for kind in _LISTS]
@@ -206,18 +216,18 @@ def describe(kind: str, name: str | None, json_output: JsonOutput) -> None:
     `recsim-mnar list` shows the names; your own package.module:Class is described too.
     """
     json_output.check()
-    if name is not None and kind not in _DESCRIBED:
-        raise UserError(f"describe {kind}: unknown kind. Give one of {', '.join(_DESCRIBED)}")
-    if name is not None:
+    if name is None:
+        description = _of_any_kind(kind)
+    elif kind in _DESCRIBED:
         description = _DESCRIBED[kind](name)
     else:
-        description = _of_any_kind(kind)
+        raise UserError(f"describe {kind}: unknown kind. Give one of {', '.join(_DESCRIBED)}")
     if not json_output.alone:
         description.show()
     json_output.write(description.to_dict())
 
 
-def _of_any_kind(name: str) -> Found:
+def _of_any_kind(name: str) -> Description:
     """Describe a name whose kind was not given.
 
     Raises:
@@ -225,32 +235,25 @@ def _of_any_kind(name: str) -> Found:
     """
     if name in _DESCRIBED:
         raise UserError(f"describe {name}: which? Give its name; `recsim-mnar list {name}s` shows them")
-    kind_name = {}
+    descriptions = {}
     reasons = []
-    for kind, described_by in _DESCRIBED.items():
+    for kind, describe_kind in _DESCRIBED.items():
         try:
-            kind_name[kind] = described_by(name)
+            descriptions[kind] = describe_kind(name)
         except UserError as error:
             reasons.append(str(error))
-    if not kind_name:
-        meant = next((reason for reason in reasons if "did you mean" in reason), "`recsim-mnar list` shows every name")
-        raise UserError(meant if meant.startswith("unknown") else f"describe {name}: unknown name; {meant}")
-    if len(kind_name) > 1:
+    if not descriptions:
+        hint = next((reason for reason in reasons if "did you mean" in reason), "`recsim-mnar list` shows every name")
+        raise UserError(hint if hint.startswith("unknown") else f"describe {name}: unknown name; {hint}")
+    if len(descriptions) > 1:
         raise UserError(
-            f"{name} is the name of several. Say which: describe {f' {name}, or describe '.join(kind_name)} {name}"
+            f"{name} is the name of several. Say which: describe {f' {name}, or describe '.join(descriptions)} {name}"
         )
-    return next(iter(kind_name.values()))
-
-
-def _value(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, str) and value:
-        return value
-    return repr(value)
+    return next(iter(descriptions.values()))
 
 
 def _place(kind: Any) -> str:
+    """Return where a class, a function, or an object's class is defined."""
     if not (inspect.isclass(kind) or inspect.isroutine(kind)):
         kind = type(kind)
     return f"{kind.__module__}:{kind.__qualname__}"
@@ -262,38 +265,46 @@ def _plain(text: str) -> str:
 
 
 def _paragraphs(kind: Any) -> list[str]:
-    """The part of a docstring before its sections."""
-    before = re.split(r"^[A-Z][a-z]+:$", inspect.getdoc(kind) or "", maxsplit=1, flags=re.MULTILINE)[0]
-    return [_plain(block) for block in before.split("\n\n") if block.strip()]
+    """Return the paragraphs of a docstring before its sections."""
+    text = re.split(r"^[A-Z][a-z]+:$", inspect.getdoc(kind) or "", maxsplit=1, flags=re.MULTILINE)[0]
+    return [_plain(paragraph) for paragraph in text.split("\n\n") if paragraph.strip()]
 
 
-def _parameters(kind: Any, *, without: tuple[str, ...] = ()) -> list[Parameter]:
-    """Name, default and meaning of a class's parameters; ``**keywords`` stand for those of its base."""
+def _parameters(kind: Any, *, without: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> list[Parameter]:
+    """List a class's parameters, with those of its bases as long as it takes ``**keywords``.
+
+    Args:
+        kind: the class.
+        without: names to leave out.
+        values: values to show in place of the defaults.
+    """
     meanings: dict[str, str] = {}
     accepted: dict[str, inspect.Parameter] = {}
-    goes_on = True
+    takes_more = True
     for base in inspect.getmro(kind):
-        described = [base, *([vars(base)["__init__"]] if "__init__" in vars(base) else [])]
-        text = "\n".join(inspect.getdoc(one) or "" for one in described)
-        meanings = dict(_MEANING.findall(text)) | meanings
-        if goes_on and len(described) > 1:
-            parameters = inspect.signature(base).parameters
-            named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-            accepted = accepted | {name: p for name, p in named.items() if name not in accepted}
-            goes_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return [
-        Parameter(
-            name,
-            None if p.default is p.empty else p.default,
-            p.default is p.empty,
-            _plain(meanings.get(name, "")),
-        )
-        for name, p in accepted.items()
-        if name not in without
-    ]
+        init = vars(base).get("__init__")
+        for documented in (init, base):
+            if documented is not None:
+                meanings = dict(_MEANING.findall(inspect.getdoc(documented) or "")) | meanings
+        if takes_more and init is not None:
+            takes_more = False
+            for name, parameter in inspect.signature(base).parameters.items():
+                if parameter.kind is parameter.VAR_KEYWORD:
+                    takes_more = True
+                elif parameter.kind is not parameter.VAR_POSITIONAL:
+                    accepted.setdefault(name, parameter)
+    rows = []
+    for name, parameter in accepted.items():
+        needed = parameter.default is parameter.empty
+        default = None if needed else parameter.default
+        if values is not None:
+            default = values[name]
+        if name not in without:
+            rows.append(Parameter(name, default, needed, _plain(meanings.get(name, ""))))
+    return rows
 
 
-def _agent(name: str) -> Found:
+def _agent(name: str) -> Description:
     from recsim_mnar.policies import registry
     from recsim_mnar.policies.door import HOLDINGS, needs_of
     from recsim_mnar.protocols.comparison import worlds_for
@@ -301,10 +312,11 @@ def _agent(name: str) -> Found:
     name = name.partition("+")[0].strip()
     kind = registry.agent_class(name)
     needs = sorted(needs_of(kind))
+    learns = getattr(kind, "learns", None)
     facts: Facts = {
         "learns from": [HOLDINGS[need] for need in needs] or "views, or nothing",
         "worlds": worlds_for(frozenset(needs)) or _EVERY,
-        "while it acts": _learns(kind),
+        "while it acts": "" if learns in (None, "nothing") else f"it learns from {learns}",
         "source": _place(kind),
         "used as": f"--agents {name}, or {name}+parameter=value",
     }
@@ -312,21 +324,11 @@ def _agent(name: str) -> Found:
         Parameter("epsilon", meaning="share of decisions that are uniform"),
         Parameter("temperature", meaning="temperature of a softmax of its scores"),
     ]
-    if inspect.isclass(kind):
-        parameters = _parameters(kind, without=("n_items", "name"))
-    else:
-        parameters = []
-    return Found("agent", name, _paragraphs(kind), facts, {"parameters": parameters, "softened by": softened})
+    parameters = _parameters(kind, without=("n_items", "name")) if inspect.isclass(kind) else []
+    return Description("agent", name, _paragraphs(kind), facts, {"parameters": parameters, "softened by": softened})
 
 
-def _learns(kind: Any) -> str:
-    learns = getattr(kind, "learns", None)
-    if isinstance(learns, str) and learns != "nothing":
-        return f"it learns from {learns}"
-    return ""
-
-
-def _world(name: str) -> Found:
+def _world(name: str) -> Description:
     from recsim_mnar.policies.door import HOLDINGS
     from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import entry_of
@@ -335,9 +337,9 @@ def _world(name: str) -> Found:
     kind = entry.world_class()
     facts: Facts = {
         "what happens": entry.summary,
-        "presets": "; ".join(f"{each}: {text}" for each, text in entry.presets().items()),
+        "presets": "; ".join(f"{preset}: {text}" for preset, text in entry.presets().items()),
         "default preset": entry.default,
-        "logs hold beside views": [HOLDINGS[each] for each in sorted(kind.log_holds or ())],
+        "logs hold beside views": [HOLDINGS[holding] for holding in sorted(kind.log_holds or ())],
         "truth column": kind.truth_column or "",
         "source": _place(kind),
     }
@@ -350,44 +352,42 @@ def _world(name: str) -> Found:
         facts["agents compared"] = list(experiment.agents)
         facts["protocols"] = list(experiment.protocols)
         tables["options of compare (--option)"] = _parameters(experiment.settings_type)
-    return Found("world", name, _paragraphs(kind), facts, tables)
+    return Description("world", name, _paragraphs(kind), facts, tables)
 
 
-def _preset(name: str) -> Found:
+def _preset(name: str) -> Description:
     from recsim_mnar.worlds.registry import worlds
 
     world, _, preset = name.replace(" ", ":").rpartition(":")
-    there: dict[str, dict[str, tuple[Any, str]]] = {}
-    for each, entry in worlds().items():
-        try:
-            there[each] = dict(entry.world_class().presets)
-        except UserError:  # `worlds` says why
-            continue
-    if world and world not in there:
-        raise UserError(f"preset {name!r}: unknown world {world!r}; {nearest(world, there)}")
-    presets_found = {
-        each: presets[preset] for each, presets in there.items() if preset in presets and world in ("", each)
-    }
-    if not presets_found:
-        known_presets = {each for of, presets in there.items() for each in presets if world in ("", of)}
-        if world:
-            of = f" of the {world} world"
-        else:
-            of = ""
-        raise UserError(f"unknown preset {preset!r}{of}; {nearest(preset, known_presets)}")
-    tables = {f"parameters in the {each} world": _frozen(params) for each, (params, _) in presets_found.items()}
-    facts: Facts = {f"{each} world": text for each, (_, text) in presets_found.items()}
-    facts["used as"] = f"--world {next(iter(presets_found))} --preset {preset}"
-    return Found("preset", preset, [], facts, tables)
+    presets: dict[str, dict[str, tuple[Any, str]]] = {}
+    for entry_name, entry in worlds().items():
+        with contextlib.suppress(UserError):  # `worlds` shows why it cannot be imported
+            presets[entry_name] = dict(entry.world_class().presets)
+    if world:
+        if world not in presets:
+            raise UserError(f"preset {name!r}: unknown world {world!r}; {nearest(world, presets)}")
+        presets = {world: presets[world]}
+    facts: Facts = {}
+    tables = {}
+    with_preset = [entry_name for entry_name in presets if preset in presets[entry_name]]
+    for entry_name in with_preset:
+        params, text = presets[entry_name][preset]
+        facts[f"{entry_name} world"] = text
+        tables[f"parameters in the {entry_name} world"] = _frozen(params)
+    if not with_preset:
+        names = set().union(*presets.values())
+        where = f" of the {world} world" if world else ""
+        raise UserError(f"unknown preset {preset!r}{where}; {nearest(preset, names)}")
+    facts["used as"] = f"--world {with_preset[0]} --preset {preset}"
+    return Description("preset", preset, [], facts, tables)
 
 
 def _frozen(params: Any) -> list[Parameter]:
-    """A world's parameters with the values that they have."""
-    return [row.at(params.to_dict()) for row in _parameters(type(params))]
+    """List a world's parameters with their values."""
+    return _parameters(type(params), values=params.to_dict())
 
 
-def _of_slates(name: str) -> Found:
-    """An estimator of slates."""
+def _slate_estimator(name: str) -> Description:
     from recsim_mnar.estimators.ranking_records import LOGGED, MEANING, RANKING_ESTIMATORS, SUFFIXES
 
     info = RANKING_ESTIMATORS[name]
@@ -405,20 +405,20 @@ def _of_slates(name: str) -> Found:
         "compared with": list(info.less),
         "source": "recsim_mnar.estimators.rankings:estimate_ranking_value",
     }
-    return Found("estimator", name, [info.title], facts)
+    return Description("estimator", name, [info.title], facts)
 
 
-def _estimator(name: str) -> Found:
+def _estimator(name: str) -> Description:
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
     from recsim_mnar.estimators.scores import check_name
 
     if name in RANKING_ESTIMATORS:
-        return _of_slates(name)
+        return _slate_estimator(name)
     info = check_name(name)
-    says = {"q_logged": "--q-logged", "q_target": "--q-target"}
+    options = {"q_logged": "--q-logged", "q_target": "--q-target"}
     facts: Facts = {
         "after": info.source,
-        "needs besides reward, propensity and target": [says.get(need, need) for need in info.needs],
+        "needs besides reward, propensity and target": [options.get(need, need) for need in info.needs],
         "must be given": list(info.requires),
         "may be given": list(info.takes),
         "weights": "clipped at --clip" if info.clips else "not clipped",
@@ -428,28 +428,26 @@ def _estimator(name: str) -> Found:
         "source": _place(info.scores),
     }
     paragraphs = _paragraphs(info.scores)
-    already = bool(paragraphs) and info.title.lower() in paragraphs[0].lower()
-    return Found("estimator", name, paragraphs if already else [info.title, *paragraphs], facts)
+    if not paragraphs or info.title.lower() not in paragraphs[0].lower():
+        paragraphs.insert(0, info.title)
+    return Description("estimator", name, paragraphs, facts)
 
 
-def _protocol(name: str) -> Found:
+def _protocol(name: str) -> Description:
     from recsim_mnar.protocols.base import known_protocols, protocol
 
     all_experiments = experiments()
-    world, _, plain = name.rpartition(": ")
-    owners = [
-        entry
-        for entry, experiment in all_experiments.items()
-        if plain in experiment.own_protocols and world in ("", entry)
-    ]
+    in_world, _, plain = name.rpartition(": ")
+    owners = []
+    every = set(known_protocols())
+    for world, experiment in all_experiments.items():
+        every.update(experiment.own_protocols)
+        if plain in experiment.own_protocols and in_world in ("", world):
+            owners.append(world)
     if not owners and ":" not in plain and plain not in known_protocols():
-        every = {
-            *known_protocols(),
-            *(entry for experiment in all_experiments.values() for entry in experiment.own_protocols),
-        }
         raise UserError(f"unknown protocol {name!r}; {nearest(plain, every)} (one of your own: package.module:Class)")
     made = protocol(plain, all_experiments[owners[0]].own_protocols if owners else None)
-    worlds = owners or [entry for entry, experiment in all_experiments.items() if made.needs <= experiment.provides]
+    worlds = owners or [world for world, experiment in all_experiments.items() if made.needs <= experiment.provides]
     facts: Facts = {
         "ranks by": list(made.metrics),
         "needs": sorted(made.needs),
@@ -458,48 +456,47 @@ def _protocol(name: str) -> Found:
         "used as": f"--protocols {plain}",
     }
     tables = {"parameters": _parameters(type(made))}
-    return Found("protocol", plain, [made.summary, *_paragraphs(type(made))], facts, tables)
+    return Description("protocol", plain, [made.summary, *_paragraphs(type(made))], facts, tables)
 
 
-def _earned(known: Any) -> str:
+def _earned(value: Any) -> str:
     """Format the rewards per user of a task's reference."""
-    return f"{known.value:g} per user (standard error {known.error:g})"
+    return f"{value.value:g} per user (standard error {value.error:g})"
 
 
-def _task(name: str) -> Found:
+def _task(name: str) -> Description:
     from recsim_mnar.tasks import task
 
-    described_task = task(name)
-    runner = described_task.runner()
+    frozen = task(name)
+    runner = frozen.runner()
     facts: Facts = {
-        "world": described_task.world,
-        "horizon": f"{described_task.horizon:,} {runner.step}s per {runner.unit}",
-        f"{runner.unit}s": f"{described_task.users:,}, seed {described_task.seed}",
+        "world": frozen.world,
+        "horizon": f"{frozen.horizon:,} {runner.step}s per {runner.unit}",
+        f"{runner.unit}s": f"{frozen.users:,}, seed {frozen.seed}",
         "a learner's log": runner.learns_from,
-        "score 0": f"random: {_earned(described_task.random)}",
-        "score 1": f"{described_task.reference}: {_earned(described_task.best)}",
-        "environment": _environment(described_task),
-        "sha256": described_task.digest,
+        "score 0": f"random: {_earned(frozen.random)}",
+        "score 1": f"{frozen.reference}: {_earned(frozen.best)}",
+        "environment": _environment(frozen),
+        "sha256": frozen.digest,
         "used as": f"recsim-mnar evaluate AGENT --task {name}",
     }
-    tables = {"parameters": _frozen(described_task.make_world().params)}
-    return Found("task", name, [f"{described_task.summary[0].upper()}{described_task.summary[1:]}."], facts, tables)
+    tables = {"parameters": _frozen(frozen.make_world().params)}
+    return Description("task", name, [f"{frozen.summary[0].upper()}{frozen.summary[1:]}."], facts, tables)
 
 
-def _environment(found: Any) -> str:
+def _environment(task: Any) -> str:
     """Describe how to make a task's environment, with the observation of recent showings where it matters."""
-    if not found.environment:
+    if not task.environment:
         return "none: learn from the task's log"
-    words = found.name.split("-")
-    camel_case = "".join(word.capitalize() for word in words[:-1])
-    make = f"gym.make('recsim_mnar/{camel_case}-{words[-1]}'"
-    params = found.params
-    if not (params.get("fatigue") and "fatigue_memory" in params):
-        return f"{make})"
-    return f"{make}, observation='shown={params['fatigue_memory']:g}'); without it, what was shown is not observed"
+    *words, version = task.name.split("-")
+    make = f"gym.make('recsim_mnar/{''.join(word.capitalize() for word in words)}-{version}'"
+    if task.params.get("fatigue") and "fatigue_memory" in task.params:
+        observation = f"observation='shown={task.params['fatigue_memory']:g}'"
+        return f"{make}, {observation}); without it, what was shown is not observed"
+    return f"{make})"
 
 
-def _reference(name: str) -> Found:
+def _reference(name: str) -> Description:
     from recsim_mnar.tasks.running import Items
 
     references = Items.references
@@ -512,42 +509,33 @@ def _reference(name: str) -> Found:
         "used as": f"recsim-mnar evaluate AGENT --task NAME --against {name}",
     }
     tables = {"parameters": _parameters(kind, without=("world",))}
-    return Found("reference", name, _paragraphs(kind), facts, tables)
+    return Description("reference", name, _paragraphs(kind), facts, tables)
 
 
-def _command(name: str) -> Found:
-    """Every option of a command, those that its help leaves out included."""
-    group = click.get_current_context().find_root().command
-    if isinstance(group, click.Group):
-        commands = group.commands
-    else:
-        commands = {}
-    command = commands.get(name)
-    if command is None:
+def _command(name: str) -> Description:
+    """Describe a command with all its options, those that its help leaves out included."""
+    group: Any = click.get_current_context().find_root().command
+    commands = getattr(group, "commands", {})
+    if name not in commands:
         raise UserError(f"unknown command {name!r}; {nearest(name, commands)}")
-    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
-    tables = {
-        "options in its help": [_option_row(parameter) for parameter in options if not parameter.hidden],
-        "further options": [_option_row(parameter) for parameter in options if parameter.hidden],
-    }
+    tables: dict[str, list[Parameter]] = {"options in its help": [], "further options": []}
+    for option in commands[name].params:
+        if isinstance(option, click.Option):
+            default = option.default if isinstance(option.default, (str, int, float)) else None
+            heading = "further options" if option.hidden else "options in its help"
+            tables[heading].append(Parameter(option.opts[0], default, meaning=option.help or ""))
     if name == "compare":
         from recsim_mnar.protocols.interactions import InteractionsSettings
 
         tables["options of --interactions (--option)"] = _parameters(InteractionsSettings)
         for world, experiment in experiments().items():
             tables[f"options of --world {world} (--option)"] = _parameters(experiment.settings_type)
-    return Found("command", name, _paragraphs(command.callback), {"used as": f"recsim-mnar {name}"}, tables)
+    return Description(
+        "command", name, _paragraphs(commands[name].callback), {"used as": f"recsim-mnar {name}"}, tables
+    )
 
 
-def _option_row(parameter: click.Option) -> Parameter:
-    if isinstance(parameter.default, (str, int, float)):
-        default = parameter.default
-    else:
-        default = None
-    return Parameter(parameter.opts[0], default, meaning=parameter.help or "")
-
-
-_DESCRIBED: dict[str, Callable[[str], Found]] = {
+_DESCRIBED: dict[str, Callable[[str], Description]] = {
     "agent": _agent,
     "world": _world,
     "preset": _preset,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import math
 import os
 import shutil
@@ -30,12 +29,13 @@ class GroupedCommand(click.Command):
     """A command whose help shows options under headings, and leaves the hidden ones to ``describe command``.
 
     Args:
-        groups: by heading, long names of options without their dashes; those of no group follow in the last one.
+        groups: long names of options by heading, without dashes and with spaces between; further options are added to
+            the last heading.
     """
 
-    def __init__(self, *arguments: Any, groups: Mapping[str, Sequence[str]], **more: Any) -> None:
+    def __init__(self, *arguments: Any, groups: Mapping[str, str], **more: Any) -> None:
         super().__init__(*arguments, **more)
-        self.groups = groups
+        self.groups = {heading: names.split() for heading, names in groups.items()}
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write one section per group."""
@@ -44,17 +44,18 @@ class GroupedCommand(click.Command):
                 formatter.write_dl(rows)
 
     def rows(self, ctx: click.Context) -> dict[str, list[Row]]:
-        """Name and help of each option that is not hidden, by heading."""
-        options = [parameter for parameter in self.get_params(ctx) if isinstance(parameter, click.Option)]
-        records = {_long_name(parameter): parameter.get_help_record(ctx) for parameter in options}
-        helps = {name: row for name, row in records.items() if row is not None}
-        grouped = {name for names in self.groups.values() for name in names}
-        rows = {heading: [helps[name] for name in names if name in helps] for heading, names in self.groups.items()}
-        rows[list(rows)[-1]] += [row for name, row in helps.items() if name not in grouped]
+        """Return name and help of each option that is not hidden, by heading."""
+        helps = {}
+        for parameter in self.get_params(ctx):
+            row = parameter.get_help_record(ctx)
+            if isinstance(parameter, click.Option) and row is not None:
+                helps[_long_name(parameter)] = row
+        rows = {heading: [helps.pop(name) for name in names if name in helps] for heading, names in self.groups.items()}
+        rows[list(rows)[-1]] += helps.values()
         return rows
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse, and name ``--option`` where the option is one of a comparison."""
+        """Parse; for an option of a comparison the error suggests ``--option``."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -67,12 +68,12 @@ class GroupedCommand(click.Command):
 
 
 def _long_name(parameter: click.Parameter) -> str:
-    """The first name of two dashes, without them."""
-    return next(name for name in parameter.opts if name.startswith("--")).removeprefix("--")
+    """Return the first name with two dashes, without them."""
+    return next(name.removeprefix("--") for name in parameter.opts if name.startswith("--"))
 
 
 def option_names() -> set[str]:
-    """Names of the options of every comparison, that of interactions included."""
+    """Return the names of the options of every comparison, that of interactions included."""
     from recsim_mnar.protocols.interactions import InteractionsSettings
 
     names = set(InteractionsSettings().to_dict())
@@ -82,7 +83,7 @@ def option_names() -> set[str]:
 
 
 def experiments() -> Mapping[str, Experiment]:
-    """Comparison of each world, by the world's name."""
+    """Return the comparison of each world by the world's name."""
     from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import WORLDS
 
@@ -94,20 +95,28 @@ MOST_A_PROCESSOR = 8
 
 
 def names_of(text: str, flag: str) -> list[str]:
-    """Names separated by commas; a UserError names the flag if there is none, or one is repeated."""
+    """Split names at commas.
+
+    Raises:
+        UserError: no name, an empty one, or a repeated one.
+    """
     names = [name.strip() for name in text.split(",")]
     if not any(names):
         raise UserError(f"{flag}: name at least one")
     if not all(names):
         raise UserError(f"{flag} {text!r}: a name is missing next to a comma")
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise UserError(f"{flag}: {twice} is named twice")
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{flag}: {name} is named twice")
     return names
 
 
 def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
-    """``name=value`` texts as a table; a UserError names the flag for a malformed or repeated one."""
+    """Parse ``name=value`` texts.
+
+    Raises:
+        UserError: a malformed or repeated text.
+    """
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = (part.strip() for part in text.partition("="))
@@ -119,22 +128,22 @@ def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
     return pairs
 
 
-def n_workers(given: int | None) -> int:
-    """Number of threads; by default the number of processors."""
+def n_workers(stated: int | None) -> int:
+    """Return the number of workers; by default the number of processors."""
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))
     else:
         processors = os.cpu_count() or 1
-    most = MOST_A_PROCESSOR * processors
-    if given is not None and not 1 <= given <= most:
-        raise UserError(f"--workers must be in 1 .. {most}, {MOST_A_PROCESSOR} for each processor, got {given}")
-    if given is None:
+    if stated is None:
         return processors
-    return given
+    most = MOST_A_PROCESSOR * processors
+    if not 1 <= stated <= most:
+        raise UserError(f"--workers must be in 1 .. {most}, {MOST_A_PROCESSOR} for each processor, got {stated}")
+    return stated
 
 
 def checked_file(path: Path, flag: str) -> None:
-    """Raise UserError if a file of this name cannot be written, before the work whose result it will hold."""
+    """Raise UserError if a file of this name cannot be written, before the work that fills it."""
     if path.is_dir():
         raise UserError(f"{flag} {path} is a folder: name a file")
     above = next(folder for folder in path.absolute().parents if folder.exists())
@@ -151,10 +160,7 @@ def checked_file(path: Path, flag: str) -> None:
 
 
 def new_file(path: Path, flag: str) -> None:
-    """Check a file as :func:`checked_file` does, and raise UserError if the path exists.
-
-    Results are not overwritten unasked.
-    """
+    """Check a file as :func:`checked_file` does, and raise UserError if it exists: nothing is overwritten unasked."""
     checked_file(path, flag)
     if path.exists():
         raise UserError(f"{flag} {path} exists: name another file, or remove it first")
@@ -162,7 +168,7 @@ def new_file(path: Path, flag: str) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path, flag: str) -> Iterator[None]:
-    """Name the flag in an error of writing its file."""
+    """Add the flag to errors of writing its file."""
     try:
         yield
     except OSError as error:
@@ -179,27 +185,26 @@ class WholeNumber(click.ParamType):
         """Implement :meth:`click.ParamType.convert`."""
         with contextlib.suppress(ValueError):
             return int(value)
-        number = math.nan
+        hint = "is not a whole number, such as 2000"
         with contextlib.suppress(ValueError):
             number = float(value)
-        right = "is not a whole number, such as 2000"
-        if number.is_integer() and abs(number) < 1e18:
-            right = f"must be written in digits: {int(number)}"
-        return self.fail(f"{value!r} {right}", param, ctx)
+            if number.is_integer() and abs(number) < 1e18:
+                hint = f"must be written in digits: {int(number)}"
+        return self.fail(f"{value!r} {hint}", param, ctx)
 
 
 WHOLE = WholeNumber()
 
 
 def option(names: str, what: str, kind: Any = None, default: Any = None, **more: Any) -> Callable[[Any], Any]:
-    """An option of a command.
+    """Make an option of a command.
 
     Args:
-        names: separated by spaces.
-        what: its help.
-        kind: its type; ``bool`` for a flag.
-        default: shown in the help; None for none.
-        **more: as of ``click.option``.
+        names: names with spaces between.
+        what: help text.
+        kind: type; ``bool`` for a flag.
+        default: default value, which the help shows; None for none.
+        **more: further arguments of ``click.option``.
     """
     if default is not None:
         more |= {"default": default, "show_default": True}
@@ -208,7 +213,7 @@ def option(names: str, what: str, kind: Any = None, default: Any = None, **more:
 
 
 def seed_option(what: str) -> Callable[[Any], Any]:
-    """The option ``--seed``, a number in [0, 2**64); ``what`` is its help."""
+    """Make the option ``--seed``, a number in [0, 2**64), with ``what`` as help."""
 
     def checked(context: click.Context, parameter: click.Parameter, value: int) -> int:
         from recsim_mnar.rng import check_seed
@@ -219,7 +224,7 @@ def seed_option(what: str) -> Callable[[Any], Any]:
 
 
 def world_options(command: Any) -> Any:
-    """``--preset`` and ``--set``, handed on as ``preset`` and ``settings``."""
+    """Add ``--preset`` and ``--set``, which the command gets as ``preset`` and ``settings``."""
     what = "A parameter of the world; may be repeated."
     command = option("--set settings", what, multiple=True, metavar="NAME=VALUE")(command)
     return option("--preset", "A preset of the world; its own default unless named.")(command)
@@ -232,15 +237,11 @@ class Number(click.ParamType):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Implement :meth:`click.ParamType.convert`."""
-        number = math.nan
         with contextlib.suppress(ValueError, TypeError):
             number = float(value)
-        if math.isfinite(number):
-            return number
-        if "," in str(value):
-            hint = ": write a decimal point"
-        else:
-            hint = ""
+            if math.isfinite(number):
+                return number
+        hint = ": write a decimal point" if "," in str(value) else ""
         return self.fail(f"{value!r} is not a number, such as 0.95{hint}", param, ctx)
 
 
@@ -248,15 +249,14 @@ NUMBER = Number()
 
 
 class Share(Number):
-    """A number that may be written in per cent, as in a file: ``2%`` is 0.02."""
+    """A number that may be written in per cent: ``2%`` is 0.02."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """Implement :meth:`click.ParamType.convert`."""
         text = str(value).strip()
-        number = super().convert(text.removesuffix("%").strip() if text.endswith("%") else value, param, ctx)
         if text.endswith("%"):
-            return number / 100.0
-        return number
+            return super().convert(text.removesuffix("%").strip(), param, ctx) / 100.0
+        return super().convert(value, param, ctx)
 
 
 SHARE = Share()
@@ -280,10 +280,10 @@ LEAST_PROPENSITY = LeastPropensity()
 
 
 class NewPath(click.Path):
-    """A path to be written; one that no file system accepts is refused before any work.
+    """A path to write; one that no file system accepts is refused before any work.
 
     Args:
-        as_text: hand it on as a text, with the slash at its end that was typed.
+        as_text: convert to text and keep a slash at its end.
     """
 
     def __init__(self, *, as_text: bool = False) -> None:
@@ -298,22 +298,20 @@ class NewPath(click.Path):
         if longest > _LONGEST_NAME or len(os.fsencode(path)) > _LONGEST_PATH:
             most = f"a name has at most {_LONGEST_NAME} bytes, a path {_LONGEST_PATH}"
             raise UserError(f"{flag} {path}: the path is too long: {most}")
-        if str(value).endswith(os.sep):
-            slash = os.sep
-        else:
-            slash = ""
-        if self.as_text:
-            return f"{path}{slash}"
-        return path
+        if not self.as_text:
+            return path
+        return f"{path}{os.sep}" if str(value).endswith(os.sep) else str(path)
 
 
-_LONGEST_NAME, _LONGEST_PATH = 240, 4000  # temporary names have some bytes more
+_LONGEST_NAME = 240
+_LONGEST_PATH = 4000
+"""Bytes, with room for the suffixes of temporary names."""
 NEW_PATH = NewPath()
 NEW_PLACE = NewPath(as_text=True)
 
 
 class ReadPath(click.Path):
-    """A path to be read; an empty path is refused, and one without permission to read it."""
+    """A path to read; an empty path is refused, and one without permission to read it."""
 
     def __init__(self) -> None:
         super().__init__(path_type=Path, readable=False)  # click would call it a mistake
@@ -336,10 +334,10 @@ _AS_STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 @contextlib.contextmanager
 def as_a_file(path: Path) -> Iterator[Path]:
-    """The path, or a copy of standard input where that is meant: tables are read more than once.
+    """Yield the path, or the path of a copy of standard input: tables are read more than once.
 
     Raises:
-        UserError: standard input is a terminal, or closed; or an error about the copy, which then names the input.
+        UserError: standard input is a terminal, or closed.
     """
     if str(path) not in _AS_STANDARD_INPUT:
         yield path
@@ -355,23 +353,21 @@ def as_a_file(path: Path) -> Iterator[Path]:
 
 
 def check_there(path: Path) -> None:
-    """Raise UserError where there is nothing to read, before anything is said of reading it."""
+    """Raise UserError if there is nothing to read, before progress is shown."""
     if not os.path.lexists(path):
         raise UserError(f"{path} does not exist: name a file, or a folder of parts")
 
 
 def _flag_of(param: click.Parameter | None) -> str:
+    """Return the name of an option, or of an argument in capitals, for messages."""
     if param is None:
-        name = "path"
-    else:
-        name = param.opts[0]
-    if name.startswith("-") or param is None:
-        return name
-    return name.upper()
+        return "path"
+    name = param.opts[0]
+    return name if name.startswith("-") else name.upper()
 
 
 def _named(path: Any, flag: str) -> Path:
-    """Resolve a typed path, with the home folder in place of ``~``; UserError for an empty one."""
+    """Resolve a typed path, with the home folder in place of ``~``; raise UserError for an empty one."""
     from recsim_mnar.runs.files import path_of
 
     if not str(path).strip():
@@ -379,8 +375,7 @@ def _named(path: Any, flag: str) -> Path:
     return path_of(os.fsdecode(path))
 
 
-ROLES = ("reward", "propensity", "action", "item", "event", "user", "time", "logger", "slate", "position", "weight")
-_WHAT = {
+_ROLES = {
     "reward": "Column of rewards (clicks, ...).",
     "propensity": "Column of the logging policy's probability of the logged action.",
     "action": "Column of the logged action (what was shown).",
@@ -393,6 +388,7 @@ _WHAT = {
     "position": "Column of positions in the slate.",
     "weight": "Column of how many rows each row stands for, where only some were kept; none: all were.",
 }
+"""Help of the option that names the column of each role."""
 
 
 _OF_SLATES = ("slate", "position")
@@ -400,23 +396,28 @@ _OF_SLATES = ("slate", "position")
 
 
 def column_options(*roles: str) -> Callable[[Any], Any]:
-    """``--user-column`` and the like for some roles; :func:`columns_of` takes them from a command's options."""
-    return all_of(
-        *(
-            option(f"--{role}-column", f"{_WHAT[role]} Recognised unless named.", hidden=role in _OF_SLATES)
-            for role in roles
-        )
-    )
+    """Make the options ``--user-column`` and the like, which :func:`columns_of` reads."""
+    options = [
+        option(f"--{role}-column", f"{_ROLES[role]} Recognised unless named.", hidden=role in _OF_SLATES)
+        for role in roles
+    ]
+    return all_of(*options)
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Several options as one decorator, in this order."""
-    return lambda command: functools.reduce(lambda made, each: each(made), reversed(options), command)
+    """Combine options to one decorator, in this order."""
+
+    def decorate(command: Any) -> Any:
+        for decorator in reversed(options):
+            command = decorator(command)
+        return command
+
+    return decorate
 
 
 def columns_of(options: Mapping[str, Any]) -> dict[str, str | None]:
-    """Read the options of :func:`column_options` among a command's: the column named for each role, or None."""
-    return {role: options[f"{role}_column"] for role in ROLES if f"{role}_column" in options}
+    """Read the options of :func:`column_options`: the column named for each role, or None."""
+    return {role: options[f"{role}_column"] for role in _ROLES if f"{role}_column" in options}
 
 
 PROPENSITIES_OF = option(
@@ -434,35 +435,42 @@ DECIMAL = option(
 
 
 def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
-    """``--reward-column`` and its like for some roles, ``--drop-missing``, and ``--deduplicate`` (with ``copies``).
+    """Make the options of a log of the user's own, which :func:`reading_of` reads.
 
-    A command gets them as keyword arguments, of which :func:`reading_of` makes one.
+    Args:
+        roles: roles of the ``--reward-column`` kind.
+        copies: add the options on copies and on rows that cannot be read.
     """
-    missing = option("--drop-missing", "Leave out rows with missing values, and count them.", bool)
-    invalid = option(
-        "--drop-invalid",
-        "Leave out rows with values that cannot be read, and count them; refused above 5 % of the rows, or the share "
-        "that is named.",
-        SHARE, is_flag=False, flag_value="0.05",
-    )  # fmt: skip
-    target_is = option(
-        "--target-is",
-        "What columns of --target hold: the item that the policy shows, or its probability of the one shown. Found out "
-        "unless named.",
-        click.Choice(["item", "probability"]),
-        hidden=True,
-    )
-    equal = option("--deduplicate", "Keep the first of rows that are equal in every column.", bool, hidden=True)
-    separate = option("--separate-events", "Rows that are equal in every column are no copies.", bool, hidden=True)
-    fold = option(
-        "--fold-case",
-        "Take items of --target and values of --by that differ only in capitals as one.",
-        bool,
-        hidden=True,
-    )
-    return all_of(
-        column_options(*roles), missing, DECIMAL, *([invalid, target_is, equal, separate, fold] if copies else [])
-    )
+    options = [
+        column_options(*roles),
+        option("--drop-missing", "Leave out rows with missing values, and count them.", bool),
+        DECIMAL,
+    ]
+    if copies:
+        options += [
+            option(
+                "--drop-invalid",
+                "Leave out rows with values that cannot be read, and count them; refused above 5 % of the rows, or the "
+                "share that is named.",
+                SHARE, is_flag=False, flag_value="0.05",
+            ),
+            option(
+                "--target-is",
+                "What columns of --target hold: the item that the policy shows, or its probability of the one shown. "
+                "Found out unless named.",
+                click.Choice(["item", "probability"]),
+                hidden=True,
+            ),
+            option("--deduplicate", "Keep the first of rows that are equal in every column.", bool, hidden=True),
+            option("--separate-events", "Rows that are equal in every column are no copies.", bool, hidden=True),
+            option(
+                "--fold-case",
+                "Take items of --target and values of --by that differ only in capitals as one.",
+                bool,
+                hidden=True,
+            ),
+        ]  # fmt: skip
+    return all_of(*options)
 
 
 def reading_of(options: Mapping[str, Any], context: str | None = None) -> Reading:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import platform
@@ -25,22 +26,22 @@ from recsim_mnar.errors import UserError, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Column, Table
+    from rich.table import Table
 
 
 _QUIET = "recsim_mnar.quiet"
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _EVERY_SECONDS = 10.0
-"""Between lines that say how far work has come, where there is no terminal."""
+"""Seconds between lines of progress without a terminal."""
 _LEAST_TEXT = 24
-"""Columns of the screen below which a cell of text is not folded: lines take the table's place."""
+"""Least width to which a cell of text is folded; if a table does not fit even so, its rows become lines."""
 _LEAST_WIDTH = 20
 _PIPED = 120
-"""Columns of the widest table in a pipe or a file; a wider one becomes lines."""
+"""Width of the widest table in a pipe or a file; rows of a wider one become lines."""
 _UNBROKEN = 10_000
 """A width at which no line of text is folded."""
 _PADDING = 3
-"""Columns of the screen that a column of a table needs besides its cells."""
+"""Width that a column of a table needs besides its cells."""
 
 
 def quiet_option(command: click.Command) -> click.Command:
@@ -67,7 +68,7 @@ def is_quiet() -> bool:
 def answer(*lines: str) -> None:
     """Print lines on standard output, without interpreting markup."""
     for line in lines:
-        # Named, or click would write other bytes than the stream's encoding has where that is ASCII.
+        # With a file click keeps to the stream's encoding, also if that is ASCII.
         click.echo(printable(line), file=sys.stdout)
 
 
@@ -81,7 +82,9 @@ def sentence(line: str) -> None:
     """Print a sentence of the answer; on a terminal it is wrapped between words."""
     width = screen_width()
     line = printable(line)
-    click.echo(line if width is None else textwrap.fill(line, width, break_on_hyphens=False), file=sys.stdout)
+    if width is not None:
+        line = textwrap.fill(line, width, break_on_hyphens=False)
+    click.echo(line, file=sys.stdout)
 
 
 def warn(line: str) -> None:
@@ -91,21 +94,22 @@ def warn(line: str) -> None:
 
 
 def screen_width() -> int | None:
-    """Width of the terminal on standard output; None for a pipe or a file, where lines may have any length."""
+    """Return the width of the terminal on standard output; None for a pipe or a file."""
     if not sys.stdout.isatty():
         return None
     return max(shutil.get_terminal_size().columns, _LEAST_WIDTH)
 
 
 def show_table(table: Table) -> None:
-    """Print a whole table; if it is wider than the screen, print a few lines per row with every column in them."""
+    """Print a table; if it is too wide, print a few lines per row with every column in them."""
     width = screen_width()
-    if width is None and _natural_width(table) > _PIPED:
+    natural_width = _natural_width(table)
+    if width is None and natural_width > _PIPED:
         _show_rows(table, _UNBROKEN)  # programs read whole names
     elif width is not None and _least_width(table) > width:
         _show_rows(table, width)
     else:
-        _screen(_natural_width(table) if width is None else width).print(table)
+        _screen(width or natural_width).print(table)
 
 
 def _screen(width: int) -> Console:
@@ -115,30 +119,26 @@ def _screen(width: int) -> Console:
 
 
 def _natural_width(table: Table) -> int:
-    """Screen width at which no cell of the table is folded, title and caption included."""
-    around = max((_cells(text) for text in (table.title, table.caption) if text), default=0)
-    return max(sum(_widest(column) for column in table.columns) + _PADDING * len(table.columns) + 1, around)
+    """Return the width at which no cell of the table, its title and its caption is folded."""
+    columns = sum(max(map(_width, (column.header, *column.cells))) + _PADDING for column in table.columns)
+    return max(columns + 1, _width(table.title or ""), _width(table.caption or ""))
 
 
 def _least_width(table: Table) -> int:
-    """Compute :func:`_natural_width` with text cells and foldable headers folded."""
-    widths = [
-        min(_widest(column), _LEAST_TEXT) if column.overflow == "fold" else _widest(column, folded=not column.no_wrap)
-        for column in table.columns
-    ]
-    return sum(widths) + _PADDING * len(widths) + 1
-
-
-def _widest(column: Column, *, folded: bool = False) -> int:
-    if folded:
-        head = max((len(word) for word in str(column.header).split()), default=0)
-    else:
-        head = _cells(column.header)
-    return max([head, *(_cells(cell) for cell in column.cells)])
+    """Return the width of the table with text cells and foldable headers folded."""
+    total = 1
+    for column in table.columns:
+        width = max(map(_width, (column.header, *column.cells)))
+        if column.overflow == "fold":
+            width = min(width, _LEAST_TEXT)
+        elif not column.no_wrap:
+            width = max(map(_width, (*str(column.header).split(), *column.cells)))
+        total += width + _PADDING
+    return total
 
 
 def _text(cell: Any) -> Any:
-    """A cell as rich Text: markup is parsed, Text is returned unchanged."""
+    """Return a cell as rich Text; markup is parsed."""
     from rich.text import Text
 
     if isinstance(cell, Text):
@@ -146,72 +146,64 @@ def _text(cell: Any) -> Any:
     return Text.from_markup(str(cell))
 
 
-def _cells(cell: Any) -> int:
+def _width(cell: Any) -> int:
+    """Return the width of a cell's longest line."""
     from rich.cells import cell_len
 
-    return max((cell_len(line) for line in _text(cell).plain.splitlines()), default=0)
+    return max(map(cell_len, _text(cell).plain.splitlines()), default=0)
 
 
 def _show_rows(table: Table, width: int) -> None:
-    """Each row as lines: its leading text columns, then ``head value`` for each other one."""
+    """Print each row as lines: its leading text columns, then ``head value`` for each other one."""
     screen = _screen(width)
     if table.title:
         screen.print(_text(table.title), style="italic")
-    columns = [(_text(column.header).plain, [_text(cell) for cell in column.cells]) for column in table.columns]
+    heads = [_text(column.header).plain for column in table.columns]
+    columns = [[_text(cell).plain for cell in column.cells] for column in table.columns]
     n_names = next((i for i, column in enumerate(table.columns) if column.justify != "left"), 1) or 1
-    head = min(max((_cells(name) for name, _ in columns[n_names:]), default=0), width // 2)
-    for place, row in enumerate(table.rows):
-        names = ", ".join(cells[place].plain for _, cells in columns[:n_names])
+    head_width = min(max(map(_width, heads[n_names:]), default=0), width // 2)
+    for row, *cells in zip(table.rows, *columns, strict=True):
+        names = ", ".join(cells[:n_names])
         screen.print(*textwrap.wrap(names, width) or [""], sep="\n", style=row.style or "bold", markup=False)
-        for name, cells in columns[n_names:]:
-            for line in _hanging(name, cells[place].plain, head, width, margin=2):
+        for head, text in zip(heads[n_names:], cells[n_names:], strict=True):
+            for line in _hanging(head, text, head_width, width, margin=2):
                 screen.print(line, markup=False)
     if table.caption:
         screen.print(*textwrap.wrap(_text(table.caption).plain, width), sep="\n", markup=False)
 
 
-def _hanging(name: str, text: str, head: int, width: int, *, margin: int = 0) -> list[str]:
-    """``name text`` in lines of at most ``width``, continued below the beginning of the text."""
-    begin = margin + head + 2
-    wrapped = textwrap.wrap(text, max(width - begin, 8), break_on_hyphens=False) or [""]
-    left = textwrap.wrap(name, max(head, 1), break_on_hyphens=False) or [""]
-    lines = []
-    for place in range(max(len(wrapped), len(left))):
-        if place < len(left):
-            label = left[place]
-        else:
-            label = ""
-        if place < len(wrapped):
-            value = wrapped[place]
-        else:
-            value = ""
-        lines.append(f"{' ' * margin}{label:<{head}}  {value}".rstrip())
-    return lines
+def _hanging(head: str, text: str, head_width: int, width: int, *, margin: int = 0) -> list[str]:
+    """Return ``head  text`` as lines of at most ``width``, each continued below its own beginning."""
+    heads = textwrap.wrap(head, max(head_width, 1), break_on_hyphens=False)
+    texts = textwrap.wrap(text, max(width - margin - head_width - 2, 8), break_on_hyphens=False)
+    return [
+        f"{' ' * margin}{label:<{head_width}}  {value}".rstrip()
+        for label, value in itertools.zip_longest(heads or [""], texts, fillvalue="")
+    ]
 
 
 def show_pairs(rows: Sequence[tuple[str, str]]) -> None:
     """Print one name and text per row; on a terminal the text is wrapped below itself."""
     rows = [(printable(name), printable(text)) for name, text in rows]
     width = screen_width()
-    head = max((len(name) for name, _ in rows), default=0)
+    head_width = max((len(name) for name, _ in rows), default=0)
     for name, text in rows:
-        if width is None or len(name) + 2 + len(text) <= width - (head - len(name)):
-            click.echo(f"{name:<{head}}  {text}")
-            continue
-        if head > width // 2:
+        if width is None or head_width + 2 + len(text) <= width:
+            click.echo(f"{name:<{head_width}}  {text}")
+        elif head_width > width // 2:
             click.echo(textwrap.fill(name, width))
             click.echo(textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    "))
-            continue
-        click.echo("\n".join(_hanging(name, text, head, width)))
+        else:
+            click.echo("\n".join(_hanging(name, text, head_width, width)))
 
 
 # ---------------------------------------------------------------------------------------------------- progress
 
 
 class Reporter:
-    """Reports which stage runs and how far it is: a bar on a terminal, lines elsewhere, or nothing.
+    """Shows which stage runs and how far it is: a bar on a terminal, lines elsewhere, or nothing.
 
-    It is a :class:`recsim_mnar.progress.Watcher`, too.
+    It is also a :class:`recsim_mnar.progress.Watcher`.
     """
 
     def __init__(self, bar: Any = None, task: Any = None, *, quiet: bool = False) -> None:
@@ -219,56 +211,47 @@ class Reporter:
         self._task = task
         self._quiet = quiet
         self._stage = ""
-        self._total = 0
-        self._unit = ""
-        self._done = 0
-        self._kept = 0
-        self._began = self._said = time.monotonic()
+        self.begins(0, "")
 
     def __call__(self, stage: str) -> None:
         """Begin a stage."""
-        stage = printable(stage)
-        self._stage = stage
+        self._stage = printable(stage)
         self._total = 0
         if self._bar is not None:
-            self._bar.update(self._task, description=_escaped(stage), total=None, completed=0)
+            self._bar.update(self._task, description=_escaped(self._stage), total=None, completed=0)
         elif not self._quiet:
-            print(stage, file=sys.stderr, flush=True)
+            print(self._stage, file=sys.stderr, flush=True)
 
     def begins(self, total: int, unit: str) -> None:
         """Begin work of this many units."""
         self._total = total
         self._unit = unit
         self.goes_on(0)
-        if self._bar is not None:
+        if self._bar is not None and total:
             self._bar.update(self._task, total=total, completed=0)
 
     def goes_on(self, kept: int) -> None:
         """Count units that were done earlier; they are left out of the rate."""
         self._done = self._kept = kept
-        self._began = self._said = time.monotonic()
+        self._began = self._last_line = time.monotonic()
 
     def advance(self, amount: int) -> None:
         """Count units just done."""
         self._done += amount
         if self._bar is not None:
-            self._bar.update(self._task, completed=self._done, description=_escaped(self._so_far()))
-        elif not self._quiet and time.monotonic() - self._said >= _EVERY_SECONDS:
-            self._said = time.monotonic()
-            print(self._so_far(), file=sys.stderr, flush=True)
+            self._bar.update(self._task, completed=self._done, description=_escaped(self._line()))
+        elif not self._quiet and time.monotonic() - self._last_line >= _EVERY_SECONDS:
+            self._last_line = time.monotonic()
+            print(self._line(), file=sys.stderr, flush=True)
 
-    def _so_far(self) -> str:
-        """The stage, the share done, the rate, and the remaining time at that rate."""
+    def _line(self) -> str:
+        """Return the stage, the share done, the rate, and the remaining time at that rate."""
         rate = (self._done - self._kept) / max(time.monotonic() - self._began, 1e-6)
+        remaining = "?"
         if rate:
-            left = time_in_words((self._total - self._done) / rate)
-        else:
-            left = "?"
-        if self._stage:
-            stage = f"{self._stage}: "
-        else:
-            stage = ""
-        return f"{stage}{self._done:,} of {self._total:,} {self._unit}, {rate:,.3g} a second, {left} left"
+            remaining = time_in_words((self._total - self._done) / rate)
+        stage = f"{self._stage}: " if self._stage else ""
+        return f"{stage}{self._done:,} of {self._total:,} {self._unit}, {rate:,.3g} a second, {remaining} left"
 
 
 def _escaped(text: str) -> str:
@@ -278,7 +261,7 @@ def _escaped(text: str) -> str:
 
 
 def time_in_words(seconds: float) -> str:
-    """A duration in words: ``40 s``, ``7 min``, ``2.5 h``."""
+    """Return a duration in words: ``40 s``, ``7 min``, ``2.5 h``."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     if seconds < 6000:
@@ -288,7 +271,7 @@ def time_in_words(seconds: float) -> str:
 
 @contextlib.contextmanager
 def progress(total: int | None = None, unit: str = "") -> Iterator[Reporter]:
-    """Make a :class:`Reporter` of stages or, with a total, of the share done; it listens to the counted work."""
+    """Yield a :class:`Reporter` of stages and counted work or, with a total, of the share done."""
     from recsim_mnar.progress import watched_by
 
     with _bar() as report, watched_by(report) if total is None else contextlib.nullcontext():
@@ -317,7 +300,7 @@ class JsonOutput:
     """Destination of JSON: a file, a device, standard output, or nowhere.
 
     Attributes:
-        path: as it was given; None where no JSON is asked for.
+        path: path as typed; None for no JSON.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -325,31 +308,32 @@ class JsonOutput:
 
     @property
     def alone(self) -> bool:
-        """True if standard output holds the JSON and nothing else."""
+        """True if standard output has the JSON and nothing else."""
         return str(self.path) == "-"
 
     @property
     def printed(self) -> bool:
-        """True if standard output holds the JSON."""
+        """True if standard output has the JSON."""
         return self.alone or str(self.path) in _STANDARD_OUTPUT
 
     def check(self, *inputs: Path | None) -> None:
         """Check the destination before the work whose result it will hold.
 
         Args:
-            inputs: files and folders that are read, which it must not replace.
+            inputs: files and folders to be read, which it must not replace.
 
         Raises:
-            UserError: it cannot be written, its folder is not there, or it would replace what is read.
+            UserError: it cannot be written, its folder does not exist, or it would replace an input.
         """
         if self.path is None or self.printed:
             return
         if not self.path.absolute().parent.is_dir():
             raise UserError(f"--json {self.path}: {self.path.parent} is not a folder. Create it, or name another")
+        target = self.path.resolve()
         for read in inputs:
-            if read is not None and read.resolve() == self.path.resolve():
+            if read is not None and read.resolve() == target:
                 raise UserError(f"--json {self.path} would replace what is read: name another file")
-            if read is not None and read.resolve() in self.path.resolve().parents:
+            if read is not None and read.resolve() in target.parents:
                 raise UserError(f"--json {self.path} would be in {read}, which is read: name another file")
         if not self._is_device:
             checked_file(self.path, "--json")
@@ -381,45 +365,41 @@ class JsonOutput:
 
         if self.path is None:
             return
-        if self.printed or self._is_device:
-            text = json.dumps(plain(content), indent=1, allow_nan=False)
-            if self.printed:
-                click.echo(text)
-                sys.stdout.flush()
-                return
-            # Neither made nor truncated: a file that has taken the device's place meanwhile keeps its length.
-            with writing(self.path, "--json"), open(os.open(self.path, os.O_WRONLY), "w", encoding="utf-8") as device:
-                device.write(text + "\n")
+        text = json.dumps(plain(content), indent=1, allow_nan=False)
+        if self.printed:
+            click.echo(text)
+            sys.stdout.flush()
             return
         with writing(self.path, "--json"):
-            write_json(self.path, plain(content))
+            if not self._is_device:
+                write_json(self.path, plain(content))
+                return
+            # Neither created nor truncated: a file that has replaced the device in the meantime keeps its length.
+            with open(os.open(self.path, os.O_WRONLY), "w", encoding="utf-8") as device:
+                device.write(text + "\n")
 
     @property
     def _is_device(self) -> bool:
-        """True if the path is something other than a file or a folder: it is written to, not replaced."""
+        """True if the path exists and is neither a file nor a folder: it is written to, not replaced."""
         return self.path is not None and os.path.exists(self.path) and not (self.path.is_file() or self.path.is_dir())
 
 
 def json_option(what: str) -> Callable[[Any], Any]:
-    """The option ``--json``, which gives the command its ``json_output``.
+    """Make the option ``--json``, which gives the command its ``json_output``.
 
     Args:
-        what: is written, for the help: "the estimates".
+        what: contents for the help, such as "the estimates".
     """
-
-    def made(context: click.Context, parameter: click.Parameter, value: Path | None) -> JsonOutput:
-        return JsonOutput(value)
-
     text = f"Write {what} there too; with - to standard output, and nothing else."
-    return click.option("--json", "json_output", type=NEW_PATH, callback=made, metavar="FILE", help=text)
+    return option("--json json_output", text, NEW_PATH, callback=lambda *given: JsonOutput(given[-1]), metavar="FILE")
 
 
 RUN = "run.json"
-"""What a run took: outside the receipts, for two runs that write the same files differ in it."""
+"""Cost of a run; it has no receipt, because it differs between runs that write the same files."""
 
 
 def worker_options(command: Callable[..., None]) -> Callable[..., None]:
-    """``--workers`` and ``--scheduler``, handed on as ``crew``, a :class:`Crew`."""
+    """Add ``--workers`` and ``--scheduler``, which the command gets as ``crew``, a :class:`Crew`."""
 
     @functools.wraps(command)
     def with_a_crew(workers: int | None, scheduler: str | None, **options: Any) -> None:
@@ -441,7 +421,7 @@ class RunRecord:
     """Host, versions, seconds and memory of a run.
 
     Attributes:
-        workers: who did the work: kind and number.
+        workers: kind and number of the workers.
     """
 
     def __init__(self, command: str) -> None:
@@ -451,7 +431,7 @@ class RunRecord:
         self._clock = time.perf_counter()
 
     def seconds(self) -> float:
-        """Seconds since the start."""
+        """Return the seconds since the start."""
         return time.perf_counter() - self._clock
 
     def write(self, path: Path) -> None:
@@ -481,21 +461,21 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class Crew:
-    """Who does the work of a command.
+    """Workers of a command.
 
     Attributes:
-        workers: on this machine, as given.
-        scheduler: address of a Dask scheduler, as given.
+        workers: number of workers on this machine, as typed.
+        scheduler: address of a Dask scheduler, as typed.
 
     Raises:
-        UserError: both are given, a number that cannot be, or an invalid address.
+        UserError: both are given, the number is out of range, or the address is invalid.
     """
 
     workers: int | None
     scheduler: str | None
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be, before any work."""
+        """Check the options before any work."""
         n_workers(self.workers)
         if self.scheduler is None:
             return
@@ -509,18 +489,19 @@ class Crew:
     def executor(
         self, record: RunRecord, *, named: Sequence[object] = (), in_processes: bool = False
     ) -> Iterator[Executor | None]:
-        """Make the executor of the work; None if this process works alone.
+        """Yield the executor of the work; None if this process works alone.
 
         Args:
-            record: receives who.
+            record: record to note the workers in.
             named: names and settings, JSON types, whose modules travel to workers of a cluster.
-            in_processes: the work is Python's throughout.
+            in_processes: True if the work is Python's throughout, so that threads do not help.
         """
         if self.scheduler is not None:
             from recsim_mnar.cluster import cluster
             from recsim_mnar.simulation.own_code import modules_named
 
-            with cluster(self.scheduler, modules=modules_named(named), warn=_warn) as remote:
+            modules = modules_named(named)
+            with cluster(self.scheduler, modules=modules, warn=lambda line: warn(f"warning: {line}")) as remote:
                 record.workers = {"kind": f"cluster {self.scheduler}", "number": remote.n_workers()}
                 yield remote
             return
@@ -533,7 +514,3 @@ class Crew:
             yield result
             if result is not None and not in_processes:
                 record.workers = {"kind": result.kind, "number": n}
-
-
-def _warn(line: str) -> None:
-    warn(f"warning: {line}")

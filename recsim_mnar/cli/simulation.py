@@ -30,7 +30,7 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.worlds import entry_of, make_world
 
 if TYPE_CHECKING:
-    from recsim_mnar.own_log.replaying import Destination
+    from recsim_mnar.own_log.replaying import Destination, Given
     from recsim_mnar.worlds.base import World
 
 
@@ -79,50 +79,47 @@ def replay(
     json_output.check(log, train, Path(out))
     if split_users and train is not None:
         raise UserError("--split-users fits on LOG's own users: leave --train away, or --split-users")
-    resume: bool = options["resume"]
-    if split_users:
-        targets = split_destinations(out, resume)
-    else:
-        targets = [destination_of(out, resume)]
+    destinations = _destinations(out, options["resume"], split_users=split_users)
     record = RunRecord("replay")
     names = names_of(policy, "--policy")
     learners = {name: registry.learner(name) for name in names}
     logs = given_logs(log, train, reading_of(options))
     json_output.say(*logs.lines)
-    rows = logs.survey.n_rows
-    if rows == 0:
+    n_rows = logs.survey.n_rows
+    if n_rows == 0:
         raise UserError(f"{log} has no rows: there is nothing to replay")
-    digest = _digest_to_fit_on(log, train, split_users=split_users)
-    _warn_of_seeds((log, logs), (train, logs.training))
+    digest = _training_digest(log, train, split_users=split_users)
+    _warn_of_logs(log, train, logs)
     parts = halves_of(logs, options["seed"]) if split_users else [logs]
     check_training(logs, log if split_users else train, parts[0].training, learners)
-    if logs.survey.shared_users:
-        warn(
-            f"--train: {logs.survey.shared_users:,} of its users are in LOG too, so agents know the future of those "
-            "they are replayed on; name a log of other users"
-        )
-    fit = Fitting(learners, items_of(logs, options["items"]), options["seed"], digest)
+    fitting = Fitting(learners, items_of(logs, options["items"]), options["seed"], digest)
     with crew.executor(record, named=names) as pool, progress() as report:
         logging = logging_policy(logs.provenance, executor=pool)
-        for half, (part, target) in enumerate(zip(parts, targets, strict=True), start=1):
-            fitted, story = fit.policies(part, half if split_users else None, report)
-            with writing(target.path, "--out"):
-                kept = fit.write(part, fitted, story, logging, target, pool)
-    files = [str(target.path) if split_users else out for target in targets]
-    for target in targets:
-        record.write(target.path / RUN if target.form is None else Path(f"{target.path}.{RUN}"))
-    there = f" ({kept} parts already existed)" if kept else ""
-    summary = f"{rows:,} rows with {', '.join(names)} over {fit.n_items:,} items in {' and '.join(files)}{there}"
-    json_output.say(summary + (": " + TWO_POLICIES if split_users else ""))
-    content = {"file": files[0], "rows": rows, "policies": names, "items": fit.n_items, "parts_kept": kept}
-    json_output.write(content | ({"files": files} if split_users else {}))
+        for half, (part, destination) in enumerate(zip(parts, destinations, strict=True), start=1):
+            fitted, story = fitting.policies(part, half if split_users else None, report)
+            with writing(destination.path, "--out"):
+                n_kept = fitting.write(part, fitted, story, logging, destination, pool)
+    for destination in destinations:
+        path = destination.path
+        record.write(path / RUN if destination.form is None else Path(f"{path}.{RUN}"))
+    content = {"file": out, "rows": n_rows, "policies": names, "items": fitting.n_items, "parts_kept": n_kept}
+    files = [out]
+    kept = f" ({n_kept} parts already existed)" if n_kept else ""
+    note = ""
+    if split_users:
+        files = [str(destination.path) for destination in destinations]
+        content |= {"file": files[0], "files": files}
+        note = f": {TWO_POLICIES}"
+    items = f"{fitting.n_items:,} items"
+    json_output.say(f"{n_rows:,} rows with {', '.join(names)} over {items} in {' and '.join(files)}{kept}{note}")
+    json_output.write(content)
 
 
-def _digest_to_fit_on(log: Path, train: Path | None, *, split_users: bool) -> str | None:
-    """Digest of the log that agents are fitted on; None where they are fitted on none.
+def _training_digest(log: Path, train: Path | None, *, split_users: bool) -> str | None:
+    """Compute the digest of the log that agents are fitted on; None if they are not fitted.
 
     Raises:
-        UserError: it is LOG itself, users of which judge them.
+        UserError: --train is LOG itself, whose users evaluate the agents.
     """
     from recsim_mnar.own_log.replaying import digest_of_log
 
@@ -135,51 +132,54 @@ def _digest_to_fit_on(log: Path, train: Path | None, *, split_users: bool) -> st
     return digest
 
 
-def destination_of(out: str, resume: bool) -> Destination:
-    """Destination named by ``--out``.
+def _destinations(out: str, resume: bool, *, split_users: bool) -> list[Destination]:
+    """Return the destination that ``--out`` names, or with split users one for each half.
 
     Raises:
-        UserError: it is neither a file of a known kind nor a folder, or there already.
+        UserError: it is no file of a known kind and no folder, exists already, or is a folder for split users.
     """
+    destination = _destination(out, resume)
+    if not split_users:
+        return [destination]
+    if destination.form is None:
+        raise UserError(f"--out {out}: --split-users writes two files; name one that ends in .parquet, .arrow or .csv")
+    path = destination.path
+    return [_destination(str(path.with_stem(f"{path.stem}-half-{half}")), False) for half in (1, 2)]
+
+
+def _destination(out: str, resume: bool) -> Destination:
     from recsim_mnar.log.table import FORMATS
     from recsim_mnar.own_log.replaying import Destination
 
     path = Path(out)
     forms = {ending: form for form, ending in FORMATS.items()} | {".csv": "csv"}
     form = forms.get(path.suffix.lower())
-    if form is None and (out.endswith(("/", os.sep)) or not path.suffix):
-        return Destination(path, None, resume)
     if form is None:
-        raise UserError(f"--out {out}: name a file that ends in .parquet, .arrow or .csv, or a folder as {out}/")
+        if path.suffix and not out.endswith(("/", os.sep)):
+            raise UserError(f"--out {out}: name a file that ends in .parquet, .arrow or .csv, or a folder as {out}/")
+        return Destination(path, None, resume)
     if resume:
         raise UserError(f"--resume: {out} is one file, written as a whole; name a folder with --out {path.stem}/")
     new_file(path, "--out")
     return Destination(path, form, resume)
 
 
-def split_destinations(out: str, resume: bool) -> list[Destination]:
-    """The two files of users that are split.
-
-    Raises:
-        UserError: a folder; or as :func:`destination_of`.
-    """
-    path = Path(out)
-    if destination_of(out, resume).form is None:
-        raise UserError(f"--out {out}: --split-users writes two files; name one that ends in .parquet, .arrow or .csv")
-    return [destination_of(str(path.with_stem(f"{path.stem}-half-{half}")), False) for half in (1, 2)]
-
-
-def _warn_of_seeds(*logs: tuple[Path | None, Any]) -> None:
-    """Note where a log's metadata name a seed that is none: what hangs on it is left out."""
+def _warn_of_logs(log: Path, train: Path | None, logs: Given) -> None:
+    """Warn of users in both logs, and of an invalid seed in the metadata: whatever depends on it is left out."""
     from recsim_mnar.rng import is_seed
 
-    for path, data in logs:
-        seed = data.provenance.get("seed", 0)
+    for path, provenance in ((log, logs.provenance), (train, logs.training.provenance)):
+        seed = provenance.get("seed", 0)
         if not is_seed(seed):
             warn(
                 f"{path}: its metadata give the seed {seed!r:.40}, which is none (0 to 2**64 - 1), so the policy that "
                 "logged it is not made again, nor its missing mass known"
             )
+    if logs.survey.shared_users:
+        warn(
+            f"--train: {logs.survey.shared_users:,} of its users are in LOG too, so agents know the future of those "
+            "they are replayed on; name a log of other users"
+        )
 
 
 DEFAULT_TRAIN_USERS = 2000
@@ -226,36 +226,36 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
     checked_users("--users", options["n_users"])
     checked_users("--train-users", options["train_users"])
     entry = entry_of(options["world"])
-    if options["resume"] and not entry.world_class().in_parts:
-        raise UserError(f"--resume: the {entry.name} world is simulated whole, in one go; omit --resume")
-    if options["form"] != "parquet" and not entry.world_class().in_parts:
-        raise UserError(f"--format: the {entry.name} world is written as Parquet; omit --format")
+    if not entry.world_class().in_parts:
+        if options["resume"]:
+            raise UserError(f"--resume: the {entry.name} world is simulated whole, in one go; omit --resume")
+        if options["form"] != "parquet":
+            raise UserError(f"--format: the {entry.name} world is written as Parquet; omit --format")
     record = RunRecord("simulate")
     with RunFolder.fill(out, resume=options["resume"], what="--out"):
         world = make_world(options["world"], options["preset"], options["settings"])
         named = [options["world"], options["policy"]]
-        with (
-            crew.executor(record, named=named) as pool,
-            progress(total=options["n_users"], unit="users") as report,
-        ):
-            first = iter([report.goes_on])  # the first number is of the users of parts that are there
-            recorded_options = ("out", "policy", "n_users", "seed", "train_users", "keep_truth", "form", "resume")
+        with crew.executor(record, named=named) as pool, progress(options["n_users"], "users") as report:
+            first = iter([report.goes_on])  # the first number counts the users of parts that exist already
+            of_request = ("out", "policy", "n_users", "seed", "train_users", "keep_truth", "form", "resume")
             request = Request(
-                **{name: options[name] for name in recorded_options},
+                **{name: options[name] for name in of_request},
                 executor=pool,
                 progress=lambda users: next(first, report.advance)(users),
             )
             written = entry.simulator()(world, request)
         record.write(out / RUN)
     summary = _write_report(world, options) if options["report"] else None
-    if written.n_kept:
-        kept = f" ({written.n_kept} of {written.n_parts} parts already existed)"
-    else:
-        kept = ""
+    kept = f" ({written.n_kept} of {written.n_parts} parts already existed)" if written.n_kept else ""
     users = f"{written.n_users:,} user{'s' if written.n_users != 1 else ''}"
     json_output.say(f"{users}, {written.n_rows:,} events in {out / 'log'}{kept}")
-    content = {"log": str(out / "log"), "users": written.n_users, "rows": written.n_rows}
-    content |= {"parts": written.n_parts, "parts_kept": written.n_kept}
+    content = {
+        "log": str(out / "log"),
+        "users": written.n_users,
+        "rows": written.n_rows,
+        "parts": written.n_parts,
+        "parts_kept": written.n_kept,
+    }
     if summary is not None:
         content["summary"] = summary
         json_output.say(f"Report: {out / REPORT}")
@@ -268,42 +268,42 @@ def _write_report(world: World, options: Mapping[str, Any]) -> Mapping[str, obje
     from recsim_mnar.report.world_pages import summary_of, write_log_page
 
     numbers = log_in_numbers(options["out"] / "log")
-    write_log_page(options["out"] / REPORT, numbers, _further(world, options))
+    write_log_page(options["out"] / REPORT, numbers, _next_commands(world, options))
     return summary_of(numbers)
 
 
-def _further(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Suggested next commands, each with its purpose."""
+def _next_commands(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Suggest next commands, each with its purpose."""
     from recsim_mnar.worlds.base import DecisionWorld
 
     out = options["out"]
-    same = ["--world", options["world"]]
+    same_world = ["--world", options["world"]]
     if options["preset"]:
-        same += ["--preset", options["preset"]]
+        same_world += ["--preset", options["preset"]]
     for setting in options["settings"]:
-        same += ["--set", setting]
-    further_commands: list[tuple[list[str], str]] = [(["verify", str(out)], "Is every file as it was written?")]
+        same_world += ["--set", setting]
+    commands: list[tuple[list[str], str]] = [(["verify", str(out)], "Is every file as it was written?")]
     if isinstance(world, DecisionWorld):
-        training = out.with_name(f"{out.name}-training")
-        replayed = out.with_name(f"{out.name}-replayed.parquet")
-        agents = ["popularity", "svd"]
-        targets = ",".join(agents)
-        seed = str(options["seed"] ^ 1)  # another one, and different seeds share no user
-        further_commands += [
-            (["doctor", str(out / "log")], "What do other commands make of it?"),
-            (["estimate", str(out / "log"), "--target", "propensity"], "What did the policy earn that logged it?"),
+        log = str(out / "log")
+        training = str(out.with_name(f"{out.name}-training"))
+        replayed = str(out.with_name(f"{out.name}-replayed.parquet"))
+        agents = "popularity,svd"
+        seed = str(options["seed"] ^ 1)  # different seeds share no user
+        commands += [
+            (["doctor", log], "What do other commands make of it?"),
+            (["estimate", log, "--target", "propensity"], "What did the policy earn that logged it?"),
             (
-                ["simulate", *same, "--policy", "random", "--users", "500", "--seed", seed, "--out", str(training)],
+                ["simulate", *same_world, "--policy", "random", "--users", "500", "--seed", seed, "--out", training],
                 "What would other agents have earned? First a log of other users, to learn from:",
             ),
             (
-                ["replay", str(out), "--policy", targets, "--train", str(training), "--out", str(replayed)],
+                ["replay", str(out), "--policy", agents, "--train", training, "--out", replayed],
                 "then each agent's probability of what was shown:",
             ),
             (
-                ["estimate", str(replayed), "--target", targets, "--baseline", "today"],
+                ["estimate", replayed, "--target", agents, "--baseline", "today"],
                 "and what each would have earned, with an interval and whether to believe it:",
             ),
         ]
-    further_commands.append((["compare", *same], "Which way of judging agents is right in this world?"))
-    return [(shlex.join(["recsim-mnar", *words]), what) for words, what in further_commands]
+    commands.append((["compare", *same_world], "Which way of judging agents is right in this world?"))
+    return [(shlex.join(["recsim-mnar", *words]), purpose) for words, purpose in commands]

@@ -31,7 +31,7 @@ __all__ = list(_DEFINED_IN)
 
 
 def __getattr__(name: str) -> Any:
-    """A loader or what it returns, imported when it is asked for."""
+    """Import a loader, or the class that it returns, on first use."""
     if name in _DEFINED_IN:
         return getattr(importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -28,12 +28,11 @@ class Interactions:
     """Interactions as a log, and the meaning of its numbers.
 
     Attributes:
-        log: organic rows by (user, time), or in the file's order where no time is given; users and items are numbered
-            from 0.
-        user_ids: (n_users,) the file's id of each user, integers or text, ascending.
-        item_ids: (n_items,) the file's id of each item, likewise.
-        events: rows by the word of the file's column of events, of those that count; empty without such a column.
-        left_out: rows without a user, item or time, where these are left out.
+        log: organic rows by (user, time), or in the file's order without times; users and items are numbered from 0.
+        user_ids: (n_users,) the file's ids of the users, integers or text, ascending.
+        item_ids: (n_items,) the file's ids of the items, likewise.
+        events: number of rows by word of the file's column of events; empty without such a column.
+        left_out: number of rows that were left out, because they lack a user, item or time.
     """
 
     log: Log
@@ -54,7 +53,7 @@ class Interactions:
 
     @property
     def timed(self) -> bool:
-        """True if the file has times; otherwise times only number a user's rows."""
+        """True if the file has times; else the log's times only number a user's rows."""
         return self.log.provenance.get("columns", {}).get("time") is not None
 
 
@@ -75,21 +74,21 @@ def read_interactions(
     """Read interactions from a file.
 
     Args:
-        table: path of a text file with a header line (comma, tab, semicolon or bar between fields; RecBole's
-            ``user_id:token`` headers too; compressed with gzip, bz2 or zstd where the name says so), or of a Parquet
-            file; or a table in memory, of pandas, polars, duckdb or pyarrow.
-        user_column: name of the column of users; recognised from common names where None.
-        item_column: likewise, of items.
-        time_column: likewise, of times: numbers, or dates. Without any such column the file's order counts.
-        events: words of the file's column of events ("view", "purchase") whose rows count; None for all of them.
+        table: path of a text file with a header line (comma, tab, semicolon or bar between fields; also RecBole's
+            ``user_id:token`` headers; compressed with gzip, bz2 or zstd by its name) or of a Parquet file; or a table
+            of pandas, polars, duckdb or pyarrow.
+        user_column: column of users; recognised from common names if None.
+        item_column: column of items, likewise.
+        time_column: column of times, likewise: numbers, or dates. Without one the file's order counts.
+        events: words of the column of events ("view", "purchase") whose rows count; None for all.
         drop_missing: leave out rows without a user, item or time.
 
     Returns:
-        The rows as organic events, other columns left aside.
+        the rows as organic events, without other columns.
 
     Raises:
-        UserError: no such file, nothing in it, not readable, a column is missing or several could be meant; or with all
-            faults of values, each counted.
+        UserError: no such file, nothing in it, not readable, a missing or ambiguous column; or invalid values, counted
+            by fault.
     """
     with as_file(table) as path:
         return open_interactions(path, user_column, item_column, time_column)(events, drop_missing)
@@ -98,12 +97,10 @@ def read_interactions(
 def open_interactions(
     path: str | os.PathLike[str], user_column: str | None, item_column: str | None, time_column: str | None
 ) -> Callable[[Sequence[str] | None, bool], Interactions]:
-    """Look at a file, and at which of its columns are what; what is returned reads it.
-
-    That takes the events and ``drop_missing`` of :func:`read_interactions`.
+    """Find the columns of a file, and return a function of ``events`` and ``drop_missing`` that reads it.
 
     Raises:
-        UserError: as :func:`read_interactions`, of what is known before a row is read.
+        UserError: as :func:`read_interactions`, for errors that are found before a row is read.
     """
     file = TableFile.open(path)
     named = {"user": user_column, "item": item_column, "time": time_column}
@@ -120,40 +117,30 @@ def _read(
     rows, pooled = _of_events(rows, columns.get("event"), events)
     users = rows.ids(columns["user"])
     items = rows.ids(columns["item"])
+    time = np.zeros(len(rows))  # without times the file's order counts
     if "time" in columns:
         time = rows.times(columns["time"])
-    else:
-        time = None
-    if rows.missing is None or not drop_missing:
-        kept_rows = np.ones(len(rows), np.bool_)
-    else:
-        kept_rows = ~rows.missing
+    keep = np.ones(len(rows), np.bool_)
+    if drop_missing and rows.missing is not None:
+        keep = ~rows.missing
     rows.faults.forgive([MISSING] if drop_missing else [])
     rows.faults.refuse(DROP)
-    if not kept_rows.any():
+    if not keep.any():
         raise UserError(f"{rows.source}: no row is left")
-    if events is not None or not kept_rows.all():
-        users, items = (Ids(ids.codes[kept_rows], ids.ids).used() for ids in (users, items))
-        if time is None:
-            time = None
-        else:
-            time = time[kept_rows]
-    user = users.codes
-    item = items.codes
-    if time is None:
-        order = np.argsort(user, kind="stable")
-    else:
-        order = np.lexsort((time, user))
-    user = user[order]
-    item = item[order]
+    if events is not None or not keep.all():
+        users = Ids(users.codes[keep], users.ids).used()
+        items = Ids(items.codes[keep], items.ids).used()
+        time = time[keep]
+    order = np.lexsort((time, users.codes))
+    user = users.codes[order]
     step = steps_within(user)
     log = Log(
         {
             "user": user,
             "step": step,
-            "time": step.astype(np.float64) if time is None else time[order],
+            "time": time[order] if "time" in columns else step.astype(np.float64),
             "event": np.full(len(user), schema.ORGANIC, np.int8),
-            "item": item,
+            "item": items.codes[order],
         },
         {
             "kind": "interactions",
@@ -162,14 +149,14 @@ def _read(
             **({"events": pooled} if pooled else {}),
         },
     )
-    return Interactions(log, users.ids, items.ids, pooled, int(np.sum(~kept_rows)))
+    return Interactions(log, users.ids, items.ids, pooled, int(np.sum(~keep)))
 
 
 def _of_events(rows: Rows, name: str | None, wanted: Sequence[str] | None) -> tuple[Rows, dict[str, int]]:
-    """The rows of some events, and how many there are of each.
+    """Select the rows of some events, and count the rows of each.
 
     Raises:
-        UserError: events are named that the file has none of, or no column of events.
+        UserError: the file has no such event, or no column of events.
     """
     if name is None and wanted is not None:
         raise UserError(f"{rows.source}: events are named, and no column is recognised as the event. Call it 'event'")

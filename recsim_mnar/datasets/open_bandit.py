@@ -54,11 +54,11 @@ class OpenBanditLog:
         return self.reward.size
 
     def uniform(self) -> NDArray[np.float64]:
-        """(n,) the uniform policy's probability of each logged action."""
+        """Return the uniform policy's probability of each logged action, (n,)."""
         return np.full(len(self), 1.0 / self.n_actions)
 
     def shares(self, prior: float = 1.0) -> NDArray[np.float64]:
-        """(positions, n_actions) how often this log showed each item at each position: its policy, averaged over time.
+        """Return the share of each item at each position, (positions, n_actions): the policy averaged over time.
 
         Args:
             prior: added to each count, so that no item has probability 0.
@@ -68,11 +68,11 @@ class OpenBanditLog:
         return counts / counts.sum(axis=1, keepdims=True)
 
     def under(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(n,) probability of each logged action under a policy of (positions, n_actions) probabilities."""
+        """Return the probability (n,) of each logged action under (positions, n_actions) probabilities."""
         return shares[self.position, self.action]
 
     def columns(self, **targets: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-        """Columns that `recsim-mnar estimate` reads, with one more for each target policy."""
+        """Return the columns for `recsim-mnar estimate`, with one more per target policy."""
         return {
             "time": self.time,
             "action": self.action,
@@ -89,7 +89,7 @@ def load_open_bandit(
     """Read one file of the dataset.
 
     Args:
-        folder: what holds ``random/`` and ``bts/`` (``obp/dataset/obd`` of the unzipped package, or a folder above it);
+        folder: folder with ``random/`` and ``bts/`` (``obp/dataset/obd`` of the unzipped package, or a parent of it);
             None for that of an installed obp, which is not imported.
         policy: the logging policy, "random" or "bts".
         campaign: "all", "men" or "women".
@@ -134,12 +134,12 @@ def load_open_bandit(
 
 
 def _ticks(stamps: Any) -> float:
-    """Ticks per second of a timestamp column."""
+    """Return the ticks per second of a timestamp column."""
     return {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[stamps.dt.unit]
 
 
 def _root(folder: str | Path | None) -> Path:
-    """The folder that holds ``random/`` and ``bts/``."""
+    """Find the folder with ``random/`` and ``bts/``."""
     if folder is None:
         spec = importlib.util.find_spec("obp")
         if spec is None or not spec.submodule_search_locations:

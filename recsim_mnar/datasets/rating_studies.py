@@ -44,12 +44,12 @@ class RatingStudy:
     """Self-selected ratings, and ratings of items drawn at random.
 
     Attributes:
-        name: of the data.
-        train: MNAR, what users chose to rate.
-        test: MCAR, items drawn uniformly.
-        propensities: (U, I) as published, or None.
-        user_features: (U, p), or None.
-        item_features: (I, q), or None.
+        name: name of the data.
+        train: ratings of items that users chose (MNAR).
+        test: ratings of items drawn uniformly (MCAR).
+        propensities: (U, I) published propensities, or None.
+        user_features: (U, p) features, or None.
+        item_features: (I, q) features, or None.
     """
 
     name: str
@@ -60,13 +60,13 @@ class RatingStudy:
     item_features: Floats | None = None
 
     def overlap(self) -> NDArray[np.bool_]:
-        """(n_test,) which test cells are also in the training data."""
+        """Mark the test cells that are also in the training data, (n_test,)."""
         n_items = self.train.n_items
         return np.isin(self.test.users * n_items + self.test.items, self.train.users * n_items + self.train.items)
 
 
 def load_ml100k(path: str | Path) -> Ratings:
-    """ML-100K from GroupLens's ``u.data`` or RecBole's ``ml-100k.inter``, or a folder with one of them.
+    """Read ML-100K from GroupLens's ``u.data`` or RecBole's ``ml-100k.inter``, or a folder with one of them.
 
     Users and items are numbered 0 .. 942 and 0 .. 1681, in the files' order of ids.
 
@@ -75,11 +75,8 @@ def load_ml100k(path: str | Path) -> Ratings:
     """
     path = path_of(path)
     if path.is_dir():
-        candidates = [path / name for name in ("u.data", "ml-100k.inter", "ml-100k/u.data") if (path / name).is_file()]
-        if candidates:
-            path = candidates[0]
-        else:
-            path = path / "u.data"
+        candidates = [path / name for name in ("u.data", "ml-100k.inter", "ml-100k/u.data")]
+        path = next((candidate for candidate in candidates if candidate.is_file()), candidates[0])
     _need(path, ML100K_SOURCE)
     # RecBole names and types its columns in a first line, GroupLens does not.
     with open(path, encoding="latin-1") as file:
@@ -94,7 +91,7 @@ def load_ml100k(path: str | Path) -> Ratings:
 
 
 def read_ratings(path: str | Path) -> Ratings:
-    """Ratings 1 to 5 from a table: CSV, TSV, RecBole's ``.inter``, or GroupLens's ``u.data`` without names.
+    """Read ratings 1 to 5 from a table: CSV, TSV, RecBole's ``.inter``, or GroupLens's ``u.data`` without names.
 
     Named columns are found by the beginnings user, item (or movie) and rating; without names they are the first three.
     Users and items are numbered in the order of their ids.
@@ -106,29 +103,29 @@ def read_ratings(path: str | Path) -> Ratings:
     _need(path, "A file of ratings has the columns user, item and rating, with commas or tabs.")
     with open(path, encoding="latin-1") as file:
         first = file.readline()
+    delimiter = ","
     if "\t" in first:
         delimiter = "\t"
-    else:
-        delimiter = ","
     names = [name.split(":")[0].strip(' "\r\n').lower() for name in first.split(delimiter)]
-    named = any(name.startswith("rating") for name in names)
-    columns = list(range(3))
-    if named:
+    has_names = any(name.startswith("rating") for name in names)
+    columns = [0, 1, 2]
+    if has_names:
         for place, words in enumerate((("user",), ("item", "movie"), ("rating",))):
-            result = [k for k, name in enumerate(names) if name.startswith(words)]
-            if not result:
+            candidates = [k for k, name in enumerate(names) if name.startswith(words)]
+            if not candidates:
                 raise UserError(f"{path} has no column {words[0]!r}, only {', '.join(names)}")
-            columns[place] = result[0]
+            columns[place] = candidates[0]
     table = _table(
-        path, dtype=str, delimiter=delimiter, usecols=columns, skiprows=int(named), comments=None, quotechar='"'
+        path, dtype=str, delimiter=delimiter, usecols=columns, skiprows=int(has_names), comments=None, quotechar='"'
     )
     values = _stars(path, table[:, 2])
-    (users, n_users), (items, n_items) = (_numbered(table[:, k]) for k in (0, 1))
+    users, n_users = _numbered(table[:, 0])
+    items, n_items = _numbered(table[:, 1])
     return _on_scale(path, lambda: Ratings(users, items, values, n_users, n_items))
 
 
 def _table(path: Path, **form: Any) -> NDArray[Any]:
-    """A table of one row or more, as numpy reads it."""
+    """Read a table of at least one row with numpy."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a table without rows is refused below
@@ -141,7 +138,7 @@ def _table(path: Path, **form: Any) -> NDArray[Any]:
 
 
 def _stars(path: Path, texts: NDArray[Any]) -> Floats:
-    """Ratings as numbers; a UserError names the first row that is none."""
+    """Convert ratings to numbers; raise UserError for the first invalid row."""
     try:
         values = texts.astype(np.float64)
     except ValueError:
@@ -152,10 +149,9 @@ def _stars(path: Path, texts: NDArray[Any]) -> Floats:
     outside = np.flatnonzero(~np.isin(values, STARS))
     if outside.size:
         row = int(outside[0])
+        more = ""
         if outside.size > 1:
             more = f" ({outside.size:,} such rows)"
-        else:
-            more = ""
         stars = ", ".join(f"{star:g}" for star in STARS)
         raise UserError(f"{path}: row {row + 1}: the rating {values[row]:g} is not one of {stars}{more}")
     return values
@@ -169,7 +165,7 @@ def _is_number(text: str) -> bool:
 
 
 def _no_table(path: Path, error: Exception) -> str:
-    """Why and where numpy could not read a table, and the expected form."""
+    """Return why and where numpy could not read a table, and the expected form."""
     why = str(error).splitlines()[0]
     match = re.search(r"at row (\d+) with (\d+) columns", why)
     if match:
@@ -178,7 +174,7 @@ def _no_table(path: Path, error: Exception) -> str:
 
 
 def _numbered(ids: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-    """Ids as 0, 1, ... in their order (of numbers, where all are), and how many there are."""
+    """Number ids 0, 1, ... in their order (of integers if all are), and count them."""
     with contextlib.suppress(ValueError):
         ids = ids.astype(np.int64)
     distinct, numbers = np.unique(ids, return_inverse=True)
@@ -186,10 +182,10 @@ def _numbered(ids: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
 
 
 def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
-    """The Coat study: 290 people, 300 coats, 24 chosen and 16 random ratings each.
+    """Read the Coat study: 290 people, 300 coats, 24 chosen and 16 random ratings each.
 
     Args:
-        folder: with ``train.ascii``, ``test.ascii`` and, where present, ``propensities.ascii`` and
+        folder: folder with ``train.ascii``, ``test.ascii`` and optionally ``propensities.ascii`` and
             ``user_item_features/``.
         with_test: read the test file; otherwise ``test`` is empty.
 
@@ -201,58 +197,56 @@ def load_coat(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     if not train.any():
         raise UserError(f"{folder / 'train.ascii'} has no ratings: every entry is 0")
     shape = (train.shape[0], train.shape[1])
+    test = np.zeros(shape)
     if with_test:
         test = _matrix(folder / "test.ascii", shape)
-    else:
-        test = np.zeros(shape)
     published = folder / "propensities.ascii"
+    propensities = None
     if published.is_file():
         propensities = _matrix(published, shape)
-    else:
-        propensities = None
-    if propensities is not None and not np.all((propensities > 0) & (propensities <= 1)):
-        raise UserError(f"{published}: propensities must be above 0 and at most 1")
+        if not np.all((propensities > 0) & (propensities <= 1)):
+            raise UserError(f"{published}: propensities must be above 0 and at most 1")
     features = folder / "user_item_features"
-    users = features / "user_features.ascii"
-    items = features / "item_features.ascii"
     return RatingStudy(
         "coat",
         _on_scale(folder / "train.ascii", lambda: Ratings.from_dense(train)),
         _on_scale(folder / "test.ascii", lambda: Ratings.from_dense(test)),
         propensities,
-        _features(users, shape[0]),
-        _features(items, shape[1]),
+        _features(features / "user_features.ascii", shape[0]),
+        _features(features / "item_features.ascii", shape[1]),
     )
 
 
 def load_yahoo_r3(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
-    """Yahoo! R3: 311,704 self-selected ratings of 15,400 users and ten random songs of each of the first 5,400.
+    """Read Yahoo! R3: 311,704 self-selected ratings of 15,400 users and ten random songs of each of the first 5,400.
 
     Args:
-        folder: with ``ydata-ymusic-rating-study-v1_0-train.txt`` and ``-test.txt``: user, song and rating from 1, tabs
-            between.
+        folder: folder with ``ydata-ymusic-rating-study-v1_0-train.txt`` and ``-test.txt``: user, song and rating from
+            1, with tabs between.
         with_test: read the test file; otherwise ``test`` is empty.
 
     Raises:
         UserError: a missing file, or a line that is not three whole numbers, or a rating outside 1..5.
     """
     parts = []
-    paths = [path_of(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt" for name in ("train", "test")]
-    for path, with_propensities in zip(paths, (True, with_test), strict=True):
+    for name in ("train", "test"):
+        path = path_of(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt"
         _need(path, YAHOO_SOURCE)
-        parts.append(_triples(path) if with_propensities else (np.zeros(0, int), np.zeros(0, int), np.zeros(0)))
-    n_users = max(int(users.max(initial=0)) for users, _, _ in parts)
-    n_items = max(int(items.max(initial=0)) for _, items, _ in parts)
-
-    def ratings(users: NDArray[np.int64], items: NDArray[np.int64], values: Floats) -> Ratings:
-        return Ratings(users - 1, items - 1, values, n_users, n_items)
-
-    train, test = (_on_scale(path, partial(ratings, *part)) for path, part in zip(paths, parts, strict=True))
+        triples = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0))
+        if name == "train" or with_test:
+            triples = _triples(path)
+        parts.append((path, *triples))
+    n_users = max(int(users.max(initial=0)) for _, users, _, _ in parts)
+    n_items = max(int(items.max(initial=0)) for _, _, items, _ in parts)
+    train, test = (
+        _on_scale(path, partial(Ratings, users - 1, items - 1, values, n_users, n_items))
+        for path, users, items, values in parts
+    )
     return RatingStudy("yahoo-r3", train, test)
 
 
 def _on_scale(path: Path, make: Callable[[], Ratings]) -> Ratings:
-    """The ratings, all of them stars; an error names the file."""
+    """Make the ratings, and check that all are stars; errors name the file."""
     try:
         return make().check_scale(STARS)
     except UserError as error:
@@ -265,28 +259,28 @@ def _need(path: Path, source: str) -> None:
 
 
 def _triples(path: Path, skip: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """User, item and rating, the first three columns of a table without quotes."""
+    """Read user, item and rating, the first three columns of a table without quotes."""
     table = _table(path, skiprows=skip, usecols=(0, 1, 2))
-    numbers = (table[:, :2] == np.floor(table[:, :2])) & (table[:, :2] >= 1) & (table[:, :2] < 2**31)
-    if not numbers.all():
-        row = int(np.flatnonzero(~numbers.all(axis=1))[0])
-        raise UserError(f"{path}: row {row + skip}: user and item must be whole numbers from 1")
+    ids = table[:, :2]
+    bad = np.flatnonzero(~((ids == np.floor(ids)) & (ids >= 1) & (ids < 2**31)).all(axis=1))
+    if len(bad):
+        raise UserError(f"{path}: row {bad[0] + skip}: user and item must be whole numbers from 1")
     return table[:, 0].astype(np.int64), table[:, 1].astype(np.int64), table[:, 2]
 
 
 def _features(path: Path, n: int) -> Floats | None:
-    """(n, p) finite features, or None where there is no such file."""
+    """Read finite features (n, p); None if there is no such file."""
     if not path.is_file():
         return None
     matrix = _matrix(path, (n, None))
-    if not np.isfinite(matrix).all():
-        row = int(np.flatnonzero(~np.isfinite(matrix).all(axis=1))[0])
-        raise UserError(f"{path}: row {row} holds a value that is not a finite number")
+    bad = np.flatnonzero(~np.isfinite(matrix).all(axis=1))
+    if len(bad):
+        raise UserError(f"{path}: row {bad[0]} holds a value that is not a finite number")
     return matrix
 
 
 def _matrix(path: Path, shape: tuple[int, int | None] | None = None) -> Floats:
-    """A whitespace-separated matrix, of this shape where it is given."""
+    """Read a whitespace-separated matrix, and check its shape."""
     _need(path, COAT_SOURCE)
     try:
         with warnings.catch_warnings():

@@ -1,7 +1,7 @@
 """Logs as episodes (d3rlpy, Minari, RLlib) and as feedback (Open Bandit Pipeline, Vowpal Wabbit), and back.
 
-Minari: ``create_dataset_from_buffers(id, [EpisodeBuffer(**episode) for episode in to_minari(...)], ...)`` writes where
-the environment variable ``MINARI_DATASETS_PATH`` says, else under the home folder. Nothing here writes anything.
+Minari: ``create_dataset_from_buffers(id, [EpisodeBuffer(**episode) for episode in to_minari(...)], ...)`` writes to the
+folder in the environment variable ``MINARI_DATASETS_PATH``, by default in the home folder.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _NEEDED = ("n_actions", "action", "reward", "pscore")
 
 
 def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = None) -> dict[str, Any]:
-    """Arguments of ``obp.ope.OffPolicyEvaluation(bandit_feedback=...)``.
+    """Return ``bandit_feedback`` for ``obp.ope.OffPolicyEvaluation``.
 
     Args:
-        decisions: of a log.
-        logging: (d, n_items) distributions of the logging policy, where its ``pi_b`` is wanted.
+        decisions: decisions of a log.
+        logging: (d, n_items) distributions of the logging policy, for ``pi_b``.
 
     Returns:
         ``n_rounds``, ``n_actions``, ``context`` (d, c), ``action_context`` (n_items, n_items), the items' own
@@ -72,10 +72,10 @@ def action_dist(distributions: NDArray[np.floating[Any]]) -> NDArray[np.float64]
 
 
 def from_obp(feedback: Mapping[str, Any]) -> Decisions:
-    """Decisions of a ``BanditFeedback``, one of obp's own included; each round is a user's own where no user is said.
+    """Read decisions from a ``BanditFeedback``; without users each round is a different user.
 
     Raises:
-        UserError: a key that is missing, several positions, or values that are none.
+        UserError: a missing key, several positions, or invalid values.
     """
     for key in _NEEDED:
         if table_by_name(feedback, "feedback").get(key) is None:
@@ -84,9 +84,11 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
     if position is not None and len(np.unique(position)) > 1:
         raise UserError("the feedback has several positions: select the rows of one, its pscore is of a position")
     context = feedback.get("context")
+    if context is None:
+        context = np.zeros((len(feedback["action"]), 0))
     return from_arrays(
         feedback["n_actions"],
-        np.zeros((len(feedback["action"]), 0)) if context is None else context,
+        context,
         feedback["action"],
         feedback["reward"],
         feedback["pscore"],
@@ -96,14 +98,14 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
 
 
 def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> list[str]:
-    """One line per decision: ``action:cost:propensity 'user_step | feature:value ...``.
+    """Return one line per decision: ``action:cost:propensity 'user_step | feature:value ...``.
 
-    Actions are 1 .. n_items, as Vowpal Wabbit counts, the cost is minus the reward, features are ``f0`` ... for the
-    columns of the context, zeros left out. Numbers have as many digits as bring them back exactly.
+    Actions are 1 .. n_items, as in Vowpal Wabbit, the cost is minus the reward, and features are ``f0`` ... for the
+    columns of the context without zeros. Numbers have enough digits to be read back exactly.
 
     Args:
-        decisions: of a log.
-        path: also written there, under a temporary name first.
+        decisions: decisions of a log.
+        path: path of a file to write, under a temporary name first.
     """
     lines = [
         f"{action + 1}:{cost!r}:{propensity!r} '{user}_{step} | {features}"
@@ -124,15 +126,15 @@ def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> l
 
 
 def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: int | None = None) -> Decisions:
-    """Decisions of contextual bandit examples: those of :func:`to_vw`, or others in the same format.
+    """Read decisions from contextual bandit examples: those of :func:`to_vw`, or others in the same format.
 
     Args:
-        lines: the examples, or a file of them. A line without a tag ``'user_step`` is a user's own.
+        lines: the examples, or the path of their file. Each line without a tag ``'user_step`` is a different user.
         n_items: actions are 1 .. n_items in the lines.
-        width: columns of the context; as many as the features that occur where None.
+        width: number of columns of the context; if None as many as there are features.
 
     Returns:
-        Decisions whose ``final`` repeats the last context of each user, which the format does not hold otherwise.
+        decisions whose ``final`` repeats the last context of each user, because the format has no other.
 
     Raises:
         UserError: a line that is no such example.
@@ -149,24 +151,21 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
     parsed = [_parsed(text, f"{source} {number}") for number, text in enumerate(lines, start=1) if text.strip()]
     if not parsed:
         raise UserError("there are no examples")
-    top = max((place for *_, features in parsed for place in features), default=-1)
+    largest = max((column for *_, features in parsed for column in features), default=-1)
     if width is None:
-        columns = top + 1
-    else:
-        columns = width
-    if top >= columns:
-        raise UserError(f"the examples have a feature f{top}, but width = {columns}")
-    context = np.zeros((len(parsed), columns), np.float32)
+        width = largest + 1
+    if largest >= width:
+        raise UserError(f"the examples have a feature f{largest}, but width = {width}")
+    context = np.zeros((len(parsed), width), np.float32)
     for row, (*_, features) in enumerate(parsed):
-        for place, value in features.items():
-            context[row, place] = value
-    tags = [tag for _, _, _, tag, _ in parsed]
-    tagged = all(tag is not None for tag in tags)
-    users, steps = (np.array(values) for values in zip(*(tag or (0, 0) for tag in tags), strict=True))
-    action, reward, propensity = (np.array([example[k] for example in parsed]) for k in range(3))
-    return from_arrays(
-        n_items, context, action, reward, propensity, user=users if tagged else None, step=steps if tagged else None
-    )
+        for column, value in features.items():
+            context[row, column] = value
+    action, reward, propensity, tags, _ = zip(*parsed, strict=True)
+    user = None
+    step = None
+    if None not in tags:
+        user, step = np.array(tags).T
+    return from_arrays(n_items, context, action, reward, propensity, user=user, step=step)
 
 
 def _parsed(text: str, where: str) -> tuple[int, float, float, tuple[int, int] | None, dict[int, float]]:
@@ -193,7 +192,7 @@ _COLUMNS = ("eps_id", "t", "obs", "actions", "rewards", "new_obs", "terminateds"
 
 
 def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
-    """Arguments of ``d3rlpy.dataset.MDPDataset``: an episode is a user, discrete actions.
+    """Return arguments of ``d3rlpy.dataset.MDPDataset``: episodes are users, actions are discrete.
 
     Returns:
         ``observations`` (d, c) float32, ``actions`` (d, 1) int32, ``rewards`` (d, 1), ``terminals`` (d,) and
@@ -210,7 +209,7 @@ def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
 
 
 def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
-    """Arguments of ``minari.data_collector.EpisodeBuffer``, a dictionary for each user.
+    """Return arguments of ``minari.data_collector.EpisodeBuffer``, one dictionary per user.
 
     An episode of T decisions has ``observations`` (T + 1, c), the last one at the user's end, ``actions``, ``rewards``,
     ``terminations`` and ``truncations`` (one of them True at the end), (T,) each, and ``infos`` of fixed size, (T + 1,)
@@ -241,10 +240,10 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
 
 
 def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
-    """Decisions of a ``MinariDataset`` that was written from :func:`to_minari`.
+    """Read decisions from a ``MinariDataset`` that was written with :func:`to_minari`.
 
     Args:
-        dataset: with ``iterate_episodes()``.
+        dataset: data set with ``iterate_episodes()``.
         n_items: actions are 0 .. n_items - 1; as many as its space of actions has where None.
 
     Raises:
@@ -279,7 +278,7 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
 
 
 def to_rllib(decisions: Decisions) -> pa.Table:
-    """A pyarrow Table with the columns of RLlib's offline schema, one row per decision.
+    """Return a pyarrow Table with the columns of RLlib's offline schema, one row per decision.
 
     ``eps_id`` is the user, ``t`` the number of the decision, ``obs`` and ``new_obs`` lists of c floats, and
     ``action_logp`` the logarithm of the propensity. ``step``, the position in the user's life, stands next to them.
@@ -305,7 +304,7 @@ def to_rllib(decisions: Decisions) -> pa.Table:
 
 
 def from_rllib(table: Any, n_items: int) -> Decisions:
-    """Decisions of a table of :func:`to_rllib`, or one with the same columns.
+    """Read decisions from a table of :func:`to_rllib`, or one with the same columns.
 
     Args:
         table: a pyarrow Table.
@@ -348,12 +347,12 @@ def _lists(rows: NDArray[np.float32]) -> Any:
 
 
 def _rows(column: Any) -> NDArray[np.float32]:
-    column_chunk = column.combine_chunks()
-    return np.asarray(column_chunk.flatten().to_numpy(zero_copy_only=False), np.float32).reshape(len(column), -1)
+    values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    return np.asarray(values, np.float32).reshape(len(column), -1)
 
 
 def _users(names: list[str]) -> NDArray[np.int64]:
-    """Ids of episodes; those of RLlib's own, which are no numbers, are counted."""
+    """Return integer ids of episodes; ids that are no numbers are numbered."""
     try:
         return np.array([int(name) for name in names], np.int64)
     except ValueError:

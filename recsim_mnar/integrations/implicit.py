@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePolicy:
-    """A fitted model of implicit as a policy: the item it scores highest for the user's views so far.
+    """Wrap a fitted model of implicit as a policy of the item with the highest score for the user's views.
 
     Users' factors are made again from their views (``recalculate_user``), so users need not be those it was fitted on.
     An item that the user's neighbours do not reach, and every item for who has viewed nothing, scores 0.
@@ -32,7 +32,7 @@ def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePo
         model: fitted, and able to recalculate users: ALS and the item neighbours are, BPR and logistic matrix
             factorisation are not.
         n_items: number of items.
-        name: under which results are reported; that of the model's class where None.
+        name: name in reports; that of the model's class if None.
     """
 
     def scores(x: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -64,7 +64,7 @@ class Recommender(Learner):
 
     Args:
         model: unfitted.
-        name: under which results are reported; that of the model's class where None.
+        name: name in reports; that of the model's class if None.
     """
 
     def __init__(self, model: Any, name: str | None = None) -> None:

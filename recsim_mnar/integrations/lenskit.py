@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeaturePolicy:
-    """A trained scorer of LensKit, or a pipeline that holds one, as a policy: the item that it scores highest.
+    """Wrap a trained scorer of LensKit, or a pipeline with one, as a policy of the item with the highest score.
 
     A user is asked about by what was viewed so far, each item once, so users need not be those it was trained on. What
     it cannot score comes after all else, and for who has viewed nothing all items are equal.
@@ -31,7 +31,7 @@ def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeatureP
     Args:
         scorer: a component that takes ``query`` and ``items``, trained on items 0 .. n_items - 1, or a pipeline.
         n_items: number of items.
-        name: under which results are reported; that of the scorer's class where None.
+        name: name in reports; that of the scorer's class if None.
     """
     everything = ItemList(item_ids=np.arange(n_items))
 
@@ -58,7 +58,7 @@ class Scorer(Learner):
 
     Args:
         scorer: a component with ``train``, not trained.
-        name: under which results are reported; that of the scorer's class where None.
+        name: name in reports; that of the scorer's class if None.
     """
 
     def __init__(self, scorer: Any, name: str | None = None) -> None:

@@ -31,7 +31,7 @@ class MabPolicy(FeaturePolicy):
         mab: its arms are 0 .. n_items - 1, in any order; ``UCB1``, ``LinUCB``, and ``LinGreedy`` and
             ``EpsilonGreedy`` with ``epsilon=0``. Others draw their expectations from a generator of their own, which
             cannot be replayed. The object is copied, not changed.
-        features: of users, where it takes contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        features: features of users for contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
@@ -54,17 +54,15 @@ class MabPolicy(FeaturePolicy):
         super().__init__(n_items, features, scores=self._expected, **{"name": f"mabwiser-{kind}", **arguments})
 
     def _expected(self, x: NDArray[np.float32]) -> Floats:
-        """(n, n_items) expectations; zeros before anything was learned."""
+        """Return expectations (n, n_items); zeros before the first outcome."""
         if self.mab._is_initial_fit is False:
             return np.zeros((len(x), self.n_items))
         if self.mab.is_contextual:
-            expectations = self.mab.predict_expectations(x)
+            rows = self.mab.predict_expectations(x)
         else:
-            expectations = self.mab.predict_expectations()
-        if isinstance(expectations, dict):
-            rows = [expectations]
-        else:
-            rows = expectations
+            rows = self.mab.predict_expectations()
+        if isinstance(rows, dict):  # without contexts, or for one of them
+            rows = [rows]
         expected = np.array([[row[item] for item in range(self.n_items)] for row in rows], np.float64)
         if len(expected) != len(x):
             return np.broadcast_to(expected, (len(x), self.n_items))
@@ -72,10 +70,9 @@ class MabPolicy(FeaturePolicy):
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.learn`."""
+        contexts = None
         if self.mab.is_contextual:
             contexts = self.features(users)
-        else:
-            contexts = None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self.forget_answers()
         super().learn(users, actions, rewards, propensities)
@@ -96,7 +93,7 @@ class MabPolicy(FeaturePolicy):
 def sampled_policy(
     mab: Any, features: Context = "counts", *, draws: int = 1000, name: str | None = None
 ) -> SampledPolicy:
-    """A bandit that draws from a generator of its own, Thompson sampling among them, as a policy that learns online.
+    """Wrap a bandit that draws from its own generator, such as Thompson sampling, as a policy that learns online.
 
     It draws a number of arms for each decision, of which the uniform picks one: its propensities are exact for what it
     does, and it cannot be replayed: see :class:`recsim_mnar.policies.SampledPolicy`. Every distribution costs ``draws``
@@ -104,9 +101,9 @@ def sampled_policy(
 
     Args:
         mab: its arms are 0 .. n_items - 1; it is copied, not changed.
-        features: of users, where it takes contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        draws: for each distribution.
-        name: under which results are reported.
+        features: features of users for contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        draws: number of draws per distribution.
+        name: name in reports.
 
     Raises:
         UserError: arms that are no items.
@@ -128,11 +125,11 @@ class _Sampler:
         self.forget = self._users.forget
 
     def __deepcopy__(self, memo: Any) -> _Sampler:
-        """A separate copy without users."""
+        """Copy without users."""
         return _Sampler(self.mab, self._users.rule)
 
     def sample(self, user: int, draws: int) -> NDArray[np.int64]:
-        """(draws,) arms; equally often before anything was learned."""
+        """Draw arms (draws,); each equally often before the first outcome."""
         if not self.mab._is_initial_fit:
             return np.arange(draws) % self._users.n_items
         contexts = np.repeat(self._users.features(np.array([user])), draws, axis=0)
@@ -140,10 +137,9 @@ class _Sampler:
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.learn`."""
+        contexts = None
         if self.mab.is_contextual:
             contexts = self._users.features(users)
-        else:
-            contexts = None
         self.mab.partial_fit(np.asarray(actions), np.asarray(rewards), contexts)
         self._users.learn(users, actions, rewards, propensities)
 
@@ -153,7 +149,7 @@ class _Sampler:
 
 
 def _items(mab: Any) -> int:
-    """Number of items in its arms.
+    """Return the number of items in its arms.
 
     Raises:
         UserError: they are no items.

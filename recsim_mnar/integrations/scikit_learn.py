@@ -25,12 +25,12 @@ _BLOCK = 1 << 22
 
 
 def classifier_policy(model: Any, n_items: int, observation: Context = "counts", **arguments: Any) -> FeaturePolicy:
-    """A fitted classifier of items: recommends by ``predict_proba``; items outside its classes are never recommended.
+    """Wrap a fitted classifier of items as a policy with the probabilities of ``predict_proba``.
 
     Args:
         model: fitted on features of users (n, width), its classes are items.
         n_items: number of items.
-        observation: that it was fitted on.
+        observation: observation that it was fitted on.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
@@ -57,16 +57,16 @@ def reward_policy(
     together: Callable[[Array, Array], Array] | None = None,
     **arguments: Any,
 ) -> FeaturePolicy:
-    """A fitted model of the reward: it recommends the item with the largest prediction.
+    """Wrap a fitted model of the reward as a policy of the item with the largest prediction.
 
     Args:
         model: fitted on ``together(x, items)``; its ``predict_proba`` of the class 1 where there is one, else its
             ``predict``.
         n_items: number of items.
-        observation: of users, that it was fitted on.
-        item_features: (n_items, k); one-hot rows where None.
-        together: of rows of users' features (m, width) and of items' features (m, k) the model's input: one next to the
-            other where None.
+        observation: observation of users that it was fitted on.
+        item_features: (n_items, k) features; one-hot rows if None.
+        together: function from users' features (m, width) and items' features (m, k) to the model's input; side by side
+            if None.
         **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
     items = _item_features(item_features, n_items)
@@ -85,7 +85,7 @@ def reward_policy(
 
 
 class _Fitted(Learner):
-    """Fits a copy of a model to the rewards of a log; the classes derived from it say what the arguments are."""
+    """Base of learners that fit a copy of a model to the rewards of a log."""
 
     weighs = False
 
@@ -94,9 +94,8 @@ class _Fitted(Learner):
     ) -> None:
         self.model = model
         self.observation = observation
-        if weighted is None:
-            self.weighted = self.weighs
-        else:
+        self.weighted = self.weighs
+        if weighted is not None:
             self.weighted = weighted
         self.name = arguments.get("name") or type(model).__name__
         self.arguments = {**arguments, "name": self.name}
@@ -108,11 +107,11 @@ class RewardModel(_Fitted):
     Args:
         model: unfitted; a classifier needs rewards of 0 and 1. A linear model of features that stand side by side ranks
             items alike for everyone: give it ``together=outer``, or a model that finds interactions.
-        observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        observation: observation of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         item_features: see :func:`reward_policy`.
         together: see :func:`reward_policy`.
-        weighted: rows weigh 1 / propensity; False where None.
-        name: under which results are reported; that of the model's class where None.
+        weighted: weight rows by 1 / propensity; False if None.
+        name: name in reports; that of the model's class if None.
         **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
@@ -126,10 +125,9 @@ class RewardModel(_Fitted):
         items = _item_features(self.arguments.get("item_features"), n_items)
         together = self.arguments.get("together") or side_by_side
         model = seeded(self.model, seed)
+        weights = {}
         if self.weighted:
             weights = {"sample_weight": 1.0 / log["propensity"][actions]}
-        else:
-            weights = {}
         reward = log["reward"][actions]
         if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
             reward = (reward > 0).astype(np.int64)
@@ -144,9 +142,9 @@ class RewardedActions(_Fitted):
 
     Args:
         model: unfitted, with ``predict_proba`` and a ``fit`` that takes ``sample_weight``.
-        observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        weighted: whether by 1 / propensity too; True where None.
-        name: under which results are reported; that of the model's class where None.
+        observation: observation of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        weighted: weight by 1 / propensity, too; True if None.
+        name: name in reports; that of the model's class if None.
         **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
@@ -171,18 +169,18 @@ class RewardedActions(_Fitted):
 
 
 def side_by_side(x: Array, items: Array) -> Array:
-    """Users' features (m, width) and items' (m, k) side by side, (m, width + k)."""
+    """Join users' features (m, width) and items' (m, k) to (m, width + k)."""
     return np.hstack([x, items])
 
 
 def outer(x: Array, items: Array) -> Array:
-    """All products of users' features (with a 1) and items', (m, (width + 1) k): a linear model distinguishes items."""
+    """Return all products of users' features (with a 1) and items', (m, (width + 1) k), for linear models."""
     one = np.hstack([np.ones((len(x), 1), x.dtype), x])
     return (one[:, :, None] * items[:, None, :]).reshape(len(x), -1)
 
 
 def seeded(model: Any, seed: int) -> Any:
-    """An unfitted copy of a model, with ``random_state`` set where it has one."""
+    """Copy a model unfitted, and set its ``random_state`` if it has one."""
     again = clone(model)
     if "random_state" in again.get_params():
         again.set_params(random_state=seed % 2**32)

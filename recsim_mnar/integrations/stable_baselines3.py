@@ -36,7 +36,7 @@ class ScaledCounts(BaseFeaturesExtractor):
     Shares of a user's views, which say little about a user with few: long histories are no louder than short ones.
 
     Args:
-        observation_space: of counts, one number per item.
+        observation_space: space of counts, one number per item.
         shrinkage: views by which a user counts as one more who viewed nothing.
     """
 
@@ -46,7 +46,7 @@ class ScaledCounts(BaseFeaturesExtractor):
         self.scale = math.sqrt(observation_space.shape[0])
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """(n, n_items) of (n, n_items) counts."""
+        """Scale (n, n_items) counts."""
         return observations * (self.scale / (observations.sum(dim=1, keepdim=True) + self.shrinkage))
 
 
@@ -74,7 +74,7 @@ class VecEnvAdapter(VecEnv):
     ``TimeLimit.truncated`` of lanes that ended.
 
     Args:
-        env: in the mode SAME_STEP, the only one that the library knows.
+        env: environment in the mode SAME_STEP, the only one that the library supports.
         infos: also hand over what the environment says of each lane (user, step, views), one dictionary a lane. It
             costs more than a step.
 
@@ -97,7 +97,7 @@ class VecEnvAdapter(VecEnv):
         self._actions: Array = np.zeros(env.num_envs, np.int64)
 
     def reset(self) -> Array:
-        """(num_envs, ...) observations; what was given to :meth:`seed` and ``set_options`` is used once.
+        """Reset, and return observations (num_envs, ...); :meth:`seed` and ``set_options`` count for one reset.
 
         Raises:
             UserError: options that differ between lanes.
@@ -106,16 +106,13 @@ class VecEnvAdapter(VecEnv):
         if any(other != options for other in self._options):
             raise UserError("set_options: lanes are one environment. Give one dictionary for all of them")
         observations, info = self.env.reset(seed=self._seeds[0], options=options or None)
-        if self.infos:
-            self.reset_infos = self._lanes(info)
-        else:
-            self.reset_infos = [{} for _ in range(self.num_envs)]
+        self.reset_infos = self._lanes(info)
         self._reset_seeds()
         self._reset_options()
         return observations
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """One seed for all lanes, at the next reset: lane i begins with user i of it."""
+        """Set one seed for all lanes at the next reset: lane i begins with its user i."""
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self._seeds = [seed] * self.num_envs
@@ -129,17 +126,14 @@ class VecEnvAdapter(VecEnv):
         """Step: observations, rewards (n,) float32, flags of ended lanes, and one ``info`` per lane."""
         observations, rewards, terminated, truncated, info = self.env.step(self._actions)
         ended = terminated | truncated
-        if self.infos:
-            infos = self._lanes(info)
-        else:
-            infos = [{} for _ in range(self.num_envs)]
+        infos = self._lanes(info)
         for lane in np.flatnonzero(ended).tolist():
             infos[lane]["terminal_observation"] = info["final_obs"][lane]
             infos[lane]["TimeLimit.truncated"] = bool(truncated[lane] and not terminated[lane])
         return observations, rewards.astype(np.float32), ended, infos
 
     def get_images(self) -> Sequence[Array | None]:
-        """One picture per lane, of an environment made with ``render_mode="rgb_array"``; lanes of ours draw none."""
+        """Return one picture per lane if the environment has ``render_mode="rgb_array"``."""
         return self.env.render()  # type: ignore[return-value]  # what Gymnasium allows is wider
 
     def close(self) -> None:
@@ -147,7 +141,7 @@ class VecEnvAdapter(VecEnv):
         self.env.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """The environment's attribute, once for each lane."""
+        """Return the environment's attribute, once for each lane."""
         return [getattr(self.env, attr_name)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
@@ -178,8 +172,10 @@ class VecEnvAdapter(VecEnv):
             raise UserError(f"{what} is for all lanes: they are one environment")
 
     def _lanes(self, given: Mapping[str, Any]) -> Infos:
-        """``info`` of each lane; of those that ended, that of their end."""
+        """Return the ``info`` of each lane, for lanes that ended that of the end; empty without ``infos``."""
         lanes: Infos = [{} for _ in range(self.num_envs)]
+        if not self.infos:
+            return lanes
         for source in (given, given.get("final_info") or {}):
             for key, values in source.items():
                 if key.startswith("_") or key in ("final_obs", "final_info") or f"_{key}" not in source:
@@ -193,10 +189,10 @@ _TRANSPARENT: tuple[type, ...] = (VecEnvAdapter, DummyVecEnv, vector.SyncVectorE
 _TRANSPARENT += (wrappers.TimeLimit, wrappers.Autoreset, wrappers.PassiveEnvChecker, wrappers.OrderEnforcing)
 _TRANSPARENT += (wrappers.RecordEpisodeStatistics, wrappers.vector.RecordEpisodeStatistics, gym.RewardWrapper)
 _TRANSPARENT += (wrappers.NormalizeReward, vector.VectorRewardWrapper, wrappers.vector.NormalizeReward)
-"""What passes observations and actions on as they are."""
+"""Wrappers that pass on observations and actions unchanged."""
 _ACTING: tuple[type, ...] = (gym.ActionWrapper, vector.VectorActionWrapper, wrappers.MaxAndSkipObservation)
 _ACTING += (getattr(wrappers, "RepeatAction", gym.ActionWrapper),)  # which older versions have not
-"""What changes actions."""
+"""Wrappers that change actions."""
 
 
 def policy_of(
@@ -209,7 +205,7 @@ def policy_of(
     rows: int | None = ROWS,
     name: str | None = None,
 ) -> FeaturePolicy:
-    """A trained model with discrete actions as a policy, with the probability of what it does.
+    """Wrap a trained model with discrete actions as a policy with exact propensities.
 
     PPO, A2C and others with a distribution act by it, DQN by its values (equal ones as likely). The model is read and
     not copied: train it no more while the policy is in use. Its spaces must be those of what the policy shows it; a
@@ -217,19 +213,19 @@ def policy_of(
 
     Args:
         model: an algorithm of Stable-Baselines3.
-        observation: that of its environment, ``shown=0.9``, say. None: ``counts``, which environments show unless asked
-            otherwise, or ``last`` where that is the model's space.
+        observation: observation of its environment, such as ``shown=0.9``. None: ``counts``, the environments' default,
+            or ``last`` if that is the model's space.
         user_features: for a model trained on ``observation="features"``, or on another with ``+features``: a function
             of users (n,) that gives those, ``lambda users: world.features_of(seed, users)``. The policy then acts for
             users of that seed.
-        transform: what stood between environment and model: (n, width) to what the model takes. None: the
-            ``VecNormalize`` of the model's environment, with the statistics that it has now; any other wrapper that
-            changes observations is refused. Of a transform that is given only the shape of what it gives is compared.
+        transform: function from (n, width) observations of the environment to the model's inputs. None: the
+            ``VecNormalize`` of the model's environment, with its present statistics; any other wrapper that
+            changes observations is refused. Of your own transform only the shape of the result is checked.
         deterministic: the most probable action always.
-        rows: observations that the model is shown at once. PyTorch rounds by the shape of a batch: for a fixed number
+        rows: number of observations per call of the model. PyTorch rounds by the shape of a batch: for a fixed number
             a user's propensities are the same in a loop, in ``simulate`` and in ``replay``; for None they differ by up
             to 1e-6.
-        name: under which results are reported; that of the algorithm where None.
+        name: name in reports; that of the algorithm if None.
 
     Raises:
         UserError: a model whose actions are not the items 0 .. n_items - 1, or that observes something else; one that
@@ -240,31 +236,29 @@ def policy_of(
     observed_space = model.observation_space
     if observation is None and isinstance(observed_space, gym.spaces.MultiDiscrete) and transform is None:
         observation = f"last={observed_space.shape[0]}"
-    written = _written_by(model, transform)
+    kind = "distribution"
     if deterministic or hasattr(model, "q_net"):
         kind = "scores"
-    else:
-        kind = "distribution"
     policy = FeaturePolicy(
         n_items,
         observation or "counts",
         name=name or type(model).__name__.lower(),
         user_features=user_features,
         rows=rows,
-        **{kind: written},
+        **{kind: _outputs_of(model, transform)},
     )
     if transform is None:
         _compare(observed_space, policy)
     return policy
 
 
-def _written_by(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
-    """Get a model's outputs for observations (n, width), through all wrappers around its environment."""
+def _outputs_of(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
+    """Return a function from observations (n, width) to a model's outputs, with its environment's wrappers."""
     answer = _answer_of(model)
     changes = _changes_of(model.get_env(), transform)
     shape = model.observation_space.shape
 
-    def written(x: Array) -> Array:
+    def outputs(x: Array) -> Array:
         for change in changes:
             x = np.asarray(change(x))
         if x.shape[1:] != shape:
@@ -273,7 +267,7 @@ def _written_by(model: Any, transform: Callable[[Array], Array] | None) -> Calla
         with torch.no_grad():
             return answer(torch.as_tensor(x, device=model.device)).cpu().numpy().astype(np.float64)
 
-    return written
+    return outputs
 
 
 def _n_items_of(actions: Any) -> int:
@@ -287,7 +281,7 @@ def _n_items_of(actions: Any) -> int:
 
 
 def _compare(observed: Any, policy: FeaturePolicy) -> None:
-    """Refuse a model that was shown something else than what the policy will show it."""
+    """Refuse a model whose observations differ from those of the policy."""
     kind = policy.describe()["features"]
     space = policy.space
     if observed != space:
@@ -303,16 +297,15 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
     """List the changes that a model's environment makes to observations, in order, frozen as they are now.
 
     Args:
-        env: as the model holds it.
-        transform: what it does to them, where the user says so.
+        env: the model's environment.
+        transform: the user's function for all changes, if any.
 
     Raises:
         UserError: it changes actions, does more to observations than ``VecNormalize``, or is not known.
     """
+    changes = []
     if transform:
-        changes = [transform]
-    else:
-        changes = []
+        changes.append(transform)
     if env is None and not changes:
         raise UserError(
             "policy_of: the model has no environment, so what changed its observations is not known. Load it with "
@@ -323,7 +316,7 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
             if env.norm_obs and not transform:
                 frozen = copy.copy(env)
                 frozen.obs_rms = copy.deepcopy(env.obs_rms)
-                changes.insert(0, frozen.normalize_obs)  # what is further in meets an observation earlier
+                changes.insert(0, frozen.normalize_obs)  # inner wrappers change an observation first
         elif isinstance(env, _ACTING) or not (transform or _passes_on(env)):
             raise UserError(
                 f"policy_of: {type(env).__name__} may change what the model observes or does, and a policy acts "
@@ -349,7 +342,7 @@ def _passes_on(layer: Any) -> bool:
 
 
 def _in_a_line(space: Any) -> str:
-    """A space in words; of bounds that differ the first and the last."""
+    """Describe a space in one line; of varying bounds the first and the last."""
     if not isinstance(space, gym.spaces.Box) or (np.ptp(space.low) == 0 and np.ptp(space.high) == 0):
         return str(space)
     low, high = (f"{bounds.flat[0]:g} .. {bounds.flat[-1]:g}" for bounds in (space.low, space.high))

@@ -27,10 +27,10 @@ class VowpalWabbit(FeaturePolicy):
     them; the cost of an action is minus its reward.
 
     Args:
-        arguments: of Vowpal Wabbit, without the number of actions: ``"--cb_type mtr --epsilon 0.1"``; ``-i file``
-            begins with a model.
+        arguments: arguments of Vowpal Wabbit without the number of actions: ``"--cb_type mtr --epsilon 0.1"``;
+            ``-i file`` begins with a model.
         n_items: number of items.
-        observation: of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
+        observation: observation of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
         learns: ``nothing``: a trained model that only acts (with ``shown`` it then learns from its ``own
             user`` what was shown).
         **more: of :class:`recsim_mnar.policies.FeaturePolicy`.

@@ -45,7 +45,7 @@ def philox(c0, c1, c2, c3, k0, k1):
 
 @inlined
 def block(seed, stream, user, index):
-    """The four 32-bit words at address (seed, stream, user, index), as uint64."""
+    """Return the four 32-bit words at address (seed, stream, user, index), as uint64."""
     return philox(index & _MASK, stream & _MASK, user & _MASK, user >> _U32, seed & _MASK, seed >> _U32)
 
 
@@ -84,19 +84,19 @@ def _single_from_bits(typingctx, bits):
 
 @compiled_as(_double_from_bits)
 def double_from_bits(bits):
-    """The float64 whose bit pattern is the int64 given."""
+    """Return the float64 with the bit pattern of an int64."""
     return np.int64(bits).view(np.float64)
 
 
 @compiled_as(_bits_from_double)
 def bits_from_double(value):
-    """The bit pattern of a float64, as int64."""
+    """Return the bit pattern of a float64, as int64."""
     return np.float64(value).view(np.int64)
 
 
 @compiled_as(_single_from_bits)
 def single_from_bits(bits):
-    """The float32 whose bit pattern is the int32 given."""
+    """Return the float32 with the bit pattern of an int32."""
     return np.int32(bits).view(np.float32)
 
 

@@ -13,7 +13,7 @@ _TOGETHER = 1024
 
 @inlined
 def _add_products(a, b, s):
-    """Eight sums, and to each the products of its place in as many whole eights as there are."""
+    """Add the products of all whole groups of eight to eight sums, one per position in the group."""
     s0, s1, s2, s3, s4, s5, s6, s7 = s
     for i in range(0, a.size - a.size % 8, 8):
         x = a[i : i + 8]
@@ -31,7 +31,7 @@ def _add_products(a, b, s):
 
 @inlined
 def _total(s, a, b):
-    """Sum of the eight, and of the products beyond the last whole eight."""
+    """Return the sum of the eight, and of the products after the last whole group."""
     total = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
     for i in range(a.size - a.size % 8, a.size):
         total += a[i] * b[i]
@@ -40,13 +40,13 @@ def _total(s, a, b):
 
 @inlined
 def products(a, b):
-    """Sum of products in eight fixed lanes: the same bits on every machine."""
+    """Return the sum of products in eight fixed lanes: the same bits on every machine."""
     return _total(_add_products(a, b, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)), a, b)
 
 
 @inlined
 def first_above(cumulative, target):
-    """First place at which an ascending array passes the target; its last entry is taken to do so."""
+    """Return the first index at which an ascending array passes the target, or the last index."""
     low = 0
     high = cumulative.size - 1
     while low < high:
@@ -79,13 +79,13 @@ def gram(rows, lanes, out):
 
 @kernel
 def dot(a, b):
-    """Sum of products of two vectors."""
+    """Return the sum of products of two vectors."""
     return products(a, b)
 
 
 @kernel
 def largest(a):
-    """Largest absolute entry."""
+    """Return the largest absolute entry."""
     top = 0.0
     for i in range(a.size):
         size = abs(a[i])
@@ -107,7 +107,7 @@ def remember(x, x_new, g, g_new, s, y, inverse_metric, spare):
 
 @kernel
 def direction(g, steps, changes, inverse, order, scale, inverse_metric, alpha, out):
-    """The two-loop recursion (Nocedal & Wright, algorithm 7.4): out = -H g.
+    """Compute out = -H g by the two-loop recursion (Nocedal & Wright, algorithm 7.4).
 
     steps, changes (m, N) hold s and y, inverse (m,) 1 / s.y; order their rows, oldest first; H_0 = scale D^-1.
     """
@@ -163,7 +163,7 @@ def by_user(user, first_user, place, index):
 
 @kernel
 def above_and_tied(scores, held, above, level):
-    """For each row of scores (n, n_items): the number above that of item ``held[j]``, and of others level with it.
+    """Count, per row of scores (n, n_items), the scores above that of item ``held[j]`` and those equal to it.
 
     ``level`` is -1 where a score is not a number.
     """

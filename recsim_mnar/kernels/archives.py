@@ -24,10 +24,10 @@ _CHUNK = 1 << 24
 
 
 def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
-    """The arrays of an ``.npz`` file by name.
+    """Read the arrays of an ``.npz`` file.
 
     Args:
-        path: of the file.
+        path: path of the file.
         names: arrays that must be there, the only ones that are read; all where None.
 
     Raises:
@@ -38,18 +38,14 @@ def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = No
     try:
         with zipfile.ZipFile(path) as archive:
             members = {_name(entry): entry for entry in archive.infolist()}
-            lacking = [name for name in names or () if name not in members]
-            if lacking:
-                raise UserError(f"{path} holds no array {lacking[0]!r}: it is not the file that is wanted")
-            if names is None:
-                wanted_members = members
-            else:
-                wanted_members = {name: members[name] for name in names}
-            _check_sizes(path, wanted_members.values())
-            return {name: _array(archive, member) for name, member in wanted_members.items()}
-    except FileNotFoundError:
-        raise
-    except UserError:
+            for name in names or ():
+                if name not in members:
+                    raise UserError(f"{path} holds no array {name!r}: it is not the file that is wanted")
+            if names is not None:
+                members = {name: members[name] for name in names}
+            _check_sizes(path, members.values())
+            return {name: _array(archive, member) for name, member in members.items()}
+    except (FileNotFoundError, UserError):
         raise
     except _UNREADABLE as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
@@ -78,7 +74,7 @@ def _check_sizes(path: str | os.PathLike[str], members: Collection[zipfile.ZipIn
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """An array, when its header asks for as many bytes as the archive says that there are."""
+    """Read an array whose header agrees with its size in the archive."""
     with archive.open(member) as file:
         shape, fortran, kind = _header(file)
         rest = member.file_size - file.tell()

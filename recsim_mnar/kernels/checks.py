@@ -17,7 +17,7 @@ def refuse_first(bad: NDArray[np.bool_], says: Callable[..., str]) -> None:
     """Raise UserError for the first entry that is bad.
 
     Args:
-        bad: of any shape.
+        bad: mask of any shape.
         says: the message, from the entry's place: an int for each dimension.
     """
     if bad.any():
@@ -25,7 +25,7 @@ def refuse_first(bad: NDArray[np.bool_], says: Callable[..., str]) -> None:
 
 
 def whole_number(value: Any, name: str, least: int = 0, most: int | None = None) -> int:
-    """``value`` as an int.
+    """Return ``value`` as an int.
 
     Raises:
         UserError: not an integer (a bool is none), below ``least`` or above ``most``.
@@ -39,11 +39,11 @@ def whole_number(value: Any, name: str, least: int = 0, most: int | None = None)
 
 
 def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *, ends: str = "[]") -> float:
-    """``value`` as a float.
+    """Return ``value`` as a float.
 
     Args:
         value: the argument.
-        name: of the argument, for the message.
+        name: name of the argument in messages.
         low: lower end.
         high: upper end.
         ends: ``[`` or ``(`` and ``]`` or ``)``: whether each end belongs to the range.
@@ -61,19 +61,15 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
     if not inside:
         if high == math.inf:
             raise UserError(f"{name} must be a number {'from' if ends[0] == '[' else 'above'} {low:g}, got {value!r}")
+        hint = ""
         if real and (low, high) == (0.0, 1.0) and _is_percent(value):
             hint = f"; {_as_share(value)}"
-        else:
-            hint = ""
         raise UserError(f"{name} must be in {ends[0]}{low:g}, {high:g}{ends[1]}, got {value!r}{hint}")
     return float(value)
 
 
 def _is_percent(value: float) -> bool:
-    """Return whether what is to be a share was meant as percent.
-
-    Nobody writes 1.5 % for 0.015 of a level or a power.
-    """
+    """Return True if a share was probably meant as per cent: nobody writes 1.5 % for a level or a power."""
     return 2.0 <= value <= 100.0
 
 
@@ -82,7 +78,7 @@ def _as_share(percent: float) -> str:
 
 
 def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
-    """``value`` if it is one of the known words.
+    """Return ``value`` if it is one of the known words.
 
     Raises:
         UserError: it is another.
@@ -94,7 +90,7 @@ def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
 
 
 def of_type(value: Any, name: str, wanted: Any, words: str) -> Any:
-    """``value``, where it is of a class, or of one of some classes, that ``words`` name.
+    """Return ``value`` if it is of a class, or of one of several, that ``words`` name.
 
     Raises:
         UserError: it is of another.
@@ -105,7 +101,7 @@ def of_type(value: Any, name: str, wanted: Any, words: str) -> Any:
 
 
 def text_of(value: Any, name: str) -> str:
-    """``value``, which must be a text.
+    """Return ``value`` if it is a text.
 
     Raises:
         UserError: it is none.
@@ -114,7 +110,7 @@ def text_of(value: Any, name: str) -> str:
 
 
 def texts_of(value: Any, name: str) -> list[str]:
-    """``value``, which must be a list of texts; one text is none.
+    """Return ``value`` if it is a list of texts; a single text is none.
 
     Raises:
         UserError: it is none.
@@ -124,7 +120,7 @@ def texts_of(value: Any, name: str) -> list[str]:
 
 
 def list_of(value: Any, name: str) -> Any:
-    """``value``, which must be a list of things; a text, which is one of letters, is none.
+    """Return ``value`` if it is a list; a text is none.
 
     Raises:
         UserError: it is none.
@@ -135,7 +131,7 @@ def list_of(value: Any, name: str) -> Any:
 
 
 def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
-    """``value``, which must be a table of things by name.
+    """Return ``value`` if it is a table by name.
 
     Raises:
         UserError: it is none.
@@ -145,7 +141,7 @@ def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
 
 
 def flag(value: Any, name: str) -> bool:
-    """``value`` as a bool.
+    """Return ``value`` as a bool.
 
     Raises:
         UserError: it is neither True nor False.
@@ -156,23 +152,22 @@ def flag(value: Any, name: str) -> bool:
 
 
 def level_of(value: Any, name: str = "level") -> float:
-    """The coverage of an interval as a float.
+    """Return the coverage of an interval as a float.
 
     Raises:
         UserError: not a number strictly between 0 and 1; the message gives one that looks like percent as its share.
     """
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not (number and 0.0 < float(value) < 1.0):
+        hint = "0.95 is usual"
         if number and _is_percent(value) and value < 100.0:
             hint = _as_share(float(value))
-        else:
-            hint = "0.95 is usual"
         raise UserError(f"{name} must be strictly between 0 and 1, got {value!r}; {hint}")
     return float(value)
 
 
 def value_of(text: str) -> Any:
-    """A parameter's value: true or false, an integer, a number, or else the text."""
+    """Parse a parameter's value: true or false, an integer, a number, or else the text."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     for kind in (int, float):
@@ -184,7 +179,7 @@ def value_of(text: str) -> Any:
 
 
 def told_apart(value: float, other: float) -> tuple[str, str]:
-    """Two numbers in as many digits, three at least, as it takes to tell them apart; nine where they are the same."""
+    """Format two numbers with as many digits as distinguish them, from three to nine."""
     for digits in range(3, 10):
         texts = f"{value:.{digits}g}", f"{other:.{digits}g}"
         if texts[0] != texts[1]:
@@ -193,5 +188,5 @@ def told_apart(value: float, other: float) -> tuple[str, str]:
 
 
 def rounded_down(value: float) -> str:
-    """A positive number in four digits that is not above it, to be stated as a lower bound."""
+    """Round a positive number down to four digits, for use as a lower bound."""
     return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):g}"

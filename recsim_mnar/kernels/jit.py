@@ -1,4 +1,4 @@
-"""The one way in which this package compiles a kernel: options, and an on-disk cache that no upgrade leaves stale.
+"""Compile kernels, with an on-disk cache that no upgrade leaves stale.
 
 Numba's own cache notices a change in the file of a jitted function but not in the files of the jitted functions that it
 calls. Here the cache folder's name is a digest of every kernel source (the modules named ``_*_kernel.py``), so machine
@@ -64,7 +64,7 @@ class _CheckedFile(IndexDataCacheFile):
 
 
 def _checked(path: str) -> bytes:
-    """The contents after a file's digest.
+    """Read the contents after a file's digest.
 
     Raises:
         ValueError: it is not what the digest was taken of.
@@ -79,7 +79,7 @@ def _checked(path: str) -> bytes:
 
 
 def guard(compiled: Any) -> Any:
-    """Let numba's function that is cached on disk check what it reads there; handed back."""
+    """Make a function of numba check the digests of its cache files, and return it."""
     file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if type(file) is IndexDataCacheFile:
         file.__class__ = _CheckedFile
@@ -87,7 +87,7 @@ def guard(compiled: Any) -> Any:
 
 
 def is_private(folder: Path) -> bool:
-    """Return whether only this user and the superuser may put machine code there."""
+    """Return True if only this user and the superuser may write there."""
     if not hasattr(os, "getuid"):
         return True
     status = folder.stat()
@@ -124,7 +124,7 @@ def _cache_root() -> Path:
 
 @functools.cache
 def _cache_dir(folder: str) -> str | None:
-    """Cache folder for the kernels of a folder, or None where nothing can be written, or others can write too.
+    """Return the cache folder for the kernels of a folder; None if nothing, or anybody, can write there.
 
     The digest covers every kernel of this package and of the top-level package that holds the folder, however deep.
     """
@@ -152,7 +152,7 @@ def _cache_dir(folder: str) -> str | None:
 
 
 def cache_folders() -> list[str]:
-    """Folders in which compiled kernels are kept; none where nothing can be written."""
+    """Return the folders with compiled kernels; none if nothing can be written."""
     package = str(Path(__file__).resolve().parents[1])
     if (Path(package) / "agents").exists():
         agents = package
@@ -217,7 +217,7 @@ def spliced(function: Callable[..., Any]) -> Any:
 
 @functools.cache
 def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A kernel in plain Python, what it calls too: nothing is compiled, and the bytes are the same.
+    """Return a kernel as plain Python, with the kernels that it calls; results have the same bits.
 
     For a few calls on few items, which are over long before the kernel could be compiled. Needs NumPy 2, by whose rules
     an unsigned integer and a Python one make an unsigned integer; unsigned integers wrap as they do in compiled code,
@@ -265,7 +265,7 @@ event.register("numba:compile", _COMPILATIONS)
 
 
 def compiled_so_far() -> int:
-    """Number of kernels this process has compiled, not counting those from the cache."""
+    """Return the number of kernels that this process has compiled, without those from the cache."""
     return _COMPILATIONS.count
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 
 def in_words(size: float) -> str:
-    """A number of bytes in words."""
+    """Return a number of bytes in words."""
     if size >= 1e9:
         return f"{size / 1e9:.2g} GB"
     return f"{max(size / 1e6, 1.0):.0f} MB"
@@ -24,18 +24,18 @@ def give_back() -> None:
 
 
 def refuse_want_of_memory(error: BaseException, what: str) -> None:
-    """Raise MemoryError for an error that is one in other words, as pyarrow's of a file that cannot be mapped.
+    """Raise MemoryError for a library's error about memory, such as pyarrow's for a file that it cannot map.
 
     Args:
-        error: of a library.
-        what: it was to read.
+        error: error of a library.
+        what: subject of the message.
     """
     if os.strerror(errno.ENOMEM) in str(error):
         raise MemoryError(f"{what}: {error}") from None
 
 
 def free_memory() -> int:
-    """Bytes of free memory; very many if the system does not say."""
+    """Return the bytes of free memory; a very large number if the system does not tell."""
     try:
         with open("/proc/meminfo", encoding="ascii") as file:
             lines = dict(line.split(":", 1) for line in file)

@@ -1,4 +1,4 @@
-"""The report's charts: where their numbers stand; ``charts.html`` draws them, in the page's own inks."""
+"""The report's charts: positions of their numbers; ``charts.html`` draws them in the page's colours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 COLOURS = 9
-"""Agents' colours that a page has, as classes ``a0`` and on; see ``style.css``."""
+"""Number of agents' colours, the classes ``a0``, ``a1``, ... of ``style.css``."""
 OWN_COLOURS = {
     "svd": "a0",
     "user-knn": "a1",
@@ -24,18 +24,18 @@ OWN_COLOURS = {
     "popularity": "a4",
     "random": "a8",
 }
-"""Of recommenders that most comparisons show."""
+"""Colours of recommenders that most comparisons have."""
 INK = "ink"
-"""The class of what is known, and of what is no agent's."""
+"""Colour of everything that belongs to no agent."""
 _LONGEST = 32
 _STEPS = (1.0, 2.0, 5.0, 10.0)
 _TICKS = 4
 MANY_TICKS = 6
-"""Of a chart that has the whole width."""
+"""Ticks of a chart of the whole width."""
 _APART = 2.5
-"""Per cent of the width between dots that do not hide each other, also on a narrow screen."""
+"""Per cent of the width between two dots, so that they do not hide each other on a narrow screen."""
 _ENDS_APART = 28.0
-"""Per cent of the width between labels of an interval's ends that do not touch each other on a narrow screen."""
+"""Per cent of the width between the labels of an interval's ends, so that they do not touch on a narrow screen."""
 _CURVES = 170
 """Height of a chart of lines, in pixels."""
 
@@ -45,10 +45,10 @@ class Chart:
     """A chart of a page.
 
     Attributes:
-        title: its heading, best a sentence with what it shows.
+        title: heading, best a sentence on the result.
         body: HTML.
-        caption: how to read it.
-        folded: whether the page shows it only when it is asked for.
+        caption: explanation.
+        folded: True if the page shows it only after a click.
     """
 
     title: str
@@ -59,7 +59,7 @@ class Chart:
 
 @functools.cache
 def environment() -> Environment:
-    """Create what renders the templates next to this module; their texts have control characters as escapes."""
+    """Create the environment of the templates next to this module; it escapes control characters in texts."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(
@@ -67,32 +67,21 @@ def environment() -> Environment:
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
-        finalize=_shown,
+        finalize=lambda value: visible(value, keep="\n") if type(value) is str else value,
     )
     made.filters |= {"anchor": anchor_of, "whole": "{:,}".format, "short": short, "step": least_step}
-    made.tests["finite"] = _is_finite
+    made.tests["finite"] = lambda value: value is not None and math.isfinite(value)
     made.globals["plain"] = PLAIN
     return made
 
 
-def _shown(value: Any) -> Any:
-    """Escape a text's control characters and marks of direction for a page."""
-    if type(value) is str:
-        return visible(value, keep="\n")
-    return value
-
-
-def _is_finite(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)
-
-
 def drawn(macro: str, *arguments: Any) -> str:
-    """Draw by a macro of ``charts.html``."""
+    """Draw a chart with a macro of ``charts.html``."""
     return str(getattr(environment().get_template("charts.html").module, macro)(*arguments))
 
 
 def anchor_of(place: float, margin: float) -> str:
-    """Side by which a label hangs at its place, so that it is within the chart; both in per cent of the width."""
+    """Return the text anchor that keeps a label within the chart; place and margin in per cent of the width."""
     if place <= margin:
         return "start"
     if place > 100.0 - margin:
@@ -101,27 +90,24 @@ def anchor_of(place: float, margin: float) -> str:
 
 
 def least_step(numbers: Iterable[float]) -> float:
-    """The least that matters of numbers: their largest has three digits."""
+    """Return the least difference that matters among numbers: their largest has three digits."""
     largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
     return float(10.0 ** (math.floor(math.log10(largest or 1.0)) - 2))
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """One class per name, the same wherever a page shows it, and of :data:`OWN_COLOURS` on all pages.
+    """Return a colour class per name; those of :data:`OWN_COLOURS` are the same on all pages.
 
-    There are :data:`COLOURS`; then they begin again.
+    After :data:`COLOURS` names the colours repeat.
     """
-    names = dict.fromkeys(names)
-    own_colours = {name: OWN_COLOURS[name] for name in names if name in OWN_COLOURS}
-    free = [f"a{place}" for place in range(COLOURS) if f"a{place}" not in own_colours.values()]
-    further_colours = {
-        name: free[place % len(free)] for place, name in enumerate(name for name in names if name not in own_colours)
-    }
-    return {name: own_colours.get(name) or further_colours[name] for name in names}
+    names = list(dict.fromkeys(names))
+    fixed = {name: OWN_COLOURS[name] for name in names if name in OWN_COLOURS}
+    free = itertools.cycle(sorted({f"a{i}" for i in range(COLOURS)} - set(fixed.values())))
+    return {name: fixed.get(name) or next(free) for name in names}
 
 
 def short(name: str) -> str:
-    """A name as a chart has room for it."""
+    """Shorten a name to the room in a chart."""
     name = visible(name)
     if len(name) <= _LONGEST:
         return name
@@ -132,11 +118,11 @@ class Unit(NamedTuple):
     """Format of the numbers of a chart.
 
     Attributes:
-        factor: they are multiplied by.
-        ending: that follows them.
-        signed: whether positive ones have their sign.
-        bare: whether a rate has no zero before its point.
-        quantity: what is measured; panels of one quantity share their axis.
+        factor: factor of the numbers.
+        ending: text after them.
+        signed: True for a plus sign before positive numbers.
+        bare: True for rates without the zero before the point.
+        quantity: the measured quantity; panels of one quantity share their axis.
     """
 
     factor: float = 1.0
@@ -146,7 +132,7 @@ class Unit(NamedTuple):
     quantity: str = ""
 
     def text(self, value: float, step: float) -> str:
-        """Write a number with as many decimals as ``step`` has, the least difference that matters."""
+        """Format a number with as many decimals as ``step``, the least difference that matters."""
         # The logarithm of a power of ten may come out just below the integer.
         exponent = math.floor(math.log10(step * self.factor) + 1e-9)
         decimals = max(0, -exponent)
@@ -157,13 +143,11 @@ class Unit(NamedTuple):
         if self.bare and number.startswith(("0.", "-0.")):
             number = number.replace("0.", ".", 1)
         if self.signed and rounded > 0.0:
-            plus = "+"
-        else:
-            plus = ""
-        return f"{plus}{number}{self.ending}".replace("-", "\N{MINUS SIGN}")
+            number = f"+{number}"
+        return f"{number}{self.ending}".replace("-", "\N{MINUS SIGN}")
 
     def tick(self, value: float, axis: Axis) -> str:
-        """A tick's label; of powers of ten a short one."""
+        """Format the label of a tick, short for powers of ten."""
         if not axis.log:
             return self.text(value, axis.step)
         for size, letter in ((1e6, "M"), (1e3, "k")):
@@ -182,9 +166,9 @@ class Axis:
     """Positions of numbers across a chart.
 
     Attributes:
-        low, high: its ends.
+        low, high: ends.
         ticks: numbers with a line and a label.
-        log: whether equal ratios take equal room.
+        log: True for a logarithmic axis.
     """
 
     low: float
@@ -193,28 +177,28 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """In per cent of the width, within it."""
+        """Return the position in per cent of the width, within [0, 100]."""
         low, high, at = (math.log(max(x, 1e-300)) if self.log else x for x in (self.low, self.high, value))
         return min(max(100.0 * (at - low) / (high - low), 0.0), 100.0)
 
     def at(self, value: float) -> str:
-        """Format a number for a chart."""
+        """Format the position for HTML."""
         return f"{self.place(value):.2f}%"
 
     def up(self, value: float) -> str:
-        """From below, in a square of 100 by 100."""
+        """Format the height of a number in a square of 100 by 100, whose origin is at the top."""
         return f"{100.0 - self.place(value):.2f}"
 
     @property
     def step(self) -> float:
-        """Between ticks."""
+        """Distance between ticks."""
         if len(self.ticks) > 1:
             return self.ticks[1] - self.ticks[0]
         return (self.high - self.low) / _TICKS
 
 
 def axis_of(low: float, high: float, most: int = _TICKS) -> Axis:
-    """An axis with a few round ticks, about ``most``, that holds both ends."""
+    """Make an axis from ``low`` to ``high`` with about ``most`` round ticks."""
     if not high > low:
         low = low - abs(low or 1.0) / 2
         high = high + abs(high or 1.0) / 2
@@ -227,7 +211,7 @@ def axis_of(low: float, high: float, most: int = _TICKS) -> Axis:
 
 
 def log_axis(low: float, high: float) -> Axis:
-    """An axis of powers of ten, at most six of them named."""
+    """Make an axis with at most six powers of ten as ticks."""
     first = math.floor(math.log10(low) + 1e-9)
     last = math.ceil(math.log10(high) - 1e-9)
     every = max(1, math.ceil((last - first) / 5))
@@ -240,16 +224,16 @@ class Dot:
     """A row of a chart of dots.
 
     Attributes:
-        name: of the row.
-        value: of the dot; NaN for none.
-        low, high: ends of its interval, NaN for none; outside the chart they are cut with an arrow.
-        colour: a class.
-        hollow: whether it is not to be used.
-        known: a number that is marked across the row; None for none.
-        cloud: further values, small, and whether each is hollow.
-        words: in the place of the value's text.
-        note: below the name, in small letters; a line each.
-        labelled: whether the ends of its interval are written at them.
+        name: label of the row.
+        value: position of the dot; NaN for none.
+        low, high: ends of its interval, NaN for none; an arrow shows an end outside the chart.
+        colour: colour class.
+        hollow: True for a value that must not be used.
+        known: a number to mark across the row; None for none.
+        cloud: further values for small dots, each with whether it is hollow.
+        words: text in place of the value's.
+        note: lines below the name, in small letters.
+        labelled: True for numbers at the ends of the interval.
     """
 
     name: str
@@ -265,12 +249,12 @@ class Dot:
     labelled: bool = False
 
     def numbers(self) -> list[float]:
-        """List numbers that the chart must have room for."""
-        values = [self.value, *(value for value, _ in self.cloud), *(() if self.known is None else (self.known,))]
-        return [number for number in values if math.isfinite(number)]
+        """Return the numbers that the chart must have room for."""
+        values = [self.value, self.known, *(value for value, _ in self.cloud)]
+        return [value for value in values if value is not None and math.isfinite(value)]
 
     def cloud_marks(self, axis: Axis) -> Iterator[tuple[str, int, bool]]:
-        """Place, height and kind of further values, below and above the dot, those that would hide each other apart."""
+        """Yield position, height and hollowness of the small dots, so that they do not hide each other."""
         places: list[tuple[float, int]] = []
         for value, hollow in sorted(self.cloud):
             place = axis.place(value)
@@ -281,7 +265,7 @@ class Dot:
             yield axis.at(value), side * (10 + 6 * (level // 2 % 3)), hollow
 
     def end_labels(self, axis: Axis, unit: Unit) -> list[tuple[str, str, str]]:
-        """Place, side and text of the ends of the interval, where they are within the chart and apart."""
+        """Return position, text anchor and text of the interval's ends, if they are in the chart and not too close."""
         ends = [end for end in (self.low, self.high) if axis.low <= end <= axis.high]
         if not self.labelled or len(ends) < 2 or axis.place(self.high) - axis.place(self.low) < _ENDS_APART:
             return []
@@ -290,9 +274,9 @@ class Dot:
 
 
 def room_for(dots: Sequence[Dot]) -> Axis:
-    """The axis that shows dots, and intervals as far as half the spread of the dots beyond them.
+    """Make the axis for dots, and for intervals up to half the dots' spread beyond them.
 
-    It does not begin below 0 where no number does.
+    It begins at 0 or above if no number is negative.
     """
     numbers = [number for dot in dots for number in dot.numbers()] or [0.0, 1.0]
     low = min(numbers)
@@ -305,19 +289,19 @@ def room_for(dots: Sequence[Dot]) -> Axis:
 
 
 def dots(rows: Sequence[Dot], unit: Unit, axis: Axis | None = None) -> str:
-    """One row per name: its dot, its interval and its number."""
+    """Draw one row per name: its dot, its interval and its number."""
     return drawn("dots", rows, unit, axis or room_for(rows))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """Dots under a heading of their own, next to others.
+    """Dots under a heading, next to other panels.
 
     Attributes:
-        title: of the panel.
-        says: a line below it.
-        rows: its dots.
-        unit: of its numbers.
+        title: heading.
+        says: line below it.
+        rows: dots.
+        unit: format of the numbers.
     """
 
     title: str
@@ -327,35 +311,31 @@ class Panel:
 
 
 def _to_a_tick(axis: Axis) -> Axis:
-    """The axis with a tick at its upper end."""
-    if axis.ticks:
-        last = axis.ticks[-1]
-    else:
-        last = axis.high
-    more = last + axis.step
-    if axis.high <= last or len(axis.ticks) < 2:
+    """Extend an axis to a tick at its upper end."""
+    if len(axis.ticks) < 2 or axis.high <= axis.ticks[-1]:
         return axis
-    return Axis(axis.low, more, (*axis.ticks, more))
+    end = axis.ticks[-1] + axis.step
+    return Axis(axis.low, end, (*axis.ticks, end))
 
 
-def panels(shown: Sequence[Panel]) -> str:
-    """Panels of dots side by side where there is room; those of one unit have one axis."""
+def panels(of_panels: Sequence[Panel]) -> str:
+    """Draw panels side by side, if there is room; those of one unit have one axis."""
     rows: dict[Unit, list[Dot]] = {}
-    for one in shown:
-        rows.setdefault(one.unit, []).extend(one.rows)
+    for panel in of_panels:
+        rows.setdefault(panel.unit, []).extend(panel.rows)
     axes = {unit: _to_a_tick(room_for(of_unit)) for unit, of_unit in rows.items()}
-    return drawn("panels", [(one, axes[one.unit]) for one in shown], any(one.says for one in shown))
+    return drawn("panels", [(panel, axes[panel.unit]) for panel in of_panels], any(panel.says for panel in of_panels))
 
 
 def shares(
     rows: Mapping[str, Mapping[str, float]], kinds: Mapping[str, str], notes: Mapping[str, str] | None = None
 ) -> str:
-    """One bar per name, divided into kinds, each with its share written in it.
+    """Draw one bar per name, divided into kinds, with each share written in it.
 
     Args:
-        rows: by name, by kind its share.
-        kinds: by kind the class of its colour, in order.
-        notes: by name what follows it.
+        rows: share by name and kind.
+        kinds: colour class by kind, in order.
+        notes: text after each name.
     """
     return drawn("shares", rows, kinds, notes or {})
 
@@ -365,10 +345,10 @@ class Curve:
     """A line of a chart.
 
     Attributes:
-        name: written at its end.
-        values: one per place along the axis.
-        colour: a class.
-        dashed: whether it is not drawn through.
+        name: label at its end.
+        values: one value per place along the axis.
+        colour: colour class.
+        dashed: True for a dashed line.
     """
 
     name: str
@@ -382,11 +362,11 @@ class Plot:
     """Frame of a chart of curves.
 
     Attributes:
-        places: one per value, from 0 at the left to 1 at the right.
-        ticks: labels below, by place.
-        unit: of the values.
-        band: ends of a band behind them, or nothing.
-        below: what is along the axis.
+        places: position of each value, from 0 at the left to 1 at the right.
+        ticks: positions and labels below the chart.
+        unit: format of the values.
+        band: lower and upper ends of a band behind the lines; may be empty.
+        below: title of the axis below.
     """
 
     places: Sequence[float]
@@ -396,13 +376,13 @@ class Plot:
     below: str = ""
 
     def points(self, values: Sequence[float], axis: Axis) -> list[str]:
-        """Corners of a line."""
+        """Return the corners of a line."""
         return [f"{100 * x:.2f},{axis.up(value)}" for x, value in zip(self.places, values, strict=True)]
 
 
 def curves(lines: Sequence[Curve], plot: Plot) -> str:
-    """Lines with their names at their ends, over an axis from 0 or from the least value."""
-    numbers = [value for values in (*(one.values for one in lines), *plot.band) for value in values]
+    """Draw lines with their names at their ends, over an axis from 0 or from the least value."""
+    numbers = list(itertools.chain(*(line.values for line in lines), *plot.band))
     largest = max(numbers)
     axis = axis_of(min([0.0, *numbers]), largest * 1.05 if largest > 0 else 1.0)
     return drawn("curves", lines, plot, axis, _CURVES)
@@ -413,11 +393,11 @@ class Histogram:
     """Frequencies of numbers.
 
     Attributes:
-        name: of what.
-        words: that follow it.
-        edges: (b + 1,) of the bins, positive and ascending.
-        counts: (b,) in them.
-        colour: a class.
+        name: label.
+        words: text after it.
+        edges: (b + 1,) edges of the bins, positive and ascending.
+        counts: (b,) counts in them.
+        colour: colour class.
     """
 
     name: str
@@ -427,26 +407,25 @@ class Histogram:
     colour: str = INK
 
     def bars(self, axis: Axis, tallest: float) -> Iterator[tuple[float, float, float]]:
-        """Place, width and height of each bar; ``tallest`` is the logarithm of the largest count."""
+        """Yield position, width and height of each bar; ``tallest`` is the logarithm of the largest count."""
         for (low, high), count in zip(itertools.pairwise(self.edges), self.counts, strict=True):
             if count:
                 width = max(axis.place(high) - axis.place(low), 0.3)
                 yield axis.place(low), width, 36 * math.log1p(count) / tallest
 
 
-def histograms(shown: Sequence[Histogram], line: tuple[float, str] | None = None) -> str:
-    """Histograms below each other on one axis of ratios, their heights by the logarithm of the counts.
+def histograms(rows: Sequence[Histogram], line: tuple[float, str] | None = None) -> str:
+    """Draw histograms below each other on one logarithmic axis, with heights by the logarithm of the counts.
 
     Args:
-        shown: at least one.
-        line: a number to be marked where it is among the others, and its name.
+        rows: at least one.
+        line: a number to mark if it is among the others, and its name.
     """
-    low = min(one.edges[0] for one in shown)
-    high = max(one.edges[-1] for one in shown)
+    low = min(histogram.edges[0] for histogram in rows)
+    high = max(histogram.edges[-1] for histogram in rows)
     axis = log_axis(low, max(high, low * 1.01))
-    tallest = math.log1p(max(max(one.counts) for one in shown))
-    if line is not None and low < line[0] <= high:
-        marked = line
-    else:
-        marked = None
-    return drawn("histograms", [(one, one.bars(axis, tallest)) for one in shown], axis, marked)
+    tallest = math.log1p(max(max(histogram.counts) for histogram in rows))
+    if line is not None and not low < line[0] <= high:
+        line = None
+    bars = [(histogram, histogram.bars(axis, tallest)) for histogram in rows]
+    return drawn("histograms", bars, axis, line)

@@ -1,4 +1,4 @@
-"""A comparison as files: one self-contained page with figures, results that identical runs write alike, times."""
+"""A comparison as files: a self-contained page with figures, reproducible results, and times."""
 
 from __future__ import annotations
 
@@ -21,41 +21,47 @@ from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
 
 MOST_ROWS = 24
-"""Of a chart that names each of them."""
+"""Rows of a chart that names each of them."""
 Colours = Mapping[str, str]
 RunConfig = Mapping[str, Any]
 
 
 def figures_of(comparison: Comparison, board: Scoreboard) -> list[Chart]:
-    """The charts for which the comparison has numbers, the one that a page begins with first."""
+    """Draw the charts for which the comparison has numbers; the page shows the first one unfolded."""
     colours = colours_of(board.agents)
-    made = [board_chart(comparison, board, colours)]
-    made += [popularity_figure(comparison.details.get("popularity", []), colours=colours)]
-    charts = [chart for chart in made if chart is not None]
-    return [replace(chart, folded=place > 0) for place, chart in enumerate(charts)]
+    charts = [board_chart(comparison, board, colours)]
+    charts += [popularity_figure(comparison.details.get("popularity", []), colours=colours)]
+    return unfolded(charts)
+
+
+def unfolded(charts: Iterable[Chart | None]) -> list[Chart]:
+    """Leave out missing charts, and unfold the first of the others."""
+    present = [chart for chart in charts if chart is not None]
+    return [replace(chart, folded=place > 0) for place, chart in enumerate(present)]
 
 
 def board_chart(comparison: Comparison, board: Scoreboard, colours: Colours) -> Chart | None:
-    """One panel per protocol, agents in rows, the truth as a tick where the protocol estimates it."""
+    """Draw one panel per protocol, agents in rows, with a tick at the truth where the protocol estimates it."""
     truth = next((column for column in board.columns if column.is_truth), None)
     columns = [column for column in board.columns if not column.is_truth]
     if not columns or len(board.agents) < 2:
         return None
-    drawn = [_panel(comparison, board, column, truth, colours) for column in columns]
-    names = [column.heading for column in columns]
-    title = f"{listed(names)} of {len(board.agents):,} agents"
-    ticks = truth is not None and any(column.key in comparison.truth_estimates for column in columns)
-    if truth is not None and ticks:
+    title = f"{listed([column.heading for column in columns])} of {len(board.agents):,} agents"
+    estimates_truth = truth is not None and any(column.key in comparison.truth_estimates for column in columns)
+    if truth is not None and estimates_truth:
         title += f", and the {truth.heading}"
-    return Chart(title, panels(drawn), board_caption(comparison, board, ticks=ticks))
+    drawn = []
+    for column in columns:
+        is_estimate = column.key in comparison.truth_estimates
+        drawn.append(_panel(board, column, truth if is_estimate else None, colours))
+    return Chart(title, panels(drawn), board_caption(comparison, board, ticks=estimates_truth))
 
 
 def board_caption(comparison: Comparison, board: Scoreboard, *, ticks: bool) -> str:
     """Explain the chart of a scoreboard."""
+    level = 0.95
     if comparison.records:
         level = comparison.records[0].level
-    else:
-        level = 0.95
     parts = [f"Dots are estimates, lines their {100 * level:g} % intervals."]
     if ticks:
         parts += ["The upright tick is the truth."]
@@ -66,17 +72,16 @@ def board_caption(comparison: Comparison, board: Scoreboard, *, ticks: bool) -> 
     return " ".join(parts)
 
 
-def _panel(comparison: Comparison, board: Scoreboard, column: Column, truth: Column | None, colours: Colours) -> Panel:
-    """A protocol's numbers."""
+def _panel(board: Scoreboard, column: Column, truth: Column | None, colours: Colours) -> Panel:
+    """Draw a protocol's numbers, with the truth that it estimates."""
     rows = []
     for agent in board.agents[:MOST_ROWS]:
         cell = column.cells.get(agent)
         if cell is None or not math.isfinite(cell.record.value):
             continue
-        if truth is not None and column.key in comparison.truth_estimates:
-            true = truth.cells.get(agent)
-        else:
-            true = None
+        true_value = None
+        if truth is not None and agent in truth.cells:
+            true_value = truth.cells[agent].record.value
         rows.append(
             Dot(
                 agent,
@@ -85,28 +90,28 @@ def _panel(comparison: Comparison, board: Scoreboard, column: Column, truth: Col
                 cell.record.high,
                 colours[agent],
                 hollow=cell.unusable,
-                known=None if true is None else true.record.value,
+                known=true_value,
                 words=cell.text,
             )
         )
-    says = ""
+    line = ""
     if column.judgement is not None:
-        says = f"picks {' or '.join(column.judgement.picks)}: {column.judgement.result}"
+        line = f"picks {' or '.join(column.judgement.picks)}: {column.judgement.result}"
     quantity = column.heading
-    if truth is not None and column.key in comparison.truth_estimates:
+    if truth is not None:
         quantity = truth.heading
-    return Panel(column.heading, says, rows, Unit(bare=True, quantity=quantity))
+    return Panel(column.heading, line, rows, Unit(bare=True, quantity=quantity))
 
 
 def popularity_figure(
     rows: Sequence[Popularity], where: str = "A/B test", colours: Colours | None = None
 ) -> Chart | None:
-    """The share of views and of recommendations that falls on the most viewed items.
+    """Draw the shares of views and of recommendations that fall on the most viewed items.
 
     Args:
-        rows: of :func:`recsim_mnar.protocols.ab_test.popularity`.
-        where: things were recommended, for the caption.
-        colours: of agents; own ones where None.
+        rows: rows of :func:`recsim_mnar.protocols.ab_test.popularity`.
+        where: place of the recommendations, for the caption.
+        colours: colours of the agents; default ones if None.
     """
     first: dict[str, Popularity] = {}
     for row in rows:
@@ -114,23 +119,21 @@ def popularity_figure(
     if len(first) < 2:
         return None
     if colours is None:
-        colours = colours_of(name for name in first if name)
-    first_group = first[""]
-    top = first_group["last_rank"] - first_group["first_rank"] + 1
+        colours = colours_of(filter(None, first))
+    views = first[""]
+    n_top = views["last_rank"] - views["first_rank"] + 1
     n_items = max(row["last_rank"] for row in rows)
-    rows_shown = sorted(first.items(), key=lambda item: -item[1]["share"])[:MOST_ROWS]
-    drawn = [
-        Dot(
-            name or "what users view unasked", row["share"], colour=colours.get(name, "ink"), known=first_group["share"]
-        )
-        for name, row in rows_shown
-    ]
+    largest = sorted(first.items(), key=lambda item: -item[1]["share"])[:MOST_ROWS]
+    drawn = []
+    for name, row in largest:
+        label = name or "what users view unasked"
+        drawn.append(Dot(label, row["share"], colour=colours.get(name, "ink"), known=views["share"]))
     caption = (
-        f"Of what each agent shows in the {where}, the share that falls on the {top:,} most viewed of "
+        f"Of what each agent shows in the {where}, the share that falls on the {n_top:,} most viewed of "
         f"{n_items:,} items. The upright line: users' own views."
     )
-    if len(first) > len(rows_shown):
-        caption += f" {len(first) - len(rows_shown)} more are in the data of this page."
+    if len(first) > len(drawn):
+        caption += f" {len(first) - len(drawn)} more are in the data of this page."
     return Chart("How popular what is recommended is", dots(drawn, PER_CENT), caption)
 
 
@@ -140,9 +143,9 @@ def weight_figures(
     """Draw the distribution of weights; policies whose weights are all 0 are left out.
 
     Args:
-        weights: one per policy, under the name that the page gives it.
+        weights: one per policy, under its name on the page.
         clip: largest weight of the clipped estimators, None for none.
-        colours: of policies; own ones where None.
+        colours: colours of the policies; default ones if None.
     """
     drawn = [weight for weight in weights if weight.counts]
     if not drawn:
@@ -163,30 +166,32 @@ def weight_figures(
         "Along: the weight of a row, the policy's probability of what was shown over the recorded one; the axis is "
         "logarithmic. Up: how many rows have it, logarithmic too; rows of weight 0 are not drawn. A row counts for "
         "as many recommendations of the policy as its weight says"
-        + (f", up to the clip, {clip:g}." if clip is not None else ".")
     )
-    largest = max(drawn, key=lambda each: each.largest)
-    if largest.largest > 1.0:
-        caption += f" Farthest right is the largest weight, {largest.largest:.3g}: what the log hardly ever shows, and "
-        caption += f"{largest.policy} more often would."
-    if clip is None:
-        line = None
-    else:
+    line = None
+    if clip is not None:
+        caption += f", up to the clip, {clip:g}"
         line = (clip, f"clip {clip:g}")
+    caption += "."
+    heaviest = max(drawn, key=lambda weight: weight.largest)
+    if heaviest.largest > 1.0:
+        caption += (
+            f" Farthest right is the largest weight, {heaviest.largest:.3g}: what the log hardly ever shows, and "
+            f"{heaviest.policy} more often would."
+        )
     return [Chart("How the weights are distributed", histograms(charts, line), caption)]
 
 
 SCHEMA = 1
-"""Of results.json."""
+"""Version of the layout of results.json."""
 
 
 def write_comparison(folder: Path, comparison: Comparison, run_config: RunConfig, seconds: float) -> None:
     """Write ``log/``, ``summary.json``, ``results.json``, ``timings.json`` and ``report.html``, and their index.
 
     Args:
-        folder: that exists.
-        comparison: what was found.
-        run_config: what suffices to make it again; JSON types.
+        folder: an existing folder.
+        comparison: the comparison.
+        run_config: settings that reproduce it; JSON types.
         seconds: wall time of the whole.
     """
     with RunFolder.fill(folder, keep_others=True) as into:
@@ -200,12 +205,16 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: RunConfig
         into.write_json("results.json", headed([r.untimed() for r in comparison.records]))
         with into.recording("report.html") as path:
             write_page(path, comparison, run_config)
-        # Of times there is no receipt: they differ.
-        write_json(folder / "timings.json", {"seconds": round(seconds, 3), "records": timings(comparison.records)})
+        timings = [
+            {"protocol": r.protocol, "agent": r.agent, "metric": r.metric, "seconds": round(r.seconds, 4)}
+            for r in comparison.records
+        ]
+        # Without a receipt, because times differ between runs.
+        write_json(folder / "timings.json", {"seconds": round(seconds, 3), "records": timings})
 
 
 def results_of(comparison: Comparison, folder: Path) -> Mapping[str, object]:
-    """Read ``results.json`` and ``summary.json`` as one object, and their folder."""
+    """Return the contents of ``results.json`` and ``summary.json`` as one object, with their folder."""
     return {
         **headed([r.untimed() for r in comparison.records]),
         **comparison.summary(),
@@ -215,26 +224,19 @@ def results_of(comparison: Comparison, folder: Path) -> Mapping[str, object]:
 
 
 def headed(rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
-    """Build the content of ``results.json``: ``{schema, package, records}``."""
+    """Return the content of ``results.json``: ``{schema, package, records}``."""
     from recsim_mnar._version import __version__
 
     return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "records": rows}
-
-
-def timings(records: Iterable[Record]) -> list[Mapping[str, object]]:
-    """Seconds of each record."""
-    return [
-        {"protocol": r.protocol, "agent": r.agent, "metric": r.metric, "seconds": round(r.seconds, 4)} for r in records
-    ]
 
 
 def write_page(path: Path, comparison: Comparison, run_config: RunConfig) -> None:
     """Write the page under a temporary name, then rename it.
 
     Args:
-        path: of the page.
-        comparison: what it says.
-        run_config: settings and provenance, shown at its foot; JSON types only.
+        path: path of the page.
+        comparison: the comparison.
+        run_config: settings and provenance for the foot of the page; JSON types only.
     """
     clip = comparison.details.get("clip")
     board = scoreboard(comparison, whole=True)
@@ -262,7 +264,7 @@ def write_page(path: Path, comparison: Comparison, run_config: RunConfig) -> Non
 
 
 def _verdicts(comparison: Comparison) -> dict[str, list[Record]]:
-    """Records of off-policy estimates by heading: clipped IPS, or estimators of slates."""
+    """Return the records of off-policy estimates by heading: clipped IPS, or estimators of slates."""
     headings = {(r.protocol, r.metric): r.metric for r in comparison.records} | comparison.headings
     headings["off_policy", "clipped_ips"] = "clipped IPS"
     verdicts: dict[str, list[Record]] = {}
@@ -273,7 +275,7 @@ def _verdicts(comparison: Comparison) -> dict[str, list[Record]]:
 
 
 def _as_run(comparison: Comparison, run_config: RunConfig) -> RunConfig:
-    """The settings with the estimators that were used: in a world of slates the defaults are others."""
+    """Return the settings with the estimators that were used, which in a world of slates are other ones."""
     used = dict.fromkeys(r.metric for r in comparison.records if r.protocol == "off_policy")
     if not used.keys() & RANKING_ESTIMATORS.keys():
         return run_config
@@ -282,5 +284,5 @@ def _as_run(comparison: Comparison, run_config: RunConfig) -> RunConfig:
 
 
 def row_of(record: Record) -> Mapping[str, object]:
-    """A record as the page carries it: without its time, which no two runs share, and what only programs read."""
+    """Return a record without its time, which differs between runs, and without details for programs."""
     return {name: value for name, value in record.untimed().items() if name != "details"}

@@ -1,4 +1,4 @@
-"""Pages from their templates: what each says first, the data that they carry, and words explained."""
+"""Pages from their templates: their first screen, the data that they carry, and explained words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import base64
 import csv
 import functools
 import io
+import itertools
 import json
 import math
 import re
@@ -35,8 +36,8 @@ class Grid:
 
     Attributes:
         heads: titles of the columns after the agent's.
-        rows: agent and its records, one per column, None where there is none.
-        best: in each column the best value of those that can be picked; NaN where none is better.
+        rows: each agent and its records, one per column, None for an empty cell.
+        best: best value that can be picked in each column; NaN if none is better.
     """
 
     heads: list[str]
@@ -45,32 +46,26 @@ class Grid:
 
 
 def grid(comparison: Comparison) -> Grid:
-    """Agents by every metric there is."""
+    """Build the table of all agents by all metrics."""
     records = comparison.records
-    # The reciprocal rank at 1 is the hit rate at 1: one column says it.
+    # The reciprocal rank at 1 is the hit rate at 1: one column is enough.
     keys = [key for key in dict.fromkeys((r.protocol, r.metric) for r in records) if key != ("loocv", "mrr@1")]
-    agents = list(dict.fromkeys(r.agent for r in records))
+    agents = dict.fromkeys(r.agent for r in records)
     by_key = {(r.agent, r.protocol, r.metric): r for r in records}
     rows = [(agent, [by_key.get((agent, *key)) for key in keys]) for agent in agents]
-    best = [
-        math.nan if key[1] in comparison.neutral else _best([row[i] for _, row in rows], key[1] in comparison.losses)
-        for i, key in enumerate(keys)
-    ]
+    best = []
+    for column, (_, metric) in enumerate(keys):
+        cells = [cells[column] for _, cells in rows]
+        values = [cell.value for cell in cells if cell and math.isfinite(cell.value) and not cell.is_reference]
+        if metric in comparison.neutral or not values:
+            best.append(math.nan)
+        else:
+            best.append(min(values) if metric in comparison.losses else max(values))
     return Grid([comparison.heading(key) for key in keys], rows, best)
 
 
-def _best(cells: list[Record | None], loss: bool) -> float:
-    """The best value of those that can be picked."""
-    values = [c.value for c in cells if c is not None and math.isfinite(c.value) and not c.is_reference]
-    if not values:
-        return math.nan
-    if loss:
-        return min(values)
-    return max(values)
-
-
 def number(value: float) -> str:
-    """Five decimals, without the leading zero that rates do not need."""
+    """Format with five decimals, without the leading zero that rates do not need."""
     text = f"{value:.5f}"
     if text.startswith(("0.", "-0.")):
         return text.replace("0.", ".", 1)
@@ -78,7 +73,7 @@ def number(value: float) -> str:
 
 
 MOST_BYTES = 700_000
-"""Of a file that a page carries; two of them, base64's third more, leave the page below 3 MB (:func:`together`)."""
+"""Size of the largest file in a page; two of them in base64 leave the page below 3 MB (:func:`together`)."""
 
 
 @dataclass(frozen=True)
@@ -86,9 +81,9 @@ class Download:
     """A file within a page.
 
     Attributes:
-        name: under which it is saved.
+        name: name under which it is saved.
         href: its bytes as a data URL.
-        size: for a person.
+        size: its size in words.
     """
 
     name: str
@@ -97,43 +92,39 @@ class Download:
 
 
 def downloads_of(stem: str, rows: Iterable[Mapping[str, object]]) -> list[Download]:
-    """Rows as CSV and as JSON; what is larger than :data:`MOST_BYTES` is left to the files next to the page.
+    """Make rows of JSON types downloads, as CSV and as JSON, unless they are larger than :data:`MOST_BYTES`.
 
     Args:
-        stem: of the files' names.
-        rows: of JSON types.
+        stem: beginning of the files' names.
+        rows: the rows; values that hold further values are left out of the CSV.
     """
     rows = list(rows)
     if not rows:
         return []
-    kinds = [(f"{stem}.csv", "text/csv", _csv(rows)), (f"{stem}.json", "application/json", json.dumps(rows, indent=1))]
-    encoded = [(name, kind, text.encode()) for name, kind, text in kinds]
-    return [
-        Download(name, f"data:{kind};base64,{base64.b64encode(data).decode()}", f"{max(1, round(len(data) / 1e3))} kB")
-        for name, kind, data in encoded
-        if len(data) <= MOST_BYTES
-    ]
+    plain = [name for name in rows[0] if not any(isinstance(row.get(name), (dict, list)) for row in rows)]
+    table = io.StringIO()
+    writer = csv.DictWriter(table, plain, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    downloads = []
+    texts = {"csv": ("text/csv", table.getvalue()), "json": ("application/json", json.dumps(rows, indent=1))}
+    for ending, (kind, text) in texts.items():
+        data = text.encode()
+        if len(data) <= MOST_BYTES:
+            href = f"data:{kind};base64,{base64.b64encode(data).decode()}"
+            downloads.append(Download(f"{stem}.{ending}", href, f"{max(1, round(len(data) / 1e3))} kB"))
+    return downloads
 
 
 def together(*lists: list[Download]) -> list[Download]:
-    """All of them in order, without those that would make the page as heavy as two of :data:`MOST_BYTES` and more."""
-    downloads = []  # what names a file's kind included
-    room = 2 * (MOST_BYTES * 4 // 3 + 64)
-    for file in (file for of_rows in lists for file in of_rows):
+    """Join lists, without files that would make the page heavier than two of :data:`MOST_BYTES`."""
+    downloads = []
+    room = 2 * (MOST_BYTES * 4 // 3 + 64)  # with the kind that each URL names
+    for file in itertools.chain(*lists):
         if len(file.href) <= room:
             downloads.append(file)
             room -= len(file.href)
     return downloads
-
-
-def _csv(rows: Sequence[Mapping[str, object]]) -> str:
-    """Plain values as they are; what holds further values is left to the JSON."""
-    names = [name for name in rows[0] if not any(isinstance(row.get(name), (dict, list)) for row in rows)]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, names, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    return out.getvalue()
 
 
 def write_from(
@@ -149,13 +140,13 @@ def write_from(
     """Write a page under a temporary name, then rename it.
 
     Args:
-        template: file next to this module, which extends ``base.html``.
-        path: of the page.
-        made_by: settings and provenance, shown at its foot; JSON types only.
-        finding: its first screen; None where there is nothing to decide.
-        charts: that it shows.
-        downloads: files that it carries.
-        **values: what else the template names.
+        template: name of a file next to this module, which extends ``base.html``.
+        path: path of the page.
+        made_by: settings and provenance for the foot of the page; JSON types only.
+        finding: first screen; None if there is nothing to decide.
+        charts: charts to show.
+        downloads: files to carry.
+        **values: further variables of the template.
     """
     from recsim_mnar._version import __version__
 
@@ -176,7 +167,7 @@ def write_from(
 
 
 def unbroken(page: str) -> str:
-    """The page, with numbers that no line's end divides from their sign of per cent, nor intervals in brackets."""
+    """Put no-break spaces before per cent signs and into intervals in brackets."""
     page = re.sub(r"(?<=\d) %", "\N{NO-BREAK SPACE}%", page)
     return re.sub(r"(\[-?[\d.,]+%?), (?=-?[\d.,]+%?\])", "\\1,\N{NO-BREAK SPACE}", page)
 
@@ -186,55 +177,61 @@ def unbroken(page: str) -> str:
 _ENTRY = re.compile(r'(?s)<dt id="[^"]*">(.*?)</dt>\s*<dd>(.*?)</dd>\n')
 _TAG = re.compile(r"(<[^>]*>)")
 _CLOSED = ("script", "style", "title", "a", "pre", "code", "svg", "dl", "summary")
-"""Elements in which words are left as they are, as they are in charts."""
+"""Elements whose words are not explained; neither are those of charts."""
 _ANEW = ("<h2", "<details", "<thead")
-"""Where a word is explained once more."""
+"""Elements in which words are explained once more."""
 
 
 @functools.cache
 def words() -> dict[str, str]:
-    """Explain each term of a page, from the glossary at its foot."""
+    """Return the explanation of each term, from the glossary at the foot of pages."""
     text = files("recsim_mnar.report").joinpath("words.html").read_text(encoding="utf-8")
     return dict(_ENTRY.findall(text))
 
 
-def explained(page: str, known: Mapping[str, str]) -> str:
-    """The page, each term with its meaning as a tooltip and a link to the glossary, once in each of its parts.
+def explained(page: str, explanations: Mapping[str, str]) -> str:
+    """Give each term of a page a tooltip and a link to the glossary, once in each part of the page.
 
-    A recommender's name, which may be a word as any other, is one only where a table has it. Of the glossary what the
-    page does not use is left out.
+    A recommender's name may be a common word, so it is a term only if a table has it. Terms that the page does not use
+    are removed from its glossary.
     """
-    named = [name for name in known if name not in OWN_COLOURS or f">{name}</th>" in page]
-    longest = "|".join(map(re.escape, sorted(named, key=len, reverse=True)))
-    term = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest})(?![\w-]|@\D|\.\w)")
-    lower = {name.lower(): name for name in known}
-    made, terms, used, closed = [], set[str](), set[str](), list[str]()
+    terms = [term for term in explanations if term not in OWN_COLOURS or f">{term}</th>" in page]
+    longest_first = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
+    pattern = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest_first})(?![\w-]|@\D|\.\w)")
+    by_lower = {term.lower(): term for term in explanations}
+    in_part: set[str] = set()
+    used: set[str] = set()
 
-    def linked(found: re.Match[str]) -> str:
-        name = lower[found[1].lower()]
-        if name in terms:
-            return found[1]
-        terms.add(name)
-        used.add(name)
-        return f'<a class="term" href="#{anchor(name)}" title="{known[name]}">{found[1]}</a>'
+    def link(match: re.Match[str]) -> str:
+        term = by_lower[match[1].lower()]
+        if term in in_part:
+            return match[1]
+        in_part.add(term)
+        used.add(term)
+        return f'<a class="term" href="#{anchor(term)}" title="{explanations[term]}">{match[1]}</a>'
 
-    head, body, rest = page.partition("<main>")
+    head, main, rest = page.partition("<main>")
+    pieces = []
+    closed: list[str] = []
     for piece in _TAG.split(rest):
-        if piece.startswith("<"):
-            name = piece.strip("</> ").split()[0].lower()
-            drawn = piece.startswith('<div role="img"') or (name == "div" and "div" in closed)
-            if (name in _CLOSED or drawn) and not piece.endswith("/>"):
-                closed.append(name) if not piece.startswith("</") else closed.pop()
-            if piece.startswith(_ANEW):
-                terms.clear()
-            made.append(piece)
-        else:
-            made.append(piece if closed else term.sub(linked, piece))
-    return head + body + _ENTRY.sub(lambda found: found[0] if found[1] in used else "", "".join(made))
+        if not piece.startswith("<"):
+            pieces.append(piece if closed else pattern.sub(link, piece))
+            continue
+        pieces.append(piece)
+        name = piece.strip("</> ").split()[0].lower()
+        in_chart = piece.startswith('<div role="img"') or (name == "div" and "div" in closed)
+        if (name in _CLOSED or in_chart) and not piece.endswith("/>"):
+            if piece.startswith("</"):
+                closed.pop()
+            else:
+                closed.append(name)
+        if piece.startswith(_ANEW):
+            in_part.clear()
+    return head + main + _ENTRY.sub(lambda entry: entry[0] if entry[1] in used else "", "".join(pieces))
 
 
 def anchor(name: str) -> str:
-    """Get the anchor of a term in the glossary of a page."""
+    """Return the anchor of a term in the glossary of a page."""
     return "word-" + re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
 
 
@@ -247,12 +244,12 @@ class Finding:
     """The first screen of a page.
 
     Attributes:
-        decision: what to do, or what is known.
-        lift: by how much in per cent, with its interval.
-        next: how sure it is, and what to do next.
+        decision: sentence on the decision.
+        lift: sentence on the change in per cent, with its interval.
+        next: confidence, and the next step.
         kind: "good", "tie" or "bad", for the colour.
-        but: where it is otherwise, or differs, in a sentence; empty where nothing is known of that.
-        asks: questions whose answer must be yes.
+        but: sentence on exceptions, such as segments; may be empty.
+        asks: questions that must be answered with yes.
     """
 
     decision: str
@@ -268,18 +265,18 @@ class Finding:
 
 def of_comparison(comparison: Comparison) -> Finding | None:
     """Summarise each protocol's pick and its result; without a truth the tests' findings. None if nothing is judged."""
-    if not comparison.judgements:
-        lines = comparison.conclusion
-        if lines:
-            return Finding(lines[-2] if len(lines) > 1 else lines[0], " ".join(lines[:-2]), lines[-1])
+    if comparison.judgements:
+        board = scoreboard(comparison)
+        is_good = any(choice.outcome == BEST for choice in board.choices)
+        return Finding(board.headline(), "", "", "good" if is_good else "bad")
+    lines = comparison.conclusion
+    if not lines:
         return None
-    board = scoreboard(comparison)
-    found_best = any(choice.outcome == BEST for choice in board.choices)
-    return Finding(board.headline(), "", "", "good" if found_best else "bad")
+    return Finding(lines[-2] if len(lines) > 1 else lines[0], " ".join(lines[:-2]), lines[-1])
 
 
 def rounded(n: float) -> int:
-    """A number of users, to two digits."""
+    """Round a number of users up to two digits."""
     size = 10 ** max(0, math.floor(math.log10(max(n, 1.0))) - 1)
     return int(math.ceil(n / size) * size)
 
@@ -306,9 +303,10 @@ _OF_RANDOM: Mapping[str, str] = {
     "looks_worse": "{who} looks worse than {other}.",
     "cannot_tell": "This log cannot tell whether {who} is better than {other}.",
 }
-"""Decisions where the records were drawn at random, in place of those above."""
-TODAY, RANDOM = "today's recommender", "the random traffic"
-"""What a page calls the policy that made the records."""
+"""Decisions in place of those above if the records were drawn at random."""
+TODAY = "today's recommender"
+RANDOM = "the random traffic"
+"""Names of the policy that made the records."""
 _TRY = "try it in an A/B test"
 _ELSEWHERE = "try it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
@@ -318,47 +316,47 @@ def of_estimates(
     sentence: Sentence,
     value: str,
     doubt: str,
-    rates: str = "",
-    tolerance: float | None = None,
-    by_segment: str = "",
-    plans: Sequence[ABPlan] = (),
-    least: float | None = None,
+    rates: str,
+    tolerance: float | None,
+    by_segment: str,
+    plans: Sequence[ABPlan],
+    least: float | None,
 ) -> Finding:
     """Summarise the answer of the log.
 
     Args:
         sentence: the answer.
-        value: what the policy earns, with its interval, where it is compared with nothing.
-        doubt: the gravest one, or nothing.
+        value: the policy's value with its interval, for an answer without a baseline.
+        doubt: the gravest doubt, or "".
         rates: both policies' values, as they follow the change.
-        tolerance: factor by which all propensities may be off before the answer may not hold; None for none known.
-        by_segment: where the policy is worse and where it is better, as its segments say.
-        plans: A/B tests that find the change, and that find its lower end; none where it is not known.
-        least: the smallest probability of any item, where somebody stated it.
+        tolerance: factor by which all propensities may be off before the answer fails; None if unknown.
+        by_segment: sentence on the segments in which the policy is worse or better.
+        plans: A/B tests that find the change, and its lower end; may be empty.
+        least: the smallest probability of any item, if somebody stated it.
     """
-    if sentence.baseline in (None, "propensity"):
-        other = TODAY
-    else:
-        other = sentence.baseline
     words, kind = _ANSWERS[sentence.answer]
+    other = sentence.baseline or TODAY
+    if other == "propensity":
+        other = TODAY
     if sentence.baseline_kind == "random":
-        other, words = RANDOM, _OF_RANDOM.get(sentence.answer, words)
+        other = RANDOM
+        words = _OF_RANDOM.get(sentence.answer, words)
+    lift = value or "By how much, this log does not say."
     if sentence.change_percent is not None and sentence.low_percent is not None and sentence.high_percent is not None:
-        low, high = (digits(end) for end in (sentence.low_percent, sentence.high_percent))
-        rates = rates or f" against {other}"
-        lift = f"{digits(sentence.change_percent)} %{rates} "
-        lift += f"({100 * sentence.level:.3g} % interval {low} to {high} %)."
-    else:
-        lift = value or "By how much, this log does not say."
+        interval = f"{digits(sentence.low_percent)} to {digits(sentence.high_percent)} %"
+        change = f"{digits(sentence.change_percent)} %{rates or f' against {other}'}"
+        lift = f"{change} ({100 * sentence.level:.3g} % interval {interval})."
     if sentence.sure == "caution" and kind == "good":
         kind = "tie"
     who = f"\N{LEFT DOUBLE QUOTATION MARK}{sentence.policy}\N{RIGHT DOUBLE QUOTATION MARK}"
-    action, then = sentence.action, _TRY
+    action = sentence.action
     if "A/B" in action:
         action += _size_of_test(plans)
+    then = _TRY
     worse = () if sentence.segments is None else sentence.segments["worse"]
     if worse and sentence.answer == "better":
-        then, kind = _ELSEWHERE.format(listed(worse, MOST_NAMES)), "tie"
+        then = _ELSEWHERE.format(listed(worse, MOST_NAMES))
+        kind = "tie"
     decision = words.format(who=who, other=other, then=then)
     if tolerance is not None and sentence.sure == "trust":
         gap = "gain" if sentence.answer == "better" else "difference"
@@ -371,29 +369,30 @@ def of_estimates(
 
 def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None) -> tuple[str, ...]:
     """List the conditions of the answer that a log cannot prove, as questions."""
-    items = ""
-    if least is not None:
-        most = int(1.0 / least + 1e-9)
-        items = f"Does {other} choose from at most {most:,} items in this place? (Each is said to have a chance of "
-        items += f"{100.0 * least:.4g} % or more, so there cannot be more than {most:,}.)"
     off = f"{100.0 * (tolerance - 1.0):.2g} %"
     questions = (
-        items,
         f"Was {who} built without these very records? (Else it looks too good.)",
         "Did the system itself record its probabilities at the moment of showing? (If they were estimated later they "
         f"may be wrong: errors of {off} in each, all in the worst direction, would undo the {gap}.)",
     )
-    return tuple(filter(None, questions))
+    if least is None:
+        return questions
+    most = int(1.0 / least + 1e-9)
+    items = (
+        f"Does {other} choose from at most {most:,} items in this place? (Each is said to have a chance of "
+        f"{100.0 * least:.4g} % or more, so there cannot be more than {most:,}.)"
+    )
+    return (items, *questions)
 
 
 def _size_of_test(plans: Sequence[ABPlan]) -> str:
-    """Describe days and users of an A/B test for the least of some lifts; "" where they are not known."""
+    """Describe the days and users of the last of some A/B tests; "" without tests."""
     if not plans:
         return ""
     plan = plans[-1]
     users = float(plan.users)
-    size = ""
     rows = plan.decisions_a_user
+    size = ""
     if plan.days is not None and plan.users_by_then is not None:
         weeks = math.ceil(plan.days / 7.0)
         users = plan.users_by_then / 2.0
@@ -405,7 +404,7 @@ def _size_of_test(plans: Sequence[ABPlan]) -> str:
 
 
 def digits(per_cent: float) -> str:
-    """A change in per cent, with its sign and three digits, as the terminal has it."""
+    """Format a change in per cent with its sign and three digits, as the terminal has it."""
     return f"{per_cent:+#.3g}".rstrip(".").replace("-", "\N{MINUS SIGN}")
 
 
@@ -413,33 +412,33 @@ def digits(per_cent: float) -> str:
 
 
 def of_validation(found: Validation) -> Finding:
-    """For how many questions the world may be used."""
+    """Summarise for how many questions the world may be used."""
     n = len(found.checks)
-    good = len(found.valid_for)
-    bad = len(found.not_valid_for)
-    if good:
-        decision = f"Use this world for {good} of {n} questions."
-    else:
-        decision = "Do not use this world yet."
-    lift = f"{100 * good / max(n, 1):.0f} % of the checks see no difference from real users that matters; "
-    lift += f"{bad} see one, {len(found.cannot_say)} cannot say."
-    if bad:
-        todo = f"Do not ask it about {found.not_valid_for[0].partition(':')[0].rstrip('.')}. "
-    else:
-        todo = ""
-    return Finding(
-        decision, lift, f"{todo}Next: keep to the questions in the list below.", "good" if not bad else "tie"
+    n_good = len(found.valid_for)
+    n_bad = len(found.not_valid_for)
+    decision = "Do not use this world yet."
+    if n_good:
+        decision = f"Use this world for {n_good} of {n} questions."
+    lift = (
+        f"{100 * n_good / max(n, 1):.0f} % of the checks see no difference from real users that matters; {n_bad} see "
+        f"one, {len(found.cannot_say)} cannot say."
     )
+    todo = "Next: keep to the questions in the list below."
+    if not n_bad:
+        return Finding(decision, lift, todo, "good")
+    topic = found.not_valid_for[0].partition(":")[0].rstrip(".")
+    return Finding(decision, lift, f"Do not ask it about {topic}. {todo}")
 
 
 def of_fit(found: FittedWorld) -> Finding:
     """Summarise what a log settles about a world."""
     n = len(found.identified)
-    open_ = len(found.not_identified)
     decision = f"The {found.world} world is fitted. Check it before you rely on it."
+    lift = f"The log settles {n} of {n + len(found.not_identified)} features."
     rate = found.identified.get("click_rate_on_log")
-    lift = f"The log settles {n} of {n + open_} features."
     if rate:
-        lift += f" Its users click {per_cent(found.facts['click_rate_fitted'])} % of the time; those of the log "
-        lift += f"{per_cent(rate['low'])} to {per_cent(rate['high'])} % (90 % interval)."
-    return Finding(decision, lift, "Not yet sure. Next: recsim-mnar validate says what it may be used for.", "tie")
+        lift += (
+            f" Its users click {per_cent(found.facts['click_rate_fitted'])} % of the time; those of the log "
+            f"{per_cent(rate['low'])} to {per_cent(rate['high'])} % (90 % interval)."
+        )
+    return Finding(decision, lift, "Not yet sure. Next: recsim-mnar validate says what it may be used for.")

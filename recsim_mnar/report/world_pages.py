@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,37 +28,38 @@ from recsim_mnar.report.charts import (
     log_axis,
     short,
 )
-from recsim_mnar.report.page import popularity_figure
+from recsim_mnar.report.page import popularity_figure, unfolded
 from recsim_mnar.report.template import Finding, downloads_of, of_fit, of_validation, together, write_from
 
 _OWN = {"ratings": "ratings revealed", "campaigns": "items added on their own", "purchases": "purchases on their own"}
-"""What organic events are in a world; views in others."""
+"""Names of a world's organic events; views in others."""
 _BOUGHT = {"sessions": "clicked", "purchases": "bought", "campaigns": "accepted"}
-"""What a reward of 1 says in a world."""
+"""Verb for a reward of 1 in a world."""
 
 
 def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, str]]) -> None:
     """Write the page under a temporary name, then rename it.
 
     Args:
-        path: of the page.
-        found: what the log holds.
-        commands: to go on with, each with what it does.
+        path: path of the page.
+        found: numbers of the log.
+        commands: next commands, each with its purpose.
     """
     rows = popularity_rows(found)
     lengths = _length_rows(found)
-    made = [popularity_figure(rows, "log"), _lengths_chart(found), _propensities_chart(found)]
-    charts = [chart for chart in made if chart is not None]
+    n_asked = found.provenance.get("n_users")
+    if not isinstance(n_asked, int):
+        n_asked = found.users
     write_from(
         "log.html",
         path,
         found.provenance,
         _finding(found),
-        [replace(chart, folded=place > 0) for place, chart in enumerate(charts)],
+        unfolded([popularity_figure(rows, "log"), _lengths_chart(found), _propensities_chart(found)]),
         downloads=together(downloads_of("popularity", rows), downloads_of("lengths", lengths)),
         lead=_lead(found),
         found=found,
-        left=_asked_users(found) - found.users,
+        left=n_asked - found.users,
         slates=_slates(found),
         n_items=_number(found, "n_items"),
         kinds=_kinds(found),
@@ -70,7 +70,7 @@ def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, 
 
 
 def summary_of(found: LogNumbers) -> Mapping[str, object]:
-    """Summarise the page, as JSON types."""
+    """Return the numbers of the page, as JSON types."""
     edges, counts = found.propensities.joined()
     return {
         "rows": found.rows,
@@ -85,69 +85,51 @@ def summary_of(found: LogNumbers) -> Mapping[str, object]:
 
 
 def popularity_rows(found: LogNumbers) -> list[Popularity]:
-    """Implement :func:`recsim_mnar.protocols.ab_test.popularity`; none where nothing was met or nothing shown."""
+    """Return :func:`recsim_mnar.protocols.ab_test.popularity`; empty without views or recommendations."""
     if not (found.n_views and found.n_shown):
         return []
     n_items = max(len(found.views), len(found.shown), _number(found, "n_items"))
-    padded = [np.pad(counts, (0, n_items - len(counts))) for counts in (found.views, found.shown)]
-    return popularity(padded[0], {_policy(found): padded[1]})
+    views, recommendations = (np.pad(counts, (0, n_items - len(counts))) for counts in (found.views, found.shown))
+    return popularity(views, {_policy(found): recommendations})
 
 
-def sentences_of(found: LogNumbers) -> list[str]:
-    """Write the first sentences."""
+def _reward_sentence(found: LogNumbers) -> str:
     if found.rewards is None:
-        return ["Nothing was recommended."]
-    rate = _rate(found)
-    span = f"{100 * found.rewards['level']:g} % interval"
-    values = [_percent(found.rewards[name]) if found.binary else f"{found.rewards[name]:.4g}" for name in
-              ("value", "low", "high")]  # fmt: skip
-    recommended = f"{found.n_shown:,} " + (f"items in {_slates(found)}" if _slates(found) else "recommendations")
-    return [
-        f"Of {recommended} {values[0]} were {rate} ({span} {values[1]} to {values[2]})."
-        if found.binary
-        else f"The mean {rate} of {recommended} is {values[0]} ({span} {values[1]} to {values[2]})."
-    ]
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.3g} %"
-
-
-def _rate(found: LogNumbers) -> str:
+        return "Nothing was recommended."
+    level = f"{100 * found.rewards['level']:g} % interval"
+    slates = _slates(found)
+    recommended = f"{found.n_shown:,} " + (f"items in {slates}" if slates else "recommendations")
+    ends = [found.rewards[name] for name in ("value", "low", "high")]
     if not found.binary:
-        return "reward"
-    return _BOUGHT.get(_world(found), "rewarded")
+        value, low, high = (f"{end:.4g}" for end in ends)
+        return f"The mean reward of {recommended} is {value} ({level} {low} to {high})."
+    value, low, high = (f"{100 * end:.3g} %" for end in ends)
+    return f"Of {recommended} {value} were {_BOUGHT.get(_world(found), 'rewarded')} ({level} {low} to {high})."
 
 
 def _kinds(found: LogNumbers) -> dict[str, str]:
-    """Get the name of each kind of event."""
+    """Return the name of each kind of event."""
     return {"organic": _OWN.get(_world(found), "views"), "bandit": "recommendations"}
 
 
 def _world(found: LogNumbers) -> str:
     world = found.provenance.get("world") or {}
     if isinstance(world, dict):
-        return str(world.get("name", "a"))
+        world = world.get("name", "a")
     return str(world)
 
 
 def _slates(found: LogNumbers) -> str:
-    """Count the slates that users read place by place, in words; "" where they see one item."""
-    if "user_model" in _params(found):
-        size = _number(found, "slate_size")
-    else:
-        size = 0
-    if size > 1:
-        return f"{found.n_shown // size:,} slates of {size}"
-    return ""
+    """Count the slates, in words; "" if users see one item at a time."""
+    size = _number(found, "slate_size")
+    if "user_model" not in _params(found) or size < 2:
+        return ""
+    return f"{found.n_shown // size:,} slates of {size}"
 
 
 def _params(found: LogNumbers) -> Mapping[str, object]:
     world = found.provenance.get("world")
-    if isinstance(world, dict):
-        params = world.get("params")
-    else:
-        params = None
+    params = world.get("params") if isinstance(world, dict) else None
     if isinstance(params, dict):
         return params
     return {}
@@ -162,30 +144,23 @@ def _number(found: LogNumbers, name: str) -> int:
 
 def _policy(found: LogNumbers) -> str:
     policy = found.provenance.get("policy")
-    return str(
-        policy["name"] if isinstance(policy, dict) else policy or found.provenance.get("recommender") or "policy"
-    )
+    if isinstance(policy, dict):
+        return str(policy["name"])
+    return str(policy or found.provenance.get("recommender") or "policy")
 
 
 def _lead(found: LogNumbers) -> str:
     seed = found.provenance.get("seed")
-    return f"{found.users:,} users of the {_world(found)} world under {_policy(found)}" + (
-        "." if seed is None else f", seed {seed}."
-    )
-
-
-def _asked_users(found: LogNumbers) -> int:
-    """Users who were asked for; those in the log where that is not known."""
-    n_asked = found.provenance.get("n_users")
-    if isinstance(n_asked, int):
-        return n_asked
-    return found.users
+    lead = f"{found.users:,} users of the {_world(found)} world under {_policy(found)}"
+    if seed is not None:
+        lead += f", seed {seed}"
+    return f"{lead}."
 
 
 def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:
     return [
-        {"of": of, "kind": kind, "length": length, "share_at_least": share}
-        for of, by_kind in (("user", found.by_user), ("stretch", found.stretches))
+        {"of": unit, "kind": kind, "length": length, "share_at_least": share}
+        for unit, by_kind in (("user", found.by_user), ("stretch", found.stretches))
         for kind, lengths in by_kind.items()
         for length, share in zip(*lengths.at_least(), strict=True)
     ]
@@ -193,10 +168,10 @@ def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:
 
 def _lengths_chart(found: LogNumbers) -> Chart | None:
     drawn = [
-        (lengths[kind], f"{name} {ending}", "ink" if kind == "organic" else "a0", dashed)
-        for lengths, ending, dashed in ((found.by_user, "of a user", False), (found.stretches, "in a row", True))
+        (by_kind[kind], f"{name} {ending}", "ink" if kind == "organic" else "a0", dashed)
+        for by_kind, ending, dashed in ((found.by_user, "of a user", False), (found.stretches, "in a row", True))
         for kind, name in _kinds(found).items()
-        if lengths[kind].number
+        if by_kind[kind].number
     ]
     if not found.users or not drawn:
         return None
@@ -214,10 +189,10 @@ def _lengths_chart(found: LogNumbers) -> Chart | None:
 
 
 def _shares_at(lengths: Lengths, events: np.ndarray) -> list[float]:
-    """The share of at least so many events, for each number of them."""
-    occurring, share = (np.array(entry, float) for entry in lengths.at_least())
+    """Return the share of at least so many events, for each number of them."""
+    occurring, share = (np.array(values, float) for values in lengths.at_least())
     place = np.searchsorted(occurring, events)
-    return [float(share[i]) if i < len(share) else 0.0 for i in place]
+    return np.append(share, 0.0)[place].tolist()
 
 
 def _propensities_chart(found: LogNumbers) -> Chart | None:
@@ -234,29 +209,28 @@ def _propensities_chart(found: LogNumbers) -> Chart | None:
 
 def _finding(found: LogNumbers) -> Finding:
     slates = _slates(found)
+    recommended = f"{found.n_shown:,} recommendations"
     if slates:
-        subject = f"{slates} items"
-    else:
-        subject = f"{found.n_shown:,} recommendations"
-    decision = f"The log is ready: {found.users:,} users, {subject}."
+        recommended = f"{slates} items"
+    decision = f"The log is ready: {found.users:,} users, {recommended}."
     sure = "Certain, because it was simulated. Next: run the commands below, from top to bottom."
-    return Finding(decision, sentences_of(found)[0], sure, "good")
+    return Finding(decision, _reward_sentence(found), sure, "good")
 
 
 def write_fit(path: Path, found: FittedWorld, made_by: Mapping[str, object]) -> None:
     """Write the page under a temporary name, then rename it.
 
     Args:
-        path: of the page.
+        path: path of the page.
         found: the fitted world.
-        made_by: what was asked, shown at its foot; JSON types.
+        made_by: options of the command for the foot of the page; JSON types.
     """
-    identified = {name: row for name, row in found.identified.items() if row["value"] > 0 and row["low"] >= 0}
-    rows = [
-        Dot(name.replace("_", " "), 1.0, row["low"] / row["value"], row["high"] / row["value"],
-            words=f"{row['value']:.4g}")
-        for name, row in sorted(identified.items(), key=lambda one: (one[1]["high"] - one[1]["low"]) / one[1]["value"])
-    ]  # fmt: skip
+    rows = []
+    for name, row in found.identified.items():
+        value = row["value"]
+        if value > 0 and row["low"] >= 0:
+            rows.append(Dot(name.replace("_", " "), 1.0, row["low"] / value, row["high"] / value, words=f"{value:.4g}"))
+    rows.sort(key=lambda dot: dot.high - dot.low)
     caption = "Each value of the fit as 100 %, with its 90 % interval from the log; the most certain first."
     charts = [Chart("How closely the log settles each feature", dots(rows, PER_CENT), caption, folded=False)]
     write_from("fit.html", path, made_by, of_fit(found), charts if rows else [], found=found)
@@ -266,17 +240,16 @@ _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off"
 _MOST_TICKS = 5
 _FEW = 12
 _LETTERS = 30
-"""Of all labels of an axis, that stand side by side on a phone without touching."""
+"""Letters of all labels of an axis that fit side by side on a phone."""
 WIDTH = 80
 
 
 def table_lines(found: Validation) -> Iterator[str]:
-    """The checks, a line each, within :data:`WIDTH` columns."""
+    """Yield a line per check, of at most :data:`WIDTH` columns."""
     yield f"{'check':<29}{'grade':<11}{'real':>10}{'simulated':>10}{'apart':>7}{'chance':>7}{'p':>6}"
     for check in found.checks:
-        if check.p_adjusted is None:
-            p = ""
-        else:
+        p = ""
+        if check.p_adjusted is not None:
             p = f"{check.p_adjusted:.3f}".removeprefix("0")
         yield (
             f"{check.name[:28]:<29}{check.grade:<11}{check.real:>10.4g}{check.simulated:>10.4g}"
@@ -290,16 +263,16 @@ LEGEND = (
     "corrected for all checks. matches: like real users; close: slightly different; off: different; "
     "cannot say: too few users, or it is unknown what they were shown."
 )
-"""Of the table."""
+"""Explanation of the table."""
 
 
 def legend_lines() -> list[str]:
-    """Explain the columns and grades, wrapped to :data:`WIDTH` columns."""
+    """Return the explanation of columns and grades, wrapped to :data:`WIDTH` columns."""
     return textwrap.wrap(LEGEND, WIDTH)
 
 
 def sentence_lines(found: Validation) -> Iterator[str]:
-    """Describe where it is valid and where not, wrapped to :data:`WIDTH` columns."""
+    """Yield lines on the questions for which the world is valid, wrapped to :data:`WIDTH` columns."""
     for _, head, questions in answers(found):
         if questions:
             yield f"{head}:"
@@ -310,7 +283,7 @@ def sentence_lines(found: Validation) -> Iterator[str]:
 
 
 def answers(found: Validation) -> list[tuple[str, str, list[str]]]:
-    """The four lists: the class that a page shows them in, the heading, the questions."""
+    """Return the four lists of questions, each with its CSS class and heading."""
     return [
         ("best", "valid for these questions", found.valid_for),
         ("costs", "not valid for these", found.not_valid_for),
@@ -323,9 +296,9 @@ def write_validation(path: Path, found: Validation, made_by: Mapping[str, object
     """Write the page under a temporary name, then rename it.
 
     Args:
-        path: of the page.
-        found: what it says.
-        made_by: what was asked, shown at its foot; JSON types.
+        path: path of the page.
+        found: the validation.
+        made_by: options of the command for the foot of the page; JSON types.
     """
     write_from(
         "validation.html",
@@ -347,10 +320,8 @@ _GRADES = {"matches": "good", "close": "good", "cannot say": "tie", "off": "bad"
 
 
 def _apart(found: Validation) -> Chart:
-    rows = [
-        Dot(check.name, check.distance, 0.0, check.visible, _GRADES[check.grade], words=check.grade)
-        for check in sorted(found.checks, key=lambda check: check.distance)
-    ]
+    checks = sorted(found.checks, key=lambda check: check.distance)
+    rows = [Dot(c.name, c.distance, 0.0, c.visible, _GRADES[c.grade], words=c.grade) for c in checks]
     caption = (
         "How far the simulated users are from the real ones in each check; the whisker is what chance does to real "
         "users in 95 % of all divisions."
@@ -360,32 +331,29 @@ def _apart(found: Validation) -> Chart:
 
 def _chart(check: Check) -> Chart | None:
     picture = check.picture
-    kind = picture.get("kind")
-    if kind in ("cumulative", "scaled", "standard", "shares"):
-        body = _lines(picture)
-        caption = "The band: what chance does to real users (5 to 95 %)."
-    elif kind == "features":
+    if "kind" not in picture:
+        return None
+    if picture["kind"] == "features":
         rows = [Dot(row["feature"], row["auc"], colour="a1") for row in picture["features"]]
         body = dots(sorted(rows, key=lambda row: -row.value), PLAIN, axis_of(0.5, 1.0))
         caption = "How well single features separate real users from simulated ones; .5 is not at all."
     else:
-        return None
+        body = _lines(picture)
+        caption = "The band: what chance does to real users (5 to 95 %)."
     return Chart(f"{check.name}: {check.grade}", body, f"{check.says}. {caption}")
 
 
 def _lines(picture: Mapping[str, Any]) -> str:
     n = len(picture["entries"])
+    order = np.arange(n)
     if picture["kind"] == "shares" and n > _FEW:  # items, the largest first; few groups keep their order
         order = np.argsort(picture["real"], kind="stable")[::-1]
-        names = ("entries", "real", "simulated", "low", "high")
-        picture = dict(picture) | {name: [picture[name][i] for i in order] for name in names}
-    entries = [short(str(entry)) for entry in picture["entries"]]
-    ticks = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
-    if sum(len(entries[i]) for i in ticks) > _LETTERS:
-        ticks = np.array([0])
+    entries = [short(str(picture["entries"][i])) for i in order]
+    real, simulated, low, high = ([picture[name][i] for i in order] for name in ("real", "simulated", "low", "high"))
+    labelled = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
+    if sum(len(entries[i]) for i in labelled) > _LETTERS:
+        labelled = labelled[:1]
     places = (np.arange(n) / max(n - 1, 1)).tolist()
-    plot = Plot(places, [(places[i], entries[i]) for i in ticks], PLAIN, (picture["low"], picture["high"]),
-                below=picture["axis"])  # fmt: skip
-    real = Curve("real users", picture["real"])
-    simulated = Curve("simulated", picture["simulated"], "a1")
-    return curves([real, simulated], plot)
+    ticks = [(places[i], entries[i]) for i in labelled]
+    plot = Plot(places, ticks, PLAIN, (low, high), below=picture["axis"])
+    return curves([Curve("real users", real), Curve("simulated", simulated, "a1")], plot)

@@ -1,4 +1,4 @@
-"""Writing of files: a temporary name first, then the rename; no link is followed."""
+"""Write files under a temporary name, then rename them; no link is followed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from typing import Any
 from recsim_mnar.errors import UserError, why_unreadable
 
 LARGEST = 1 << 28
-"""Bytes of an index or a manifest: room for a million parts. A larger file is none of ours."""
+"""Bytes of the largest index or manifest: room for a million parts. A larger file is not this package's."""
 
 _TEMPORARY = re.compile(r"\.(?:.+\.)?[0-9a-f]{16}\.tmp")
 _LONGEST_NAME = 220
-"""Bytes of a name with room for what a temporary name adds."""
+"""Bytes of the longest name with room for the additions of a temporary name."""
 
 
 def refuse_link(path: Path) -> None:
-    """Raise UserError where a name that we chose is a link: what is behind it is not ours to change."""
+    """Raise UserError if a path is a link: nothing behind links is changed."""
     if path.is_symlink():
         raise UserError(
             f"{path} is a symbolic link; nothing is written or removed behind it: remove it, or name another place"
@@ -32,13 +32,13 @@ def refuse_link(path: Path) -> None:
 
 @contextlib.contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Hand out a temporary file to write to; where the block succeeds it takes the name ``path``.
+    """Yield a temporary file to write; if the block succeeds, the file is renamed to ``path``.
 
-    The bytes reach the disk before the name does, so the file is whole or not there.
+    The bytes reach the disk before the name does, so the file is complete or missing.
 
     Raises:
         UserError: ``path`` is a symbolic link.
-        OSError: the file cannot be written; it names ``path``, whatever raised it.
+        OSError: the file cannot be written; the error names ``path``, whatever raised it.
     """
     target = path_of(path)
     refuse_link(target)
@@ -48,55 +48,51 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         temporary = new_temporary(target)
         try:
             yield temporary
-            with temporary.open("rb+") as written:
-                os.fsync(written.fileno())
+            with temporary.open("rb+") as file:
+                os.fsync(file.fileno())
             os.replace(temporary, target)
         except BaseException:
             with contextlib.suppress(OSError):
                 temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        # Libraries raise errors without a file's name; one with the name of another file is about that.
+        # Errors of libraries may lack a file's name; an error with the name of another file is about that file.
         if temporary is None or error.filename in (None, str(temporary), temporary):
             raise _of_file(error, target) from error
         raise
 
 
 def new_temporary(path: Path) -> Path:
-    """Make an empty file next to ``path``, of a name that no other process takes."""
-    unique = f"{os.urandom(8).hex()}.tmp"
+    """Create an empty file next to ``path`` with a unique name."""
+    name = f".{os.urandom(8).hex()}.tmp"
     if len(os.fsencode(path.name)) < _LONGEST_NAME:
-        name = f".{path.name}.{unique}"
-    else:
-        name = f".{unique}"
+        name = f".{path.name}{name}"
     temporary = path.with_name(name)
     temporary.touch(exist_ok=False)
     return temporary
 
 
 def is_temporary(path: Path) -> bool:
-    """Return whether this is the name of a file that is being written, or was when its writer was killed."""
+    """Return True for the name of a file that is being written, or was when its writer was killed."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def _of_file(error: OSError, path: Path) -> OSError:
-    """The error with the name of the file that it is about, which is not always the one that it names."""
+    """Return an error with the name of the file that it is about."""
+    reason = str(error).partition("\n")[0]
     if error.errno:
         reason = os.strerror(error.errno)
-    else:
-        reason = str(error).partition("\n")[0]
     return OSError(error.errno or errno.EIO, reason, str(path))
 
 
 def path_of(path: Any) -> Path:
-    """Resolve a path that a user named, with ``~`` before it in the home folder, as a shell does.
+    """Convert a user's path to a Path, with the home folder in place of ``~``, as a shell does.
 
-    What begins with ``~`` otherwise, as ``./~/x`` does without its ``./``, comes back absolute: no path of ours is one
-    that libraries would take for the home folder.
+    Any other path that begins with ``~``, such as ``./~/x`` without its ``./``, becomes absolute, because libraries
+    would take it for the home folder.
 
     Raises:
-        UserError: it is empty, which would be the current folder, no path, or no UTF-8, which the libraries that
-            read and write our files ask for.
+        UserError: it is empty, no path, or no UTF-8, which the libraries that read and write files require.
     """
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise UserError(f"a path must be a text or a Path that is not empty, got {path!r}")
@@ -105,17 +101,17 @@ def path_of(path: Any) -> Path:
     except UnicodeEncodeError:
         printable = os.fsencode(path).decode(errors="backslashreplace")
         raise UserError(f"{printable}: the path is not UTF-8; rename it") from None
-    named = Path(os.path.expanduser(path))
-    if str(named).startswith("~"):
-        return named.absolute()
-    return named
+    expanded = Path(os.path.expanduser(path))
+    if str(expanded).startswith("~"):
+        return expanded.absolute()
+    return expanded
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Read a TOML file that a user named.
+    """Read a user's TOML file.
 
     Raises:
-        UserError: no such file, a folder, a pipe or a device, which might never end, or no TOML.
+        UserError: no such file; a folder, a pipe or a device, which might never end; or no TOML.
     """
     if path.is_dir():
         raise UserError(f"{path} is a folder: name its TOML file")
@@ -130,7 +126,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def read_json(path: Path) -> Any:
-    """The value of a JSON file of ours; None where there is none, or none that is whole."""
+    """Read a JSON file; None if it is missing or damaged."""
     try:
         if path.is_file() and path.stat().st_size <= LARGEST:
             return json.loads(path.read_bytes())
@@ -146,7 +142,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A number of NumPy's as Python's own; anything else is no JSON."""
+    """Convert a NumPy scalar to Python; anything else is no JSON."""
     import numpy as np
 
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""RunFolder: a folder while its one writer fills it. Its lock, its settings, its files, and at the end its index.
+"""RunFolder: the lock, settings, files and index of a folder while one process fills it.
 
 The lock is ``filelock``'s: the system releases it when its process ends, however it ends. Every file is written under a
 temporary name and renamed, then its receipt is written; the index comes last. Resumed, a folder keeps the files that
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
-import itertools
 import json
 import os
 import stat
@@ -32,9 +31,9 @@ from recsim_mnar.runs.receipts import (
 
 LOCK = ".lock"
 SIMULATION, REPLAY, STUDY = MANIFESTS = ("simulation.json", "replay.json", "study.json")
-"""Names of manifests: the settings of a run that can be taken up."""
+"""Names of manifests: the settings of a run that can be resumed."""
 _OURS = (LOCK, UNFINISHED)
-"""Files that are in a folder only while it is filled, or after a run that was killed."""
+"""Files of a folder that is being filled, or whose run was killed."""
 _LONGEST = 60
 """Characters of a value that a refusal quotes."""
 
@@ -43,8 +42,8 @@ class RunFolder:
     """A folder that this process fills; see :meth:`fill`.
 
     Attributes:
-        path: of the folder.
-        index: receipts of the files that this run or, where it goes on with one, an earlier run has written.
+        path: path of the folder.
+        index: receipts of the files that this run, or the run that it resumes, has written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,21 +56,21 @@ class RunFolder:
     def fill(
         cls, folder: Path, *, resume: bool = False, keep_others: bool = False, what: str = "folder"
     ) -> Iterator[RunFolder]:
-        """Lock a folder, made where it is not there, and fill it; its index is written at the end.
+        """Create a folder if necessary, lock it while it is filled, and write its index at the end.
 
-        Within another such block on the same folder that one's object is handed out, and the outermost writes the
-        index. So a folder that cannot be written is found before the work, and where the work fails before it wrote
-        anything of use, what this process made is removed: the command can be given again as it is.
+        A nested block on the same folder yields the outer block's object, and the outermost writes the index. A folder
+        that cannot be written is found before the work. If the work fails before it has written anything useful, what
+        this process created is removed, so that the same command can be typed again.
 
         Args:
-            folder: where.
-            resume: take up the run that it holds, if it holds one; else it must be empty.
+            folder: path of the folder.
+            resume: continue the run in the folder, if any; else the folder must be empty.
             keep_others: allow other files in the folder, and keep its receipts.
-            what: the user's name for it.
+            what: name of the folder in messages.
 
         Raises:
-            UserError: it is a file, holds something else, cannot be made or written, or another process fills it; a
-                folder within one that is being filled is a link.
+            UserError: it is a file, has other contents, cannot be created or written, or another process fills it; or
+                it is a link in a folder that is being filled.
         """
         place = os.path.realpath(folder)
         outer = _filled.get() or {}
@@ -82,36 +81,35 @@ class RunFolder:
         if os.path.realpath(folder.parent) in outer:
             refuse_link(folder)
         with _made(folder, what), _locked(folder, what):
-            goes_on = keep_others or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX)))
-            if not goes_on:
+            continues = keep_others or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX)))
+            if not continues:
                 _refuse_occupied(folder, what)
             if not keep_others:
                 _remove_temporaries(folder)
-            it = cls(folder)
-            if goes_on:
-                it.index = Index.of(folder)
-            before = _filled.set({**outer, place: it})
+            run_folder = cls(folder)
+            if continues:
+                run_folder.index = Index.of(folder)
+            before = _filled.set({**outer, place: run_folder})
             try:
-                yield it
-                it._finish()
+                yield run_folder
+                run_folder._finish()
             except BaseException:
-                it._leave()
+                run_folder._clean_up()
                 raise
             finally:
                 _filled.reset(before)
 
-    # ------------------------------------------------------------------------------------------------- what it is for
+    # ---------------------------------------------------------------------------------------------------- settings
 
     def begin(self, made: str | None) -> None:
-        """Name what makes the files from here on, by its digest; earlier receipts are kept where they are of the same.
+        """Set the digest of the settings from here on; receipts of other settings are dropped.
 
-        An index that is there is taken away: until the end the folder is not finished.
+        An earlier index is removed: until the end the folder is not finished.
         """
+        receipts = {}
         if self.index.made == made:
-            kept = self.index.receipts
-        else:
-            kept = {}
-        self.index = Index(dict(kept), made, made_with())
+            receipts = dict(self.index.receipts)
+        self.index = Index(receipts, made, made_with())
         self._begin()
 
     def _begin(self) -> None:
@@ -127,51 +125,51 @@ class RunFolder:
         made: str | None = None,
         alike: Callable[[Any, Any], tuple[Any, Any]] | None = None,
     ) -> str:
-        """Refuse a folder that holds another run; return the digest of the settings that make this one.
+        """Refuse to resume another run; return the digest of this run's settings.
 
         Args:
-            manifest: its name.
-            settings: of the run, JSON types only; ``code`` has digests of the code and files that have part in it.
-            made: digest of those settings on which every file depends; of all where None.
-            alike: what must be the same of the settings there and here, where not all must; None from it where the
-                settings there are none.
+            manifest: name of the manifest.
+            settings: settings of the run, JSON types only; ``code`` has digests of the code and files it uses.
+            made: digest of the settings on which every file depends; of all settings if None.
+            alike: function from the earlier settings and these to the parts that must be equal, if not all must be;
+                its first result is None for earlier settings that are invalid.
 
         Raises:
-            UserError: the folder holds another run, or one of other versions.
+            UserError: the folder has another run, or one of other versions.
         """
         path = self.path / manifest
-        wanted_settings = json.loads(json.dumps(settings))  # as the manifest gives them back
+        settings = json.loads(json.dumps(settings))  # as the manifest gives them back
         if made is None:
-            made = digest_of(wanted_settings)
-        receipts_are_ours = self.index.made == made
-        held = read_json(path)
-        if isinstance(held, dict):
-            there = {key: value for key, value in held.items() if key != "made_with"}
+            made = digest_of(settings)
+        has_receipts = self.index.made == made
+        versions: Any = self.index.made_with
+        earlier = read_json(path)
+        if not isinstance(earlier, dict):
+            earlier = None
         else:
-            there = None
-        versions = self.index.made_with
-        if there is not None and not receipts_are_ours:
-            versions = held.get("made_with")
-        if receipts_are_ours and alike is None:
-            there = None  # the receipts settle it, and the manifest is written anew
-        if there is not None and alike is not None:
-            there, wanted_settings = alike(there, wanted_settings)
-        if there is not None:
-            refuse_differences(f"{self.path} holds a run", there, wanted_settings)
-        elif not receipts_are_ours and (path.exists() or self.index.receipts):
+            stored_versions = earlier.pop("made_with", None)
+            if not has_receipts:
+                versions = stored_versions
+        if alike is not None and earlier is not None:
+            earlier, settings = alike(earlier, settings)
+        elif has_receipts:
+            earlier = None  # the receipts prove that the settings are equal; the manifest is written anew
+        if earlier is not None:
+            refuse_differences(f"{self.path} holds a run", earlier, settings)
+        elif not has_receipts and (path.exists() or self.index.receipts):
             raise UserError(f"cannot resume: {path} is missing or damaged: restore it, or name another folder")
         refuse_other_versions(f"{self.path} holds a run that was made", versions if isinstance(versions, dict) else {})
         return made
 
     def begin_run(self, manifest: str, settings: Mapping[str, Any], made: str) -> None:
-        """Write the manifest of a run, of which :meth:`refuse_other_run` gave the digest."""
+        """Write the manifest of a run, whose digest :meth:`refuse_other_run` has returned."""
         self.begin(made)
         self.write_json(manifest, {**json.loads(json.dumps(settings)), "made_with": made_with()})
 
-    # --------------------------------------------------------------------------------------------------- what is done
+    # ------------------------------------------------------------------------------------------------------- files
 
     def whole(self, name: str) -> Receipt | None:
-        """The receipt of a file that is there as it was written; None, and its receipt is dropped, for any other."""
+        """Return the receipt of an intact file; for any other drop the receipt and return None."""
         receipt = self.index.receipts.get(name)
         if receipt is not None and receipt.fits(self.path):
             return receipt
@@ -182,12 +180,12 @@ class RunFolder:
     def recording(
         self, name: str, *, rows: Callable[[Path], int] | None = None, users: tuple[int, int] | None = None
     ) -> Iterator[Path]:
-        """Record the file of this name that is written within the block, by ``replacing`` and under the path given.
+        """Yield the path of a file to write, and record the file at the end of the block.
 
         Args:
-            name: in the folder.
-            rows: what reads how many rows the table holds that was written; None of what is no table.
-            users: the first and the last of them.
+            name: path of the file in the folder.
+            rows: function that counts the rows of the written table; None for other files.
+            users: first and last user of the table.
 
         Raises:
             UserError: a link leads out of the folder.
@@ -197,11 +195,8 @@ class RunFolder:
         path = self.inside(name)
         yield path
         try:
-            if rows is None:
-                n_rows = None
-            else:
-                n_rows = rows(path)
-        except UserError:  # what was written cannot be read back
+            n_rows = None if rows is None else rows(path)
+        except UserError:  # the written file cannot be read back
             path.unlink(missing_ok=True)
             raise
         self.index.receipts[name] = Receipt.of(path, name, rows=n_rows, users=users)
@@ -213,12 +208,12 @@ class RunFolder:
             write_json(path, value)
 
     def record(self, name: str) -> None:
-        """Record a file that is there, written by others."""
+        """Record an existing file that was written elsewhere."""
         with self.recording(name):
             pass
 
     def drop(self, name: str) -> None:
-        """Remove a file that is of use no longer, with its receipt.
+        """Remove a file and its receipt.
 
         Raises:
             UserError: a link leads out of the folder.
@@ -227,13 +222,13 @@ class RunFolder:
         self.inside(name).unlink(missing_ok=True)
 
     def inside(self, name: str) -> Path:
-        """The path of a file of this name.
+        """Return the path of a file in the folder.
 
         Raises:
             UserError: a folder on the way to it is a link.
         """
-        for above in reversed(Path(name).parents[:-1]):
-            refuse_link(self.path / above)
+        for parent in reversed(Path(name).parents[:-1]):
+            refuse_link(self.path / parent)
         return self.path / name
 
     def _finish(self) -> None:
@@ -241,12 +236,12 @@ class RunFolder:
             self.index.write(self.path)
             (self.path / UNFINISHED).unlink(missing_ok=True)
 
-    def _leave(self) -> None:
-        """After a failure: keep what was written; remove a manifest that nothing else is beside."""
+    def _clean_up(self) -> None:
+        """Remove the manifest after a failure if no other file was written."""
         if self._began:
-            alone = {UNFINISHED, *self.index.receipts.keys() & {*MANIFESTS}}
-            if all(path.name in alone for path in _strangers_in(self.path)):
-                for name in alone:
+            manifests = {UNFINISHED, *self.index.receipts.keys() & {*MANIFESTS}}
+            if all(path.name in manifests for path in _strangers_in(self.path)):
+                for name in manifests:
                     (self.path / name).unlink(missing_ok=True)
 
 
@@ -254,13 +249,13 @@ _filled: contextvars.ContextVar[dict[str, RunFolder] | None] = contextvars.Conte
 
 
 def is_filled_here(folder: Path) -> bool:
-    """Return whether the code that asks runs within a block that fills this folder."""
+    """Return True within a block that fills this folder."""
     return os.path.realpath(folder) in (_filled.get() or {})
 
 
 @contextlib.contextmanager
 def _made(folder: Path, what: str) -> Iterator[None]:
-    """Make the folder; where the work fails, folders that were not there go if they are empty."""
+    """Create the folder; if the work fails, remove the created folders that are empty."""
     if folder.is_file():
         raise UserError(f"{what} {folder} is a file: name a folder")
     made = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -273,22 +268,22 @@ def _made(folder: Path, what: str) -> Iterator[None]:
         yield
     except BaseException:
         for empty in made:
-            with contextlib.suppress(OSError):  # not there, or somebody else's file is in it
+            with contextlib.suppress(OSError):  # missing, or another process has a file in it
                 empty.rmdir()
         raise
 
 
 @contextlib.contextmanager
 def _locked(folder: Path, what: str) -> Iterator[None]:
-    """Hold the folder's lock within the block; what a killed process left of it is no hindrance.
+    """Lock the folder within the block; a lock file that a killed process left does not matter.
 
     Raises:
-        UserError: another process holds it, the folder cannot be written, or something else has the lock's place.
+        UserError: another process has the lock, the folder cannot be written, or the lock file is no regular file.
     """
     from filelock import FileLock, Timeout
 
     path = folder / LOCK
-    with contextlib.suppress(FileNotFoundError):  # whoever held it may remove it at any time
+    with contextlib.suppress(FileNotFoundError):  # its owner may remove it at any time
         status = os.lstat(path)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise UserError(f"{path} is a link, or no regular file: remove it, or name another folder")
@@ -310,7 +305,7 @@ def _locked(folder: Path, what: str) -> Iterator[None]:
 
 
 def _remove_temporaries(folder: Path) -> None:
-    """Remove the half-written files of a killed run: whoever holds the lock is the one writer."""
+    """Remove the half-written files of a killed run; the lock guarantees that nobody else writes."""
     for path in list(folder.rglob(".*.tmp")):
         if is_temporary(path):
             with contextlib.suppress(OSError):
@@ -318,70 +313,75 @@ def _remove_temporaries(folder: Path) -> None:
 
 
 def _strangers_in(folder: Path) -> list[Path]:
-    """List the files in a folder besides our own while it is filled."""
+    """List the files of a folder, without those that exist only while it is filled."""
     return [path for path in folder.iterdir() if path.name not in _OURS and not is_temporary(path)]
 
 
 def foreign_in(folder: Path, names: Collection[str]) -> str | None:
-    """Describe the contents of a folder besides files of these names as a run of ours has written them.
+    """Describe the first file of a folder that is none of these names with an intact receipt.
 
     Returns:
-        The first such file by name, "" where there is none, None where the folder is empty or not there.
+        the description, "" if there is no such file, None if the folder is empty or does not exist.
     """
+    contents = []
     if folder.is_dir():
-        there = sorted({path.name for path in _strangers_in(folder)} - {INDEX})
-    else:
-        there = []
+        contents = sorted({path.name for path in _strangers_in(folder)} - {INDEX})
     receipts = Index.of(folder).receipts
-    for name in there:
+    for name in contents:
         if name not in names or name not in receipts:
             return f"{name} was not written by this command"
         if not receipts[name].fits(folder):
             return f"{name} was changed after it was written"
-    if there:
-        return ""
-    return None
+    return "" if contents else None
 
 
 def _refuse_occupied(folder: Path, what: str) -> None:
-    """Raise UserError where ``folder`` holds something; ``what`` is the user's name for it."""
+    """Raise UserError if ``folder`` is not empty; ``what`` is its name in the message."""
     if not _strangers_in(folder):
         return
+    hint = ""
     if any((folder / name).exists() for name in MANIFESTS):
         hint = " (--resume takes up the run that it holds)"
-    else:
-        hint = ""
     raise UserError(f"{what} {folder} exists and is not empty: name another folder, or remove it first{hint}")
 
 
 def new_folder(out: str | Path | None, kind: str) -> Path:
-    """The folder ``out``, or one that is not there, under ``./runs`` and named after ``kind`` and the time."""
-    stamp = time.strftime(f"{kind}-%Y%m%d-%H%M%S")
-    names = (stamp + (f"-{i}" if i > 1 else "") for i in itertools.count(1))
+    """Return the folder ``out``, or a new one under ``./runs`` named after ``kind`` and the time."""
     if out is not None:
         return Path(out)
-    return next(entry for name in names if not (entry := Path("runs") / name).exists())
+    stamp = Path("runs") / time.strftime(f"{kind}-%Y%m%d-%H%M%S")
+    folder = stamp
+    number = 1
+    while folder.exists():
+        number += 1
+        folder = stamp.with_name(f"{stamp.name}-{number}")
+    return folder
 
 
-def refuse_differences(what: str, before: Any, wanted: Any, remedy: str = "name another folder") -> None:
-    """Raise UserError where the settings of an earlier run, of which ``what`` says where they are, are not these."""
-    changed = differences(before, wanted)
+def refuse_differences(what: str, before: Any, now: Any, remedy: str = "name another folder") -> None:
+    """Raise UserError if the settings of an earlier run differ; ``what`` says where they are."""
+    changed = differences(before, now)
     if changed:
         raise UserError(f"cannot resume: {what} that differs in {', '.join(changed)}: {remedy}")
 
 
-def differences(before: Any, wanted: Any, path: str = "") -> list[str]:
-    """List where two JSON values differ, as paths with both values where they are short."""
-    if isinstance(before, dict) and isinstance(wanted, dict):
-        keys = sorted({*before, *wanted})
-        return [d for k in keys for d in differences(before.get(k), wanted.get(k), f"{path}.{k}" if path else k)]
-    if isinstance(before, list) and isinstance(wanted, list) and len(before) == len(wanted):
-        pairs = enumerate(zip(before, wanted, strict=True))
-        return [d for i, (a, b) in pairs for d in differences(a, b, f"{path}[{i}]")]
-    if before == wanted:
+def differences(before: Any, now: Any, path: str = "") -> list[str]:
+    """List the paths at which two JSON values differ, with both values if they are short."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        changed = []
+        for key in sorted({*before, *now}):
+            changed += differences(before.get(key), now.get(key), f"{path}.{key}" if path else key)
+        return changed
+    if isinstance(before, list) and isinstance(now, list) and len(before) == len(now):
+        changed = []
+        for i, (old, new) in enumerate(zip(before, now, strict=True)):
+            changed += differences(old, new, f"{path}[{i}]")
+        return changed
+    if before == now:
         return []
     if path.startswith("code."):
         return [f"the code of {path.removeprefix('code.')}"]
-    there = json.dumps(before)
-    here = json.dumps(wanted)
-    return [f"{path} ({there} there, {here} here)" if max(len(there), len(here)) <= _LONGEST else path]
+    texts = [json.dumps(before), json.dumps(now)]
+    if max(map(len, texts)) > _LONGEST:
+        return [path]
+    return [f"{path} ({texts[0]} there, {texts[1]} here)"]

@@ -1,6 +1,6 @@
-"""Data sets of frozen tasks: logs of three qualities, made anew from a recipe of 1 kB, with the same bytes everywhere.
+"""Data sets of frozen tasks: logs of three qualities, made from recipes of 1 kB with the same bytes everywhere.
 
-A recipe names the logging policy, its users and the observation, and has the sha256 of what comes of it.
+A recipe names the logging policy, its users and the observation, and has the sha256 of the data set.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Recipe:
     """Recipe of a task's data set; every field is frozen.
 
     Attributes:
-        task: its name.
-        quality: of the logging policy, of :data:`QUALITIES`.
-        policy: that logs, fitted on the task's log where it learns; it sees what a recommender sees.
+        task: name of the task.
+        quality: quality of the logging policy, of :data:`QUALITIES`.
+        policy: name of the logging policy; a learner is fitted on the task's log.
         epsilon: share of its decisions that are uniform instead, so that no propensity is 0.
-        users: of the log, none of whom is in an evaluation.
-        seed: of those users.
-        observation: as the environments name it.
+        users: number of users of the log, none of whom is in an evaluation.
+        seed: seed of those users.
+        observation: observation, as the environments name it.
         value: rewards per user of the logging policy, within the horizon.
-        score: 0 as the random policy, 1 as the task's reference.
-        decisions: recommendations in the data set, or slates.
-        sha256: of its arrays.
+        score: its score: 0 for random, 1 for the task's reference.
+        decisions: number of recommendations, or slates.
+        sha256: digest of the arrays.
         digest: sha256 of the recipe's file.
     """
 
@@ -78,7 +78,7 @@ class Recipe:
         return f"recsim-mnar/{name}/{self.quality}-{version}"
 
     def logging_policy(self) -> Any:
-        """The policy that logs."""
+        """Make the logging policy."""
         return self._runner().logger(self.policy, self.epsilon)
 
     def _runner(self) -> Items:
@@ -87,7 +87,7 @@ class Recipe:
         return runner
 
     def make(self, executor: Executor | None = None) -> TaskDataset:
-        """The data set, whatever its digest; users are spread over the executor, on which nothing depends."""
+        """Make the data set without checking its digest; results do not depend on the executor."""
         log, made = self._runner().record(self.logging_policy(), self.users, self.seed, self.observation, executor)
         log.provenance["dataset"] = {"name": self.minari_id, "recipe": self.digest}
         return TaskDataset(self, log, made)
@@ -98,10 +98,10 @@ class TaskDataset:
     """A frozen task's data set.
 
     Attributes:
-        recipe: what it is made from.
+        recipe: its recipe.
         log: each user's events until the decision after the horizon.
-        decisions: of the log, with what the environment observes at each; of which :mod:`recsim_mnar.export` makes what
-            d3rlpy, obp, RLlib and others read.
+        decisions: decisions of the log with the environment's observations, which :mod:`recsim_mnar.export` converts
+            for d3rlpy, obp, RLlib and others.
     """
 
     recipe: Recipe
@@ -183,25 +183,25 @@ class TaskDataset:
                 description=f"{chosen.summary}; logged by a {recipe.quality} policy",
                 requirements=["recsim-mnar"],
             )
-            held = {name: value for name, value in dataclasses.asdict(recipe).items() if name != "seed"}
-            made.storage.update_metadata({f"recipe_{name}": value for name, value in held.items()})
+            fields = dataclasses.asdict(recipe)
+            made.storage.update_metadata({f"recipe_{name}": fields[name] for name in fields if name != "seed"})
         return recipe.minari_id
 
 
 @functools.cache
 def recipe_of(name: str, quality: str) -> Recipe:
-    """The frozen recipe of a task's data set.
+    """Read the frozen recipe of a task's data set.
 
     Raises:
         UserError: no such task or quality.
     """
     chosen = task(name)
     one_of(quality, "quality", QUALITIES)
-    files = {one: resources.files(__package__).joinpath(FOLDER, f"{chosen.name}-{one}.toml") for one in QUALITIES}
-    there = [one for one, file in files.items() if file.is_file()]
-    if quality not in there:
-        columns = " and ".join(there) or "none"
-        raise UserError(f"the task {chosen.name} has no data set of quality {quality}. Its qualities: {columns}")
+    folder = resources.files(__package__).joinpath(FOLDER)
+    files = {name: folder.joinpath(f"{chosen.name}-{name}.toml") for name in QUALITIES}
+    if not files[quality].is_file():
+        qualities = " and ".join(name for name, file in files.items() if file.is_file()) or "none"
+        raise UserError(f"the task {chosen.name} has no data set of quality {quality}. Its qualities: {qualities}")
     content = files[quality].read_bytes()
     return Recipe(**tomllib.loads(content.decode()), digest=hashlib.sha256(content).hexdigest())
 
@@ -211,11 +211,11 @@ def task_dataset(on: str | Task, quality: str, *, executor: Executor | None = No
 
     Args:
         on: the task, or its name.
-        quality: of the logging policy: "random", "mediocre" or "good".
-        executor: to spread users over; no byte depends on it.
+        quality: quality of the logging policy: "random", "mediocre" or "good".
+        executor: executor to spread users over; the bytes do not depend on it.
 
     Raises:
-        UserError: no such task or quality, or other bytes than were frozen.
+        UserError: no such task or quality, or bytes other than the frozen ones.
     """
     recipe = recipe_of(on.name if isinstance(on, Task) else on, quality)
     made = recipe.make(executor)
@@ -229,7 +229,7 @@ def task_dataset(on: str | Task, quality: str, *, executor: Executor | None = No
 
 @contextlib.contextmanager
 def _minari_at(root: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Let Minari write below a folder, of which it asks the environment variable alone."""
+    """Set the folder to which Minari writes, in its environment variable."""
     before = os.environ.get(ROOT)
     if root is not None:
         os.environ[ROOT] = str(Path(root).resolve())

@@ -1,4 +1,4 @@
-"""A frozen task, and evaluate(agent, task): what an agent earns per user on it, and its score."""
+"""A frozen task, and evaluate(agent, task): an agent's rewards per user on it, and its score."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ FOLDER = "frozen"
 
 @dataclass(frozen=True)
 class Known:
-    """A value that is frozen with a task: rewards per user within the horizon.
+    """A mean reward per user within the horizon.
 
     Attributes:
         value: the mean over users.
@@ -44,26 +44,26 @@ class Known:
 
 @dataclass(frozen=True)
 class Task:
-    """Task of a policy, and the measure of its value; every field is frozen.
+    """A world, its users, and the scale of scores; every field is frozen.
 
     In a world of slates a horizon is in periods. In one of platforms it is in campaigns, and ``users`` are platforms.
 
     Attributes:
-        name: with its version, ``sessions-10-v1``.
-        summary: a line for a person.
+        name: name with its version, ``sessions-10-v1``.
+        summary: description in one line.
         world: name of the world.
-        params: all of its parameters.
-        horizon: decisions of a user that count, from the first on.
-        users: of an evaluation.
-        seed: of the public users.
-        logging: the policy of the task's log.
-        log_users: of the log.
-        reference: "oracle", which takes the most at once, or "planning-oracle", which thinks of later; both know the
-            users' states.
-        random: the value of the uniform policy.
-        best: the value of the reference.
+        params: all parameters of the world.
+        horizon: number of a user's first decisions that count.
+        users: number of users of an evaluation.
+        seed: seed of the public users.
+        logging: name of the policy of the task's log.
+        log_users: number of users of the log.
+        reference: "oracle", which maximises the next reward, or "planning-oracle", which plans; both know the users'
+            states.
+        random: value of the uniform policy.
+        best: value of the reference.
         digest: sha256 of the task's file.
-        environment: whether an agent may be trained in an environment; else from the task's log alone.
+        environment: True if agents may be trained in an environment; else from the task's log alone.
     """
 
     name: str
@@ -82,55 +82,55 @@ class Task:
     environment: bool = True
 
     def make_world(self) -> World:
-        """The task's world."""
+        """Make the task's world."""
         return make_world(self.world, None, dict(self.params))
 
     def runner(self, number: int = 0) -> Runner:
-        """Get the runner of policies of the task; learners are fitted with the training seed of this number."""
+        """Make the runner of policies; learners are fitted with the training seed of this number."""
         return runner_of(self, number)
 
     def log(self) -> Log:
-        """The task's log, for learners: other users under the logging policy, without truth."""
+        """Make the task's log for learners: other users under the logging policy, without truth."""
         return self.runner().log()
 
     def reference_policy(self) -> Any:
-        """The policy whose value is a score of 1; it knows the users' states."""
+        """Make the policy with the score 1, which knows the users' states."""
         return self.runner().policy_of(self.reference)
 
     def random_policy(self) -> Any:
-        """The policy whose value is a score of 0."""
+        """Make the policy with the score 0."""
         return self.runner().random()
 
 
 def tasks() -> list[str]:
-    """Names of all tasks."""
+    """Return the names of all tasks."""
     files = resources.files(__package__).joinpath(FOLDER).iterdir()
     return sorted(file.name.removesuffix(".toml") for file in files if file.name.endswith(".toml"))
 
 
 @functools.cache
 def task(name: str) -> Task:
-    """The task of a name, ``sessions-10-v1``.
+    """Return the task with this name, such as ``sessions-10-v1``.
 
     Raises:
-        UserError: there is none of this name.
+        UserError: there is no such task.
     """
     if not isinstance(name, str) or name not in tasks():
         raise UserError(f"unknown task {name!r}; {nearest(str(name), tasks())}")
     content = resources.files(__package__).joinpath(FOLDER, f"{name}.toml").read_bytes()
-    held: dict[str, Any] = tomllib.loads(content.decode())
-    for which in ("random", "best"):
-        held[which] = Known(**held[which])
-    return Task(name=name, digest=hashlib.sha256(content).hexdigest(), **held)
+    fields: dict[str, Any] = tomllib.loads(content.decode())
+    for policy in ("random", "best"):
+        fields[policy] = Known(**fields[policy])
+    return Task(name=name, digest=hashlib.sha256(content).hexdigest(), **fields)
 
 
 def task_env(name: str, **params: Any) -> Any:
-    """The single environment of a task, of which an episode ends with the horizon.
+    """Make the single environment of a task, whose episodes end with the horizon.
 
     Args:
-        name: of the task.
-        **params: keywords of the environment: of :class:`recsim_mnar.envs.WorldEnv`, say. ``observation`` is view
-            counts unless given; in ``fatigue-50-v1``, where what was shown decides, give ``shown=0.9``.
+        name: name of the task.
+        **params: keywords of the environment, such as those of :class:`recsim_mnar.envs.WorldEnv`. ``observation`` is
+            view counts by default; ``fatigue-50-v1``, where shown items matter, needs ``shown=0.9``.
     """
     from gymnasium.wrappers import TimeLimit
 
@@ -139,19 +139,19 @@ def task_env(name: str, **params: Any) -> Any:
     chosen = task(name)
     world = _world_of_env(chosen, params, vector=False)
     env: Any = world_env(world, **params)
-    env.unwrapped.max_episode_steps = chosen.horizon  # what its spec says, whatever limit gymnasium.make adds
+    env.unwrapped.max_episode_steps = chosen.horizon  # before gymnasium.make adds any other limit
     if world.most_decisions == chosen.horizon:
         return env
     return TimeLimit(env, chosen.horizon)
 
 
 def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
-    """The vector environment of a task, of which episodes end with the horizon.
+    """Make the vector environment of a task, whose episodes end with the horizon.
 
     Args:
         num_envs: number of lanes.
-        name: of the task.
-        **options: keywords of the environment: of :class:`recsim_mnar.envs.WorldVectorEnv`, say.
+        name: name of the task.
+        **options: keywords of the environment, such as those of :class:`recsim_mnar.envs.WorldVectorEnv`.
 
     Raises:
         UserError: ``max_episode_steps`` is beyond the horizon, which is frozen.
@@ -160,11 +160,10 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
 
     chosen = task(name)
     world = _world_of_env(chosen, options, vector=True)
-    most_steps = options.pop("max_episode_steps", None)
-    if most_steps is None:
+    steps = options.pop("max_episode_steps", None)
+    if steps is None:
         steps = chosen.horizon
-    else:
-        steps = whole_number(most_steps, "max_episode_steps", 1)
+    steps = whole_number(steps, "max_episode_steps", 1)
     if steps > chosen.horizon:
         raise UserError(
             f"max_episode_steps={steps}: the horizon of the task {name}, {chosen.horizon}, is frozen. Give at most that"
@@ -172,11 +171,11 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
     return world_vector_env(num_envs, world=world, max_episode_steps=steps, **options)
 
 
-def _world_of_env(chosen: Task, given: Mapping[str, Any], *, vector: bool) -> World:
-    """The world of a task's environment.
+def _world_of_env(chosen: Task, keywords: Mapping[str, Any], *, vector: bool) -> World:
+    """Make the world of a task's environment, and check the environment's keywords.
 
     Raises:
-        UserError: a keyword is a parameter of the world, which is frozen, or none; or there is no environment.
+        UserError: a keyword is unknown or a frozen parameter of the world; or there is no environment.
     """
     from recsim_mnar.envs.validation import keywords_of
 
@@ -185,7 +184,7 @@ def _world_of_env(chosen: Task, given: Mapping[str, Any], *, vector: bool) -> Wo
             f"the task {chosen.name} has no environment: it is learned from its log alone, "
             f"recsim_mnar.task({chosen.name!r}).log()"
         )
-    for name in set(given) - set(keywords_of(vector)):  # ``observation`` is a parameter of the ratings world, too
+    for name in set(keywords) - set(keywords_of(vector)):  # ``observation`` is a parameter of the ratings world, too
         if name in chosen.params:
             world = f"recsim_mnar/{chosen.world.capitalize()}-v0"
             raise UserError(f"{name} is frozen in the task {chosen.name}: for other parameters make {world!r}")
@@ -220,20 +219,20 @@ class Evaluation:
     """Earnings of an agent on a task; of several training seeds, their mean.
 
     Attributes:
-        task: its name.
-        agent: its name.
+        task: name of the task.
+        agent: name of the agent.
         value: expected rewards per user within the horizon, with the ends of its interval.
-        score: 0 as random, 1 as the reference, with the ends of its interval, in which the errors of both are.
-        decisions: recommendations per user within the horizon; of rankings, slates.
-        users: over whom it was measured.
-        which: "public", whom all may try on; "quoted", whose seed follows from what the agent does; or "shared", those
-            quoted for another agent.
-        seed: of the users.
-        behaviour: sha256 of what the agent did with the public users.
-        level: of the intervals.
-        scores: of each training seed, where there are several; the intervals then cover other seeds too.
-        earned: (users,) what each user's recommendations earned within the horizon.
-        room: (users,) what the reference earns there beyond random; of public users the frozen mean.
+        score: 0 for random, 1 for the reference, with the ends of its interval, which includes the errors of both.
+        decisions: recommendations, or slates, per user within the horizon.
+        users: number of users.
+        which: "public" users for development; "quoted" ones, whose seed follows from the agent's actions; or "shared",
+            those quoted for another agent.
+        seed: seed of the users.
+        behaviour: sha256 of the agent's actions for the public users.
+        level: coverage of the intervals.
+        scores: score of each training seed, if there are several; the intervals then cover other seeds too.
+        earned: (users,) expected rewards within the horizon.
+        room: (users,) rewards of the reference beyond random; of public users the frozen mean.
     """
 
     task: str
@@ -255,12 +254,12 @@ class Evaluation:
     room: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
     def ahead_of(self, other: Evaluation) -> Lead:
-        """Compute the lead over another agent's score: the interval is of pairs, user by user.
+        """Compute the lead over another agent's score, with an interval from differences user by user.
 
-        Where either has several training seeds, the interval covers other seeds too.
+        If either has several training seeds, the interval covers other seeds too.
 
         Raises:
-            UserError: the two are of other tasks or users.
+            UserError: the two are of different tasks or users.
         """
         if (self.task, self.seed, self.users) != (other.task, other.seed, other.users):
             raise UserError(
@@ -279,15 +278,15 @@ class Evaluation:
         return {"package": __version__, "task_digest": task(self.task).digest, **values}
 
     def __repr__(self) -> str:
-        own_task = task(self.task)
+        frozen = task(self.task)
         percent = f"{100 * self.level:g} %"
-        runner = own_task.runner()
+        runner = frozen.runner()
         seeds = ""
         if self.scores:
             seeds = f"; mean of {len(self.scores)} training seeds, {min(self.scores):.3f} to {max(self.scores):.3f}"
         return (
             f"{self.agent} on {self.task}: score {self.score:.3f} ({percent} interval {self.score_low:.3f} "
-            f"to {self.score_high:.3f}){seeds}; 0 is random, 1 is {own_task.reference}.\n"
+            f"to {self.score_high:.3f}){seeds}; 0 is random, 1 is {frozen.reference}.\n"
             f"{runner.earns} per user {self.value:.4g} ({self.value_low:.4g} to {self.value_high:.4g}) "
             f"in {self.decisions:.3g} {runner.decides}s; {self.users:,} {self.which} {runner.unit}s."
         )
@@ -303,26 +302,26 @@ def evaluate(
 ) -> Evaluation:
     """Evaluate an agent on a task: expected rewards per user within the horizon, and its score.
 
-    The expected reward of what is shown stands for the reward, which has the same mean and more luck. The uniform
-    policy runs on the same users: what it earns beyond its frozen value is the luck of these users, which regression
-    takes off the value. A score is (value - random) / (reference - random). On the public users the reference's value
-    is the one frozen with the task, and the errors of both are in the interval; on quoted users it runs, too, and the
-    interval is of pairs.
+    Expected rewards replace drawn ones, because they have the same mean and less variance. The uniform policy runs on
+    the same users as a control variate: a regression removes the difference between its rewards there and its frozen
+    value. A score is (value - random) / (reference - random). On the public users the reference's value is frozen with
+    the task, and the interval includes the errors of both; on quoted users the reference runs too, and the interval is
+    of differences user by user.
 
     A list is one agent trained with several seeds: all run on the same users, the score is their mean, and the interval
     covers other users and other training seeds (the two parts' degrees of freedom by Satterthwaite). Few seeds make it
-    wide; where seeds matter less than users it covers more than its level, because what is left counts in both parts.
+    wide; where seeds matter less than users it covers more than its level, because the rest counts in both parts.
 
     Args:
         agent: a policy; a learner, fitted on the task's log; or an agent's name, or one of its
             ``recsim_mnar.tasks.running.Runner.references``. Or a list of them, one per training seed: names and
-            learners, ``5 * ["poem"]``, are fitted with a seed each. See docs/tasks.md for slates and platforms.
+            learners, ``5 * ["poem"]``, are fitted with one seed each. See docs/tasks.md for slates and platforms.
         on: the task, or its name (:func:`tasks` lists them).
-        users: "public", for development, or "quoted": users whose seed follows from what the agent did with the public
-            ones, so that nobody can have tried on them. A score in a paper is of these. Or an evaluation: its users,
-            for :meth:`Evaluation.ahead_of`.
-        n_users: how many; the task's number where None, or the evaluation's.
-        executor: to spread users over; no number depends on it.
+        users: "public" for development, or "quoted": users whose seed follows from the agent's actions for the public
+            ones, so that nobody can have tuned on them; papers quote their scores. Or an evaluation: its users, for
+            :meth:`Evaluation.ahead_of`.
+        n_users: number of users; if None that of the task, or of the evaluation.
+        executor: executor to spread users over; results do not depend on it.
 
     Raises:
         UserError: an unknown task, no agent, one that learns from all users while it acts, or users of another task.
@@ -333,7 +332,7 @@ def evaluate(
         raise UserError("no agent: give one, or a list with one per training seed")
     which, n, seed = _users_of(users, n_users, chosen)
     runners = [chosen.runner(number) for number in range(len(agents))]
-    policies = [own_part.policy_of(agent_given) for own_part, agent_given in zip(runners, agents, strict=True)]
+    policies = [runner.policy_of(seeded_agent) for runner, seeded_agent in zip(runners, agents, strict=True)]
 
     def run(seed: int) -> list[Earned]:
         return [runner.run(policy, n, seed, executor) for runner, policy in zip(runners, policies, strict=True)]
@@ -341,7 +340,7 @@ def evaluate(
     runs = run(chosen.seed)
     behaviour = runs[0].behaviour
     if len(runs) > 1:
-        behaviour = hashlib.sha256("".join(agent_given.behaviour for agent_given in runs).encode()).hexdigest()
+        behaviour = hashlib.sha256("".join(earned.behaviour for earned in runs).encode()).hexdigest()
     if which == "quoted":
         seed = derive_seed(chosen.seed, f"task/{chosen.digest}/{behaviour}")
     runner = runners[0]
@@ -366,19 +365,18 @@ def _evaluation(
 
     Args:
         chosen: the task.
-        agent: its name.
+        agent: name of the agent.
         runs: one per training seed.
-        lowest: rewards of the uniform policy.
-        best: of the reference; None on the public users, where the frozen value stands for them.
-        users: which they are, their seed, and the digest of what the agent did with the public ones.
+        lowest: (n,) rewards of the uniform policy.
+        best: (n,) rewards of the reference; None on the public users, where its value is frozen.
+        users: kind of the users, their seed, and the digest of the agent's actions for the public ones.
     """
     n = len(lowest)
-    if best is None:
-        room = np.full(n, chosen.best.value - chosen.random.value)
-    else:
+    room = np.full(n, chosen.best.value - chosen.random.value)
+    if best is not None:
         room = best - lowest
 
-    def scored(earned: Floats) -> tuple[Known, Known]:
+    def value_and_score(earned: Floats) -> tuple[Known, Known]:
         value, slope = _without_luck(earned, lowest, chosen.random)
         if best is None:
             score = _frozen_score(value, slope, chosen)
@@ -387,24 +385,25 @@ def _evaluation(
         return Known(value.value, math.hypot(value.error, slope * chosen.random.error)), score
 
     earned = np.mean([run.rewards for run in runs], axis=0)
-    value, score = scored(earned)
+    value, score = value_and_score(earned)
+    values = []
+    scores = []
     if len(runs) > 1:
-        several = [scored(run.rewards) for run in runs]
-    else:
-        several = []
-    values = [known_values.value for known_values, _ in several]
-    scores = [known_values.value for _, known_values in several]
-    up = _reach(value.error, n, values)
-    wide = _reach(score.error, n, scores)
+        for run in runs:
+            seed_value, seed_score = value_and_score(run.rewards)
+            values.append(seed_value.value)
+            scores.append(seed_score.value)
+    value_reach = _reach(value.error, n, values)
+    score_reach = _reach(score.error, n, scores)
     return Evaluation(
         chosen.name,
         agent,
         value.value,
-        value.value - up,
-        value.value + up,
+        value.value - value_reach,
+        value.value + value_reach,
         score.value,
-        score.value - wide,
-        score.value + wide,
+        score.value - score_reach,
+        score.value + score_reach,
         float(np.mean([run.decisions for run in runs], axis=0).mean()),
         n,
         *users,
@@ -415,55 +414,57 @@ def _evaluation(
 
 
 def mean_of(earned: Floats) -> Known:
-    """Mean over users and its standard error."""
+    """Return the mean over users and its standard error."""
     return Known(float(earned.mean()), float(earned.std(ddof=1)) / math.sqrt(len(earned)))
 
 
-def _users_of(given: str | Evaluation, n_users: int | None, chosen: Task) -> tuple[str, int, int]:
-    """Choose the users, their number and their seed; that of quoted ones follows later."""
-    if not isinstance(given, Evaluation):
-        if n_users is None:
-            n = chosen.users
-        else:
-            n = whole_number(n_users, "n_users", 2)
-        if isinstance(given, int):
-            raise UserError(f"users={given}: write n_users={given} for so many; users is one of {', '.join(USERS)}")
-        return one_of(given, "users", USERS), n, chosen.seed
-    if given.task != chosen.name or n_users not in (None, given.users):
-        raise UserError(f"users of an evaluation: it is of {given.users:,} users of {given.task}; ask for the same")
-    return ("public" if given.which == "public" else "shared"), given.users, given.seed
+def _users_of(users: str | Evaluation, n_users: int | None, chosen: Task) -> tuple[str, int, int]:
+    """Return the kind of users, their number and their seed; that of quoted ones is set later."""
+    if isinstance(users, Evaluation):
+        if users.task != chosen.name or n_users not in (None, users.users):
+            raise UserError(f"users of an evaluation: it is of {users.users:,} users of {users.task}; ask for the same")
+        return ("public" if users.which == "public" else "shared"), users.users, users.seed
+    n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
+    if isinstance(users, int):
+        raise UserError(f"users={users}: write n_users={users} for so many; users is one of {', '.join(USERS)}")
+    return one_of(users, "users", USERS), n, chosen.seed
 
 
 def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
-    """Half the width of an interval over n users and, of each agent that has several, over training seeds."""
+    """Return half the width of an interval over n users, and over each agent's training seeds if it has several."""
     from scipy.special import stdtrit
 
     parts = [(error**2, n - 1)] + [(float(np.var(x, ddof=1)) / len(x), len(x) - 1) for x in by_seed if len(x) > 1]
     total = sum(part for part, _ in parts)
     free = n - 1.0
     if total > parts[0][0]:
-        free = total**2 / sum(part**2 / reach_of_part for part, reach_of_part in parts)
+        free = total**2 / sum(part**2 / degrees for part, degrees in parts)
     return float(stdtrit(free, 0.5 + LEVEL / 2)) * math.sqrt(total)
 
 
 def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known, float]:
-    """The value less what the users' luck explains, its error on these users, and the slope of the regression."""
-    apart = lowest - lowest.mean()
-    square = float(apart @ apart)
-    if square > 0.0:
-        slope = float(apart @ earned) / square
-    else:
-        slope = 0.0
+    """Correct the value with the uniform policy as control variate.
+
+    Returns:
+        the value with its error on these users, and the slope of the regression.
+    """
+    centred = lowest - lowest.mean()
+    square = float(centred @ centred)
     luck = float(lowest.mean()) - random.value
-    left = earned - slope * lowest
-    # A slope that is fitted costs a degree of freedom, and its own error counts as far as luck was taken off.
-    spread = float(((left - left.mean()) ** 2).sum()) / max(len(left) - 2, 1)
-    error = math.sqrt(spread * (1.0 / len(left) + (luck * luck / square if square > 0.0 else 0.0)))
+    slope = 0.0
+    slope_error = 0.0
+    if square > 0.0:
+        slope = float(centred @ earned) / square
+        slope_error = luck * luck / square
+    residual = earned - slope * lowest
+    # The fitted slope costs a degree of freedom, and its error counts in proportion to the correction.
+    variance = float(((residual - residual.mean()) ** 2).sum()) / max(len(residual) - 2, 1)
+    error = math.sqrt(variance * (1.0 / len(residual) + slope_error))
     return Known(float(earned.mean()) - slope * luck, error), slope
 
 
 def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
-    """The score and its error. The value leans on the frozen one of random by the slope of its regression."""
+    """Return the score and its error; by the regression's slope the value depends on the frozen one of random."""
     room = chosen.best.value - chosen.random.value
     score = (value.value - chosen.random.value) / room
     parts = (value.error, (slope + score - 1.0) * chosen.random.error, score * chosen.best.error)
@@ -471,7 +472,7 @@ def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
 
 
 def _ratio(earned: Floats, room: Floats) -> Known:
-    """Compute the earnings as a share of the room on the same users, in pairs."""
+    """Return the rewards as a share of the room, with its error from pairs of both."""
     share = float(earned.mean() / room.mean())
     mean_room = float(room.mean())
     return Known(share, mean_of((earned - share * room) / mean_room).error)

@@ -35,7 +35,7 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 LOG = "task/log"
-"""What the seed of a task's own log is derived by."""
+"""Label of the seed of a task's log."""
 
 
 class Earned(NamedTuple):
@@ -51,16 +51,16 @@ class Runner(abc.ABC):
 
     Args:
         task: a :class:`recsim_mnar.tasks.evaluating.Task`, which knows its runner, so that its type is none here.
-        number: of the training seed with which learners are fitted.
+        number: number of the training seed for learners.
 
     Attributes:
-        unit: what is drawn independently, over which intervals are.
-        step: of a horizon.
-        decides: what :attr:`Earned.decisions` count.
-        earns: what a value counts.
-        references: policies that know the truth, by name; they are made of the world.
-        learns_from: what learners are fitted on, in words.
-        measured: units over which a task freezes its random and reference values.
+        unit: name of the units that are drawn independently, and over which intervals are.
+        step: name of a step of the horizon.
+        decides: name of the units of :attr:`Earned.decisions`.
+        earns: name of the units of a value.
+        references: policies that know the truth, by name, each a function of the world.
+        learns_from: description of the log for learners.
+        measured: number of units over which a task freezes its random and reference values.
     """
 
     unit: ClassVar[str] = "user"
@@ -75,9 +75,9 @@ class Runner(abc.ABC):
     @property
     def decides(self) -> str:
         """Implement the class's method: a slate where rankings are shown."""
-        if self.world.slate_size == 1:
-            return "recommendation"
-        return "slate"
+        if self.world.slate_size > 1:
+            return "slate"
+        return "recommendation"
 
     @property
     def step(self) -> str:
@@ -96,22 +96,22 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def log(self) -> Log:
-        """The task's log, for learners."""
+        """Make the task's log for learners."""
 
     @abc.abstractmethod
     def random(self) -> Any:
-        """The policy whose score is 0."""
+        """Make the policy with the score 0."""
 
     @abc.abstractmethod
     def taken(self, agent: Any) -> Any:
-        """The policy that is judged, of what a user brings; it has a name."""
+        """Make the policy to evaluate from a user's agent."""
 
     @abc.abstractmethod
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
         """Run n units of a seed under a policy within the horizon, and return their earnings."""
 
     def policy_of(self, agent: Any) -> Any:
-        """The policy that is judged: a reference by its name, else what :meth:`taken` makes of it."""
+        """Make the policy to evaluate: a reference by its name, else by :meth:`taken`."""
         if isinstance(agent, str) and agent in self.references:
             return self.references[agent](self.world)
         return self.taken(agent)
@@ -133,16 +133,16 @@ class Items(Runner):
         return simulate(self.world, self.deployed(), self.task.log_users, derive_seed(self.task.seed, LOG))
 
     def deployed(self) -> Policy:
-        """The policy of the task's log, fitted on a log of random recommendations."""
+        """Fit the policy of the task's log on a log of random recommendations."""
         task = self.task
         world = self.world
         began = simulate(world, self.random(), task.log_users, derive_seed(task.seed, "task/train"))
         return learner(task.logging).fit(began, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
 
     def logger(self, name: str, epsilon: float) -> Any:
-        """The policy that logs a data set: of its actions a share ``epsilon`` is uniform instead.
+        """Make the logging policy of a data set: a share ``epsilon`` of its actions is uniform.
 
-        Where a task's own log is its data set, it is the policy of that log.
+        If the task's log is its data set, it is the policy of that log.
         """
         if self.task.environment:
             return EpsilonMixture(self.policy_of(name), epsilon)
@@ -174,9 +174,8 @@ class Items(Runner):
         if self.world.slate_size > 1 and isinstance(agent, RankingPolicy):
             return agent
         learner = learner_of(agent)
-        if isinstance(unwrapped(learner), ReadyLearner):
-            log = Log({})
-        else:
+        log = Log({})
+        if not isinstance(unwrapped(learner), ReadyLearner):
             log = self.log()
         return fitted(learner, log, n_items=self.world.n_items, seed=self.fit_seed)
 
@@ -197,29 +196,29 @@ class Items(Runner):
         digest = hashlib.sha256()
         earned = np.zeros(n)
         decisions = np.zeros(n)
-        for user, rewards, counts, done in map_shards(
-            reduce, self.world, policy, n, seed, executor=executor, keep=True
-        ):
-            earned[user], decisions[user] = rewards, counts
-            digest.update(done)
+        shards = map_shards(reduce, self.world, policy, n, seed, executor=executor, keep=True)
+        for users, rewards, counts, actions_digest in shards:
+            earned[users] = rewards
+            decisions[users] = counts
+            digest.update(actions_digest)
         return Earned(earned, decisions, digest.hexdigest())
 
 
 def runner_of(task: Any, number: int = 0) -> Runner:
-    """Get the runner of a task, with the training seed of this number."""
+    """Make the runner of a task, with the training seed of this number."""
     runner: Runner = imported("tasks' runner", task.make_world().tasks_by)(task, number)
     return runner
 
 
 def learner_of(agent: Any) -> Learner:
-    """The learner that a user names or brings."""
+    """Return the learner for a user's name or object."""
     if isinstance(agent, str):
         return learner(agent)
     return as_learner(agent, name=name_of(agent))
 
 
 def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) -> tuple[Ints, Floats, Floats, bytes]:
-    """A shard's users who came to a decision: ids, expected rewards and recommendations that count; and a digest."""
+    """Return ids, expected rewards and counted recommendations of a shard's users, and a digest of the actions."""
     decision_rows = columns["event"] == schema.BANDIT
     user = columns["user"][decision_rows]
     action = columns["action"][decision_rows]

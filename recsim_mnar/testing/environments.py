@@ -23,8 +23,11 @@ Env = gym.Env[Any, Any]
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 MakeSingle = Callable[[], Env]
 MakeVector = Callable[[AutoresetMode], VectorEnv]
+_LANES = 3
+_STEPS = 60
+"""Lanes of an environment with an id, and its steps in each mode of automatic resets."""
 _RESULTS = {"rewards": np.floating, "terminations": np.bool_, "truncations": np.bool_}
-"""What a step returns between observations and infos, with their types."""
+"""Arrays that a step returns between observations and infos, with their types."""
 
 
 def check_vector(
@@ -34,31 +37,29 @@ def check_vector(
     steps: int = 200,
     seed: int = 0,
 ) -> list[Breach]:
-    """One finding per mode that a vector environment breaks; an empty list where lanes are single environments.
+    """Return one breach per mode in which lanes differ from single environments.
 
     Args:
-        make_vector: gives a new vector environment of the mode asked for.
-        make_single: gives a new single environment of the same kind, without a step limit.
-        steps: how long each is compared.
-        seed: of the actions, and the first of the lanes' seeds.
+        make_vector: makes a new vector environment of a mode.
+        make_single: makes a new single environment of the same kind, without a step limit.
+        steps: number of steps to compare in each mode.
+        seed: seed of the actions, and the first of the lanes' seeds.
     """
     return breaches_of(lane_rules(make_vector, make_single, AutoresetMode, steps, seed), None)
 
 
 @own_folder()
-def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[list[Breach], int]:
-    """Check an environment with a Gymnasium id: the single one, and its vector entry point if it has one.
+def check_registered(env_id: str) -> tuple[list[Breach], int]:
+    """Check the environment with a Gymnasium id, and its vector entry point if it has one.
 
     Args:
-        env_id: as ``gymnasium.make`` takes it, ``package.module:Name-v0`` among them.
-        lanes: of the vector environment.
-        steps: how long lanes are compared with single environments, in each mode of automatic resets that it takes.
+        env_id: an id that ``gymnasium.make`` takes, such as ``package.module:Name-v0``.
 
     Returns:
-        The breaches, and the number of rules.
+        the breaches, and the number of rules.
 
     Raises:
-        UserError: Gymnasium knows no such id, or its environment cannot be made.
+        UserError: Gymnasium has no such id, or the environment cannot be made.
     """
     try:
         env = gym.make(env_id)
@@ -67,31 +68,31 @@ def check_registered(env_id: str, *, lanes: int = 3, steps: int = 60) -> tuple[l
 
     def single(_: Any) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # advice; what is wrong is raised
+            warnings.simplefilter("ignore")  # advice; errors are raised
             check_env(env.unwrapped, skip_render_check=True)
 
     def make_vector(mode: AutoresetMode | None = None) -> VectorEnv:
         options: dict[str, Any] = {} if mode is None else {"autoreset_mode": mode}
-        return gym.make_vec(env_id, lanes, vectorization_mode="vector_entry_point", **options)
+        return gym.make_vec(env_id, _LANES, vectorization_mode="vector_entry_point", **options)
 
     rules = {"single": Rule("single", "do as gymnasium.utils.env_checker.check_env asks", single)}
     if env.spec is not None and env.spec.vector_entry_point is not None:
         modes = _modes_of(make_vector)
         make = make_vector if len(modes) > 1 else lambda mode: make_vector()
-        rules |= lane_rules(make, lambda: gym.make(env_id, disable_env_checker=True), modes, steps, 0)
+        rules |= lane_rules(make, lambda: gym.make(env_id, disable_env_checker=True), modes, _STEPS, 0)
     return breaches_of(rules, None, needed=()), len(rules)
 
 
 def lane_rules(
     make_vector: MakeVector, make_single: MakeSingle, modes: Iterable[AutoresetMode], steps: int, seed: int
 ) -> Rules:
-    """One rule per mode of automatic resets: Gymnasium's conventions, and lanes that are single environments.
+    """Make one rule per mode of automatic resets: Gymnasium's conventions, and lanes that equal single environments.
 
-    Every lane gets a seed of its own, so that a single environment with that seed must live through exactly the same
-    episodes: observations, rewards, ends and infos.
+    Every lane gets a different seed, and a single environment with that seed must have exactly the same episodes:
+    observations, rewards, ends and infos.
     """
 
-    def of(mode: AutoresetMode) -> Rule:
+    def rule_of(mode: AutoresetMode) -> Rule:
         def finds(_: Any) -> Reasons:
             yield from _spaces(make_vector(mode), mode)
             yield from _copies(make_vector(mode), make_vector(mode), mode, seed)
@@ -102,7 +103,7 @@ def lane_rules(
         fix = "let every lane do what a single environment of its seed does, and hand out new arrays"
         return Rule(f"lanes_{mode.name.lower()}", fix, finds)
 
-    return {rules.name: rules for rules in map(of, modes)}
+    return {rule.name: rule for rule in map(rule_of, modes)}
 
 
 def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
@@ -116,14 +117,15 @@ def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
 
 
 def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Reasons:
-    """Two copies with one seed and the same actions; arrays handed out once are not changed afterwards."""
-    (a, _), (b, _) = first.reset(seed=seed), second.reset(seed=seed)
+    """Compare two copies with one seed and the same actions, and check that no returned array is changed later."""
+    a, _ = first.reset(seed=seed)
+    b, _ = second.reset(seed=seed)
     first.action_space.seed(seed)
-    kept = []
+    copies = []
     for k in range(30):
         if not _alike(a, b):
             yield f"two copies with seed {seed} differ at step {k}"
-        kept.append((a, copy.deepcopy(a)))
+        copies.append((a, copy.deepcopy(a)))
         actions = first.action_space.sample()
         a, *rest, _ = first.step(actions)
         b, *further, _ = second.step(actions)
@@ -138,7 +140,7 @@ def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int)
         if mode is AutoresetMode.DISABLED and over.any():
             a, _ = first.reset(options={"reset_mask": over})
             b, _ = second.reset(options={"reset_mask": over.copy()})
-    for k, (array, before) in enumerate(kept):
+    for k, (array, before) in enumerate(copies):
         if not _alike(array, before):
             yield f"the observation of step {k} was changed later: a buffer is used twice"
 
@@ -149,13 +151,11 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
     observations, infos = env.reset(seed=seeds)  # type: ignore[arg-type]  # lists are allowed, untyped
     ended = np.zeros(env.num_envs, np.bool_)
 
-    def same(lane: int, found: tuple[Any, Info], where: str, info: Info | None = None) -> Reasons:
+    def same(lane: int, of_single: tuple[Any, Info], where: str, info: Info | None = None) -> Reasons:
         if info is None:
-            stated = lane_info(infos, lane)
-        else:
-            stated = info
+            info = lane_info(infos, lane)
         observed = list(gym.vector.utils.iterate(env.observation_space, observations))
-        return _same(observed[lane], found[0], stated, found[1], where)
+        return _same(observed[lane], of_single[0], info, of_single[1], where)
 
     for lane, single in enumerate(singles):
         yield from same(lane, single.reset(seed=seeds[lane]), f"lane {lane} at reset")
@@ -170,21 +170,18 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
                 yield from same(lane, single.reset(), where)
                 continue
             observation, *rest, info = single.step(actions[lane])
-            for name, of_lane, value in zip(_RESULTS, (rewards, terminated, truncated), rest, strict=True):
-                if of_lane[lane] != value:
-                    yield f"{where}: {name} {of_lane[lane]}, single {value}"
-            stated = lane_info(infos, lane)
+            for name, values, value in zip(_RESULTS, (rewards, terminated, truncated), rest, strict=True):
+                if values[lane] != value:
+                    yield f"{where}: {name} {values[lane]}, single {value}"
+            of_lane = lane_info(infos, lane)
             if mode is AutoresetMode.SAME_STEP and (rest[1] or rest[2]):
-                final = stated.pop("final_obs")
-                of_final = stated.pop("final_info")
-                yield from _same(final, observation, of_final, info, f"{where}, final")
+                final = of_lane.pop("final_obs")
+                final_info = of_lane.pop("final_info")
+                yield from _same(final, observation, final_info, info, f"{where}, final")
                 observation, info = single.reset()
-            yield from same(lane, (observation, info), where, stated)
+            yield from same(lane, (observation, info), where, of_lane)
         over = terminated | truncated
-        if mode is AutoresetMode.NEXT_STEP:
-            ended = over & ~ended
-        else:
-            ended = np.zeros_like(over)
+        ended = over & ~ended & (mode is AutoresetMode.NEXT_STEP)
         if mode is AutoresetMode.DISABLED and over.any():
             observations, infos = env.reset(options={"reset_mask": over})
             for lane in np.flatnonzero(over).tolist():
@@ -194,7 +191,7 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
 def _same(a: Any, b: Any, of_lane: Info, of_single: Info, where: str) -> Reasons:
     if not _alike(a, b):
         yield f"{where}: observations differ"
-    # An empty sequence says no more than an absent key, and a vector environment may leave it out.
+    # A vector environment may leave out keys of empty sequences.
     lane, single = ({k: v for k, v in d.items() if not (isinstance(v, tuple) and not v)} for d in (of_lane, of_single))
     if set(lane) != set(single):
         yield f"{where}: info has {sorted(lane)}, the single environment's {sorted(single)}"
@@ -213,12 +210,12 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 def _modes_of(make_vector: Callable[..., VectorEnv]) -> tuple[AutoresetMode, ...]:
-    """The modes of automatic resets that a vector environment can be asked for; its only one where it takes no mode."""
+    """Return the modes of automatic resets that a vector environment takes, or its only one."""
     modes = []
     for mode in AutoresetMode:
         try:
             modes.append(make_vector(mode).metadata["autoreset_mode"])
-        except Exception:  # code of the user's own may refuse a mode, or the keyword, by anything
+        except Exception:  # a user's code may raise anything
             continue
     if len(set(modes)) > 1:
         return tuple(dict.fromkeys(modes))

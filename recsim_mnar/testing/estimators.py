@@ -1,4 +1,4 @@
-"""An estimator of one's own against what estimate_value asks of it."""
+"""Rules for a user's own estimator."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class EstimatorCase:
 
     Attributes:
         name: ``package.module:function``, or one that is announced.
-        parameters: that it needs.
+        parameters: its required parameters.
     """
 
     name: str
@@ -45,11 +45,11 @@ class EstimatorCase:
         return check_name(self.name).scores(rows, **self.parameters)
 
     def value(self, rows: Rows) -> float:
-        """The estimate of rows."""
+        """Estimate the value of rows."""
         return ScoreSums.of(self.scores(rows), rows, PolicySums.of_rows(rows)).value
 
     def near(self, rows: Rows, true: float, what: str, than: str) -> Reasons:
-        """Its value of these rows is the true one, up to :data:`_ROOM`."""
+        """Compare its value of these rows with the true one, up to :data:`_ROOM`."""
         value = self.value(rows)
         scores = rows.weight * rows.reward
         error = float(scores.std(ddof=1)) / math.sqrt(scores.size)
@@ -61,7 +61,7 @@ class EstimatorCase:
 
 
 def check_estimator(name: str, **parameters: Any) -> list[Breach]:
-    """The rules of :data:`RULES` that an estimator breaks; an empty list where it keeps them all.
+    """Return the rules of :data:`RULES` that an estimator breaks, an empty list if it keeps them all.
 
     Args:
         name: ``package.module:function``, or an announced name.
@@ -75,7 +75,7 @@ def check_estimator(name: str, **parameters: Any) -> list[Breach]:
 
 @rule(RULES, "define f(rows, *, ...), which returns one number per row")
 def door(case: EstimatorCase) -> Reasons:
-    """It is a function of the rows that gives one finite number per row."""
+    """Check that it is a function of the rows with one finite number per row."""
     rows = _rows()
     scores = case.scores(rows)
     for name in ("linear", "numerator", "denominator"):
@@ -86,7 +86,7 @@ def door(case: EstimatorCase) -> Reasons:
 
 @rule(RULES, "copy a column before you write in it")
 def inputs_are_left_alone(case: EstimatorCase) -> Reasons:
-    """It writes in no column that it is given."""
+    """Check that it writes in no column."""
     rows = _rows()
     kept = {name: getattr(rows, name).copy() for name in ("reward", "propensity", "target", "weight")}
     case.scores(rows)
@@ -97,7 +97,7 @@ def inputs_are_left_alone(case: EstimatorCase) -> Reasons:
 
 @rule(RULES, "draw from an addressed stream (recsim_mnar.rng), or from nothing")
 def same_twice(case: EstimatorCase) -> Reasons:
-    """The same rows give the same value."""
+    """Check that the same rows give the same value."""
     first = case.value(_rows())
     again = case.value(_rows())
     if first != again:
@@ -106,7 +106,7 @@ def same_twice(case: EstimatorCase) -> Reasons:
 
 @rule(RULES, "give each row a score that does not depend on its place")
 def order_of_rows(case: EstimatorCase) -> Reasons:
-    """Rows in another order give the same value, but for what folds of a cross-fit may do."""
+    """Check that rows in another order give the same value, up to the folds of a cross-fit."""
     first = case.value(_rows())
     yield from case.near(_rows(order=8), first, "the rows in another order", "in this one it")
 
@@ -129,7 +129,7 @@ def known_value(case: EstimatorCase) -> Reasons:
 
 @rule(RULES, "return finite scores")
 def as_estimate(case: EstimatorCase) -> Reasons:
-    """``estimate_value`` makes an estimate of it whose interval holds the value; of cut weights, the true value.
+    """Check that the interval of ``estimate_value`` includes the value; with cut weights, the true value.
 
     Cut weights estimate too little, and their interval makes up for that.
     """
@@ -152,7 +152,7 @@ TRUE_VALUE = float(_TARGET @ _MEANS)
 
 
 def _rows(*, on_policy: bool = False, least: float = 0.0, order: int = 7) -> Rows:
-    """A log of five actions with each action and reward as often as is expected, in a drawn order."""
+    """Make a log of five actions, each with each reward exactly as often as expected, in random order."""
     counts = np.stack([_LOGGING * (1.0 - _MEANS), _LOGGING * _MEANS], axis=1) * _ROWS
     cell = np.repeat(np.arange(counts.size), counts.round().astype(np.int64).ravel())
     action, answer = np.divmod(cell[np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, order, np.arange(_ROWS)))], 2)

@@ -1,4 +1,4 @@
-"""Find the kind of ``package.module:name`` and its rules; a learner's, and those of the policy it returns."""
+"""Find the kind of ``package.module:name`` and check its rules; those of learners are here."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from recsim_mnar.worlds.registry import make_world
 
 @dataclass(frozen=True)
 class Checked:
-    """Objects and ways of a check.
+    """Result of a check.
 
     Attributes:
         kind: policy, learner, world, protocol, estimator or environment.
         n_rules: number of its rules.
         breaches: the rules that it breaks.
-        remarks: what else was seen, in sentences.
+        remarks: further sentences.
     """
 
     kind: str
@@ -47,7 +47,7 @@ class Checked:
 
 
 def check_named(spec: str) -> Checked:
-    """Check what a name stands for by the rules of its kind.
+    """Check the object of this name by the rules of its kind.
 
     Args:
         spec: ``package.module:name`` of a policy's or learner's class, a world's, a protocol's, or an estimator's
@@ -61,57 +61,55 @@ def check_named(spec: str) -> Checked:
     if re.fullmatch(r".+-v\d+", name):
         breaches, n_rules = check_registered(name)
         return Checked("environment", n_rules, breaches)
-    if ":" in name:
-        object_named = imported("object", name)
-    else:
-        object_named = None
-    fit = registry.learner(spec).fit if object_named is None else _fit_of(spec, object_named)
+    if ":" not in name:
+        return _policy(registry.learner(spec).fit, learns=True)
+    checked = imported("object", name)
+    fit = _fit_of(spec, checked)
     if fit is not None:
-        return _policy(fit, learns=not callable(getattr(object_named, "act", None)))
-    if inspect.isroutine(object_named):
+        return _policy(fit, learns=not callable(getattr(checked, "act", None)))
+    if inspect.isroutine(checked):
         return Checked("estimator", len(estimators.RULES), estimators.check_estimator(spec))
-    if inspect.isclass(object_named) and issubclass(object_named, World):
+    if inspect.isclass(checked) and issubclass(checked, World):
         return _world(spec)
-    if inspect.isclass(object_named) and (
-        issubclass(object_named, Protocol) or callable(getattr(object_named, "judge", None))
-    ):
+    if inspect.isclass(checked) and (issubclass(checked, Protocol) or callable(getattr(checked, "judge", None))):
         return Checked("protocol", len(protocols.RULES), protocols.check_protocol(lambda: protocol(spec)))
     raise UserError(
-        f"{spec!r} is {object_named!r}: what can be checked is the class of a policy (act), a learner (fit), a World "
+        f"{spec!r} is {checked!r}: what can be checked is the class of a policy (act), a learner (fit), a World "
         "or a Protocol, or an estimator's function of the rows; an environment by its Gymnasium id, or a vector "
         "environment by recsim_mnar.testing.check_vector(make_vector, make_single)"
     )
 
 
-def _fit_of(spec: str, found: Any) -> Callable[..., Any] | None:
-    """Find how a class of policies or learners is fitted; None for anything else."""
-    if not inspect.isclass(found) or issubclass(found, (World, Protocol)) or callable(getattr(found, "judge", None)):
+def _fit_of(spec: str, kind: Any) -> Callable[..., Any] | None:
+    """Return a function that fits a class of policies or learners; None for anything else."""
+    if not inspect.isclass(kind) or issubclass(kind, (World, Protocol)) or callable(getattr(kind, "judge", None)):
         return None
-    if issubclass(found, (Policy, Learner)):
+    if issubclass(kind, (Policy, Learner)):
         return registry.learner(spec).fit
-    if callable(getattr(found, "fit", None)):
-        return lambda log, **given: as_learner(found()).fit(log, **given)
-    if callable(getattr(found, "act", None)):
-        if binds(found, (), {"n_items": N_ITEMS}):
-            sized = {"n_items": N_ITEMS}
-        else:
-            sized = {}
-        return lambda log, **given: found(**sized)
-    return None
+    if callable(getattr(kind, "fit", None)):
+        return lambda log, **given: as_learner(kind()).fit(log, **given)
+    if not callable(getattr(kind, "act", None)):
+        return None
+    size = {"n_items": N_ITEMS} if binds(kind, (), {"n_items": N_ITEMS}) else {}
+    return lambda log, **given: kind(**size)
 
 
 def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
-    """A policy that is fitted where users browse and click, and what fits it."""
+    """Check a policy, and the learner that fits it on users who browse and click."""
 
     def make() -> Any:
         return fit(training_log(), n_items=N_ITEMS, seed=0)
 
-    breaches, n_rules = (check_learner(fit), len(LEARNER_RULES)) if learns else ([], 0)
-    kind = "learner" if learns else "policy"
-    n_rules = n_rules + len(policies.RULES)
-    if any(breach.rule == "door" for breach in breaches):
-        return Checked(kind, n_rules, breaches)
-    breaches = breaches + policies.check_policy(make)
+    kind = "policy"
+    n_rules = len(policies.RULES)
+    breaches = []
+    if learns:
+        kind = "learner"
+        n_rules += len(LEARNER_RULES)
+        breaches = check_learner(fit)
+        if any(breach.rule == "door" for breach in breaches):
+            return Checked(kind, n_rules, breaches)
+    breaches += policies.check_policy(make)
     remarks = []
     if not getattr(make(), "replayable", True):
         remarks.append(f"It draws from its own generator: {len(policies.OF_TWINS)} of the rules are skipped.")
@@ -149,13 +147,13 @@ class LearnerCase:
     """A learner under test.
 
     Attributes:
-        fits: as :meth:`recsim_mnar.policies.base.Learner.fit`, always of the same learner.
+        fits: the method :meth:`recsim_mnar.policies.base.Learner.fit` of one learner.
     """
 
     fits: Callable[..., Any]
 
     def fit(self, log: Log, seed: int = 0) -> Policy:
-        """A policy fitted on a log."""
+        """Fit a policy on a log."""
         return as_policy(self.fits(log, n_items=N_ITEMS, seed=seed))
 
     def probabilities(self, policy: Policy) -> Floats:
@@ -164,7 +162,7 @@ class LearnerCase:
         return case.checked(case.begun())
 
     def copes(self, log: Log) -> None:
-        """Raise what is wrong with a policy fitted on this log, unless the learner says that it cannot use it."""
+        """Check a policy fitted on this log, unless the learner refuses the log."""
         try:
             policy = self.fit(log)
         except UserError:
@@ -175,12 +173,12 @@ class LearnerCase:
 
 
 def check_learner(fits: Callable[..., Any]) -> list[Breach]:
-    """The rules of :data:`LEARNER_RULES` that a learner breaks; an empty list where it keeps them all."""
+    """Return the rules of :data:`LEARNER_RULES` that a learner breaks, an empty list if it keeps them all."""
     return breaches_of(LEARNER_RULES, LearnerCase(fits))
 
 
 def training_log(seed: int = 1, n_items: int = N_ITEMS) -> Log:
-    """A log of users who browse and click, shown items at random; in arrays of its own, which nobody else loses."""
+    """Make a log of users who browse and click on random items; its arrays are new."""
     log = _simulated(seed, n_items)
     return log.select(np.arange(len(log)))
 
@@ -197,13 +195,13 @@ def _simulated(seed: int, n_items: int) -> Log:
 
 @rule(LEARNER_RULES, "define fit(log, *, n_items, seed), which writes in no log and returns a policy")
 def door(case: LearnerCase) -> None:
-    """It makes a policy of a log."""
+    """Check that it makes a policy from a log."""
     case.fit(training_log())
 
 
 @rule(LEARNER_RULES, "copy a column before you write in it, and draw from a generator of your own")
 def log_is_left_alone(case: LearnerCase) -> Reasons:
-    """``fit`` changes neither the log nor NumPy's global generator, from which others draw."""
+    """Check that ``fit`` changes neither the log nor NumPy's global generator."""
     log = training_log()
     kept = np.random.get_state()  # noqa: NPY002  (others', given back below)
     digest = log.digest()
@@ -220,7 +218,7 @@ def log_is_left_alone(case: LearnerCase) -> Reasons:
 
 @rule(LEARNER_RULES, "make a new policy in each fit(), and keep nothing of it in the learner")
 def a_policy_per_fit(case: LearnerCase) -> Reasons:
-    """Another fit leaves an earlier policy as it is, and the same log and seed give the same policy."""
+    """Check that another fit leaves an earlier policy unchanged, and that fits are reproducible."""
     first = case.fit(training_log())
     before = case.probabilities(first)
     case.fit(training_log(2), seed=3)
@@ -234,12 +232,12 @@ def a_policy_per_fit(case: LearnerCase) -> Reasons:
 
 @rule(LEARNER_RULES, "take n_items as it is given, and let items that the log never shows have a probability")
 def all_items(case: LearnerCase) -> None:
-    """A log that knows half of the items gives a sound policy of all of them."""
+    """Check that a log with half of the items gives a valid policy of all items."""
     case.copes(training_log(1, N_ITEMS // 2))
 
 
 @rule(LEARNER_RULES, "say in a UserError what the log lacks, or do without it")
 def nothing_earned(case: LearnerCase) -> None:
-    """A log whose recommendations earned nothing gives a sound policy, or an error that says why not."""
+    """Check that a log without rewards gives a valid policy, or a UserError."""
     log = training_log()
     case.copes(log.with_column("reward", np.where(log.is_bandit, 0.0, log["reward"])))

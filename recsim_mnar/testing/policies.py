@@ -1,4 +1,4 @@
-"""Rules for a policy: what it states, in which order it is asked, and whose events change its state."""
+"""Rules for a policy: its statements of propensities, the order of calls, and whose events change its state."""
 
 from __future__ import annotations
 
@@ -32,41 +32,43 @@ from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, first
 from recsim_mnar.worlds.features import FeatureWorld
 
 SEED = 20190912
-_DECISIONS, _ORDERS = 50, 5
+_DECISIONS = 50
+_ORDERS = 5
 _SURE = 1e-4
-"""Chance that the frequencies of one of three users of a sound policy are refused."""
+"""Probability that a correct policy fails the test of frequencies for one user."""
 DRAWS = 40_000
 """Decisions of a user. Probabilities p that are off by shares d of themselves are noticed 9 times of 10, user by user,
 where the sum of p d^2 is .0011 (of 12 items; .0007 of two: .261 in place of .25)."""
 
-_APART = np.array([0, 1, 1_000, 1_024, 10**6, 2**31, 2**32])
-"""Ids of users, from the first: 0 and 1,000 are one where an id is taken modulo 1,000, 0 and 2**32 in 32 bits."""
+_DISTANCES = np.array([0, 1, 1_000, 1_024, 10**6, 2**31, 2**32])
+"""Distances of user ids from the first: a policy that takes ids modulo 1,000, or in 32 bits, confuses some of them."""
 _BELOW_ONE = 1.0 - 2e-8
 """A uniform that float32 rounds to 1, and that cumulative sums in float32 need not reach."""
-_BYTE, _MANY = 256, 2_000
-"""Views of one item: where a byte begins again, and where exp() overflows."""
+_BYTE = 256
+_MANY = 2_000
+"""Views of one item at which an 8-bit count overflows, and at which exp() does."""
 
 RULES: Rules = {}
 
 
 def check_policy(make_policy: Callable[[], Any], *, n_draws: int = DRAWS, tolerance: float = TOLERANCE) -> list[Breach]:
-    """The rules of :data:`RULES` that a policy breaks; an empty list where it keeps them all.
+    """Return the rules of :data:`RULES` that a policy breaks, an empty list if it keeps them all.
 
     Args:
-        make_policy: gives a new policy without any user, always the same one; as
+        make_policy: makes a new policy without users, always the same one, as
             :func:`recsim_mnar.policies.door.as_policy` takes it.
-        n_draws: decisions of the test whether actions come as often as stated.
-        tolerance: by which two statements of one propensity may differ; float32 rounds by less than the default.
+        n_draws: number of decisions for the test of frequencies.
+        tolerance: largest difference of two statements of one propensity; float32 rounds by less than the default.
     """
     case = PolicyCase(make_policy, n_draws=n_draws, tolerance=tolerance)
     return breaches_of(case.rules(), case, needed=("door", "distributions"))
 
 
-def example_views(n_users: int, n_items: int, seed: int = SEED) -> list[NDArray[np.int32]]:
-    """Views of users 0 .. n_users - 1: user u has viewed u items, some of them often."""
+def example_views(n_users: int, n_items: int) -> list[NDArray[np.int32]]:
+    """Return the views of users 0 .. n_users - 1: user u has u views, some of them of the same item."""
     views = []
     for user in range(n_users):
-        u = rng.uniforms(seed, rng.Stream.PROTOCOL, user, np.arange(user))
+        u = rng.uniforms(SEED, rng.Stream.PROTOCOL, user, np.arange(user))
         views.append(np.minimum((u * u * n_items).astype(np.int32), n_items - 1))
     return views
 
@@ -76,13 +78,12 @@ class PolicyCase:
     """A policy under test, its users and their views.
 
     Attributes:
-        make_policy: a new policy without any user; fitted, where it needs to be, always to the same data.
-        n_users: users in a test; user u has u views, so the first has none.
-        first_user: id of the first, large enough that nothing can be an array indexed by user id; 0 for the first users
-            of a log, one after another.
-        n_draws: decisions of the chi-square test.
-        tolerance: by which two statements of one propensity may differ; 0 for the last bit.
-        count: adds up the actions of one user's decisions; None for :meth:`_count`.
+        make_policy: makes a new policy without users; if it has to be fitted, always to the same data.
+        n_users: number of users; user u has u views, so the first has none.
+        first_user: id of the first user, too large for an array indexed by user; 0 for consecutive users.
+        n_draws: number of decisions of the chi-square test.
+        tolerance: largest difference of two statements of one propensity; 0 for the last bit.
+        count: counts the actions of one user's decisions; None for :meth:`_count`.
     """
 
     make_policy: Callable[[], Any]
@@ -94,75 +95,77 @@ class PolicyCase:
 
     @property
     def users(self) -> NDArray[np.int64]:
-        """(n_users,) their ids, some of them far apart by round numbers, so that no part of an id can stand for it."""
-        one_by_one = np.arange(self.n_users)
-        apart = np.concatenate([_APART, _APART[-1] + 1 + one_by_one])[: self.n_users]
-        return self.first_user + (apart if self.first_user else one_by_one)
+        """Ids (n_users,), some of them far apart by round numbers, so that no part of an id identifies its user."""
+        consecutive = np.arange(self.n_users)
+        if self.first_user == 0:
+            return consecutive
+        distances = np.concatenate([_DISTANCES, _DISTANCES[-1] + 1 + consecutive])
+        return self.first_user + distances[: self.n_users]
 
     def rules(self) -> Rules:
-        """Those that apply: not the rules of twins where no object can do the same as another."""
-        twins = first_breach(RULES["door"], self) is not None or self.policy().replayable
-        if twins:
+        """Return the rules that apply: for a policy that is not replayable, none that compares two objects."""
+        if first_breach(RULES["door"], self) is not None or self.policy().replayable:
             return RULES
         return {name: rule for name, rule in RULES.items() if name not in OF_TWINS}
 
     @property
     def agrees(self) -> bool:
-        """Return whether it keeps ``propensities_agree``: if not, other disagreements have that cause."""
+        """True if it keeps ``propensities_agree``; if not, other disagreements have the same cause."""
         return first_breach(RULES["propensities_agree"], self) is None
 
     def who(self, j: int) -> str:
-        """User number j as sentences name them."""
+        """Return the words for user number j in messages."""
         return f"the user of {j} views"
 
     def policy(self) -> Policy:
-        """A new policy."""
+        """Make a new policy."""
         return as_policy(self.make_policy())
 
     def begun(self, order: NDArray[np.int64] | None = None) -> Policy:
-        """A new policy whose users have viewed what they view, observed in this order."""
+        """Make a new policy that has observed all users' views, in this order of users."""
         policy = self.policy()
         self.show(policy, np.arange(self.n_users) if order is None else order)
         return policy
 
     def show(self, policy: Policy, which: NDArray[np.int64]) -> None:
-        """Users number ``which`` begin and view what they view, in one call of ``observe``."""
+        """Begin users number ``which``, and show their views in one call of ``observe``."""
         policy.reset(self.users[which])
         policy.observe(*self.events(policy.n_items, which))
 
     def events(self, n_items: int, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Views of users number ``which`` in one call: whose each is, and its item."""
+        """Return user and item of each view of users number ``which``."""
         views = example_views(self.n_users, n_items)
         items = [views[j] for j in which]
         return np.repeat(self.users[which], [len(v) for v in items]), np.concatenate([*items, np.zeros(0, np.int32)])
 
     def act(self, policy: Policy, users: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Its decisions, checked."""
+        """Return the policy's decisions, checked."""
         return checked_decisions(policy, policy.act(users, uniforms), n=len(users), n_items=policy.n_items)
 
     def uniforms(self, decision: int = 0) -> Floats:
-        """(n_users,) of one decision of every user."""
+        """Return the uniforms (n_users,) of one decision of every user."""
         return rng.policy_uniforms(SEED, self.users, decision)
 
     def checked(self, policy: Policy) -> Floats:
-        """The users' (n_users, n_items) probabilities, checked."""
+        """Return the users' probabilities (n_users, n_items), checked."""
         return checked_distribution(policy, policy.probabilities(self.users), policy.n_items, n=self.n_users)
 
     def agreement(self, policy: Policy, uniforms: Floats, when: str = "") -> Reasons:
-        """One decision of every user: ``act``, ``propensity_of`` and ``probabilities`` say the same of it."""
+        """Compare ``act``, ``propensity_of`` and ``probabilities`` in one decision of every user."""
         actions, stated = self.act(policy, self.users, uniforms)
         propensities = checked_propensities(policy, policy.propensity_of(self.users, actions), self.n_users)
         p = np.asarray(policy.probabilities(self.users))[np.arange(self.n_users), actions]
-        for method, other, tolerance in (
-            ("propensity_of", propensities, self.tolerance),
-            # A distribution is often made by another sum than one of its entries.
-            ("probabilities", p, max(self.tolerance, 1e-12)),
-        ):
+        # A distribution is often computed by another sum than one of its entries.
+        statements = {
+            "propensity_of": (propensities, self.tolerance),
+            "probabilities": (p, max(self.tolerance, 1e-12)),
+        }
+        for method, (other, tolerance) in statements.items():
             for why in AGREEMENT.finds(self.who, actions, stated, method, other, tolerance) or ():
                 yield when + why
 
     def same_answer(self, j: int, one: Any, other: Any, when: str, than: str) -> Reasons:
-        """One decision for user number j, its action and propensity, is another."""
+        """Compare two decisions for user number j, each an action and its propensity."""
         action, propensity = one
         if action != other[0]:
             yield f"{when}, {self.who(j)} gets item {action:.0f}, {than} item {other[0]}"
@@ -171,14 +174,14 @@ class PolicyCase:
             yield f"{when}, the propensity of item {action:.0f} for {self.who(j)} is {answer}"
 
     def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Reasons:
-        """Two (n, n_items) distributions, of users from number ``first`` on, are the same."""
+        """Compare two (n, n_items) distributions of users from number ``first`` on."""
         for j, item in np.argwhere(far(one, other, self.tolerance)).tolist():
-            here = number(float(one[j, item]))
-            there = number(float(other[j, item]))
-            yield f"the probability of item {item} for {self.who(first + j)} is {here} {what}, and {there} {than}"
+            p = number(float(one[j, item]))
+            other_p = number(float(other[j, item]))
+            yield f"the probability of item {item} for {self.who(first + j)} is {p} {what}, and {other_p} {than}"
 
     def alone(self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool) -> Reasons:
-        """Users who act one by one, each event shown in a call of its own, do as they do in calls of all."""
+        """Compare users who act one by one, one event per call, with the same users in calls of all."""
         together = self.policy()
         alone = self.policy()
         views = example_views(self.n_users, together.n_items)
@@ -195,33 +198,36 @@ class PolicyCase:
             for item in views[j]:
                 show(alone, user, np.array([item], np.int32))
                 if acting:
-                    self.act(alone, user, uniform)  # looking must not change what comes after
+                    self.act(alone, user, uniform)  # must not change later decisions
             one = np.ravel(self.act(alone, user, uniform))
             yield from self.same_answer(j, one, (actions[j], stated[j]), when, than)
             if far(alone.scores(user)[0], scores[j], self.tolerance).any():
                 yield f"{when}, scores() of {self.who(j)} are others than {than}"
 
     def _count(self, j: int) -> Callable[[Policy, Ints, Floats, Floats], None]:
-        """Actions of user number j: in one call, by users of the same views, or one after the other."""
+        """Return a function that counts the actions of user number j.
+
+        Decisions are made in one call, by several users with the same views, or one after the other.
+        """
 
         def count(policy: Policy, user: Ints, uniforms: Floats, count: Floats) -> None:
             views = example_views(self.n_users, policy.n_items)[j]
             batch = min(1_000, len(uniforms))
             acting = policy
-            who = np.repeat(user, batch)
+            users = np.repeat(user, batch)
             if not policy.batches_decisions:
                 acting = policy.fresh()
-                who = np.arange(batch)
-                acting.reset(who)
-                acting.observe(np.repeat(who, len(views)), np.tile(views, batch))
-                if far(acting.probabilities(who[-2:]), policy.probabilities(user), self.tolerance).any():
-                    # what it does depends on the user's id
+                users = np.arange(batch)
+                acting.reset(users)
+                acting.observe(np.repeat(users, len(views)), np.tile(views, batch))
+                if far(acting.probabilities(users[-2:]), policy.probabilities(user), self.tolerance).any():
+                    # decisions depend on the user's id
                     acting = policy
-                    who = user
+                    users = user
                     batch = 1
             for begin in range(0, len(uniforms), batch):
                 part = uniforms[begin : begin + batch]
-                np.add.at(count, acting.act(who[: len(part)].copy(), part)[0], 1.0)
+                np.add.at(count, acting.act(users[: len(part)].copy(), part)[0], 1.0)
 
         return count
 
@@ -231,13 +237,13 @@ class PolicyCase:
 
 @rule(RULES, "give it n_items and act(users, uniforms)")
 def door(case: PolicyCase) -> None:
-    """It has what a policy must have, and declares its learning in one of the words there are."""
+    """Check that it has all that a policy must have, and declares its learning in a known word."""
     learning_of(case.policy())
 
 
 @rule(RULES, "return (n, n_items) probabilities whose rows sum to 1")
 def distributions(case: PolicyCase) -> None:
-    """``probabilities`` are (n, n_items), none negative, rows summing to 1."""
+    """Check that ``probabilities`` are (n, n_items), none negative, with rows that sum to 1."""
     case.checked(case.begun())
 
 
@@ -251,44 +257,47 @@ def propensities_agree(case: PolicyCase) -> Reasons:
     p = policy.probabilities(case.users)
     propensities = [policy.propensity_of(case.users, np.full(case.n_users, i, np.int32)) for i in range(policy.n_items)]
     for j, item in np.argwhere(far(np.transpose(propensities), p, max(case.tolerance, 1e-12))).tolist():
-        says = f"propensity_of() says {number(propensities[item][j])} of item {item} for {case.who(j)}"
-        yield f"{says}, probabilities() says {number(p[j, item])}"
+        propensity = number(propensities[item][j])
+        stated = f"propensity_of() says {propensity} of item {item} for {case.who(j)}"
+        yield f"{stated}, probabilities() says {number(p[j, item])}"
 
 
 @rule(RULES, "take off the largest exponent before exp(), and count in int64 or float64")
 def long_histories(case: PolicyCase) -> Reasons:
-    """After thousands of views its probabilities are distributions, and no count begins again."""
+    """Check that after thousands of views its probabilities are distributions, and no count overflows."""
     policy = case.begun()
     user = case.users[:1]
     views = np.zeros(_MANY, np.int32)
     new = policy.probabilities(user)
 
-    def viewed(n: int) -> Floats:
+    def after_views(n: int) -> Floats:
         policy.observe(np.repeat(user, n), views[:n])
         return case.checked(policy)[:1]
 
-    almost = viewed(_BYTE - 1)
-    all_of_a_byte = viewed(1)
-    if far(almost, new, 1e-9).any() and not far(all_of_a_byte, new, 1e-9).any():
+    before_overflow = after_views(_BYTE - 1)
+    after_overflow = after_views(1)
+    if far(before_overflow, new, 1e-9).any() and not far(after_overflow, new, 1e-9).any():
         yield f"after {_BYTE} views of one item a user is as new, after {_BYTE - 1} not: a count began again"
-    viewed(_MANY)
-    yield from case.agreement(policy, case.uniforms(), f"after {_BYTE + _MANY:,} views, ") if case.agrees else ()
+    after_views(_MANY)
+    if case.agrees:
+        yield from case.agreement(policy, case.uniforms(), f"after {_BYTE + _MANY:,} views, ")
 
 
 @rule(RULES, REPETITION.fix)
 def acting_changes_nothing(case: PolicyCase) -> Reasons:
-    """The same uniforms give the same actions twice, and probabilities stay as they are."""
+    """Check that the same uniforms give the same actions twice, and leave probabilities unchanged."""
     policy = case.begun()
     u = case.uniforms()
     before = policy.probabilities(case.users)
-    (first, _), (again, _) = (case.act(policy, case.users, u) for _ in range(2))
+    first, _ = case.act(policy, case.users, u)
+    again, _ = case.act(policy, case.users, u)
     yield from REPETITION.finds(case.who, u, first, again) or ()
     yield from case.same(before, policy.probabilities(case.users), "before act()", "after it")
 
 
 @rule(RULES, "copy an array before you write in it")
 def inputs_are_left_alone(case: PolicyCase) -> None:
-    """No call writes in its arguments, and read-only arrays are welcome."""
+    """Check that no call writes in its arguments, and that all take read-only arrays."""
     policy = case.policy()
     users = case.users
     call_readonly(policy, "reset", policy.reset, users.copy())
@@ -301,27 +310,28 @@ def inputs_are_left_alone(case: PolicyCase) -> None:
 
 @rule(RULES, "compute each user's answer from that user's own state")
 def one_user_at_a_time(case: PolicyCase) -> Reasons:
-    """Users alone get the actions, propensities and scores that they get together."""
+    """Check that users alone get the actions, propensities and scores that they get together."""
     return case.alone(lambda policy, users, items: policy.observe(users, items), "alone", "among others", acting=True)
 
 
 @rule(RULES, "compute each user's answer from that user's own state")
 def order_within_a_batch(case: PolicyCase) -> Reasons:
-    """In whatever order users stand in a call of ``observe`` or ``act``, each gets the same."""
-    order = np.roll(np.arange(case.n_users)[::-1], 2)  # nobody stands first, or after the same user, as before
+    """Check that the order of users in a call of ``observe`` or ``act`` changes no answer."""
+    order = np.roll(np.arange(case.n_users)[::-1], 2)  # the first user and all neighbours are others
     policy = case.begun()
     other = case.begun(order)
-    for u in map(case.uniforms, range(_ORDERS)):
+    for turn in range(_ORDERS):
+        u = case.uniforms(turn)
         actions, stated = case.act(policy, case.users, u)
-        for policy_asked, words in ((policy, "asked in another order"), (other, "observed in another order")):
-            again = case.act(policy_asked, case.users[order], u[order])
-            for j, *one in zip(order.tolist(), *again, strict=True):
-                yield from case.same_answer(j, one, (actions[j], stated[j]), words, "before")
+        for acting, when in ((policy, "asked in another order"), (other, "observed in another order")):
+            again = case.act(acting, case.users[order], u[order])
+            for j, action, propensity in zip(order.tolist(), *again, strict=True):
+                yield from case.same_answer(j, (action, propensity), (actions[j], stated[j]), when, "before")
 
 
 @rule(RULES, "omit batches_decisions")
 def runs_of_decisions(case: PolicyCase) -> Reasons:
-    """With ``batches_decisions``, several decisions for a user in one call are as in several calls."""
+    """Check that with ``batches_decisions`` several decisions in one call are as in several calls."""
     policy = case.begun()
     if not policy.batches_decisions:
         return
@@ -333,13 +343,13 @@ def runs_of_decisions(case: PolicyCase) -> Reasons:
     actions, stated = case.act(policy, case.users[place], u)
     for k, j in enumerate(place.tolist()):
         one = np.ravel(case.act(policy, case.users[j : j + 1], u[k : k + 1]))
-        several = actions[k], stated[k]
-        yield from case.same_answer(j, one, several, "in a call of its own", "several times in one call")
+        of_several = (actions[k], stated[k])
+        yield from case.same_answer(j, one, of_several, "in a call of its own", "several times in one call")
 
 
 @rule(RULES, "go through ratings in their order, user by user")
 def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
-    """Ratings observed of all users together or one by one lead to the same actions."""
+    """Check that ratings observed together or one by one lead to the same actions."""
 
     def show(policy: Policy, users: Ints, items: Ints) -> None:
         observe_events(policy, users, items, 1.0 + (items % 5).astype(np.float64))
@@ -349,25 +359,27 @@ def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "drop in learn() whatever was computed before it")
 def learns_then_agrees(case: PolicyCase) -> Reasons:
-    """After ``learn``, with rewards that are no zeros, all its answers agree."""
+    """Check that all its answers agree after ``learn`` with rewards other than 0."""
     policy = case.begun()
     twin = case.begun()
-    for turn in range(3 if learning_of(policy) != "nothing" else 0):
+    if learning_of(policy) == "nothing":
+        return
+    for turn in range(3):
         actions, stated = case.act(policy, case.users, case.uniforms(turn))
         rewards = ((np.arange(case.n_users) + turn) % 2).astype(np.float64)
-        for policy_asked in (policy, twin):
-            policy_asked.learn(case.users, actions, rewards, stated)
-        yield from case.agreement(policy, case.uniforms(turn + 100), "after learn(), ") if case.agrees else ()
+        policy.learn(case.users, actions, rewards, stated)
+        twin.learn(case.users, actions, rewards, stated)
+        if case.agrees:
+            yield from case.agreement(policy, case.uniforms(turn + 100), "after learn(), ")
         p = case.checked(policy)
         if policy.replayable:
-            what = "after learn()"
             than = "of another object after the same events"
-            yield from case.same(p, twin.probabilities(case.users), what, than)
+            yield from case.same(p, twin.probabilities(case.users), "after learn()", than)
 
 
 @rule(RULES, "declare learns = 'all users' and run it by simulate_online")
 def learns_as_declared(case: PolicyCase) -> Reasons:
-    """One that declares to learn from each user alone does for others what it did."""
+    """Check that learning declared to be from each user alone changes nothing for others."""
     policy = case.begun()
     if learning_of(policy) != "own user":
         return
@@ -382,7 +394,7 @@ def learns_as_declared(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "begin a user anew in reset(), and touch no other")
 def reset_and_forget(case: PolicyCase) -> Reasons:
-    """A user who begins again, or comes back after being forgotten, is as new; others are untouched."""
+    """Check that ``reset`` and ``forget`` make a user new and leave others untouched."""
     policy = case.begun()
     newcomer = case.policy()
     n = case.n_users
@@ -403,7 +415,7 @@ def reset_and_forget(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "omit fresh(), or start its states anew")
 def fresh_shares_no_user(case: PolicyCase) -> Reasons:
-    """``fresh`` gives a policy that acts the same and does not notice what happens to the first."""
+    """Check that ``fresh`` gives a policy that acts the same and is independent of the first."""
     policy = case.begun()
     twin = policy.fresh()
     case.show(twin, np.arange(case.n_users))
@@ -417,15 +429,15 @@ def fresh_shares_no_user(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "keep what changes in attributes of the object, not of the class, and let copy.deepcopy copy it")
 def copies_are_apart(case: PolicyCase) -> Reasons:
-    """A deep copy does the same for the same uniforms, and what happens to it is not noticed by the policy.
+    """Check that a deep copy acts the same and is independent of the policy.
 
-    One that cannot be copied so has a ``fresh`` of its own, which another rule checks.
+    A policy that cannot be copied has its own ``fresh``, which another rule checks.
     """
     policy = case.begun()
     u = case.uniforms()
     try:
         twin = copy.deepcopy(policy)
-    except Exception:  # whatever a library's object says of it
+    except Exception:  # a library's object may raise anything
         return
     actions, stated = case.act(policy, case.users, u)
     again, _ = case.act(twin, case.users, u)
@@ -444,15 +456,19 @@ def copies_are_apart(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "return new arrays: a copy of what the policy keeps")
 def answers_are_given_away(case: PolicyCase) -> Reasons:
-    """An array that it returned is the caller's: no later call changes it, nor does writing in it change the policy."""
+    """Check that later calls change no returned array, and that writing in one changes no later answer."""
     policy = case.begun()
     users = case.users
 
     def answers() -> Mapping[str, Any]:
         actions, stated = policy.act(users.copy(), case.uniforms())
         propensities = policy.propensity_of(users.copy(), np.array(actions))
-        names = ("act()'s actions", "act()'s propensities", "propensity_of()'s", "probabilities()'s")
-        return dict(zip(names, (actions, stated, propensities, policy.probabilities(users.copy())), strict=True))
+        return {
+            "act()'s actions": actions,
+            "act()'s propensities": stated,
+            "propensity_of()'s": propensities,
+            "probabilities()'s": policy.probabilities(users.copy()),
+        }
 
     def changed(name: str) -> bool:
         return bool(far(kept[name], again[name], case.tolerance).any())
@@ -460,10 +476,10 @@ def answers_are_given_away(case: PolicyCase) -> Reasons:
     kept = {name: np.array(answer) for name, answer in answers().items()}
     again = answers()
     for name in kept:
-        if isinstance(again[name], np.ndarray) and again[name].flags.writeable:  # a list is made anew
+        if isinstance(again[name], np.ndarray) and again[name].flags.writeable:  # not a list
             again[name][...] = 0
             again = answers()
-            if any(changed(other) for other in kept):
+            if any(map(changed, kept)):
                 yield f"{name} array was written in by its caller, and the next answers are others"
     policy.act(users.copy(), case.uniforms(1))
     policy.propensity_of(users.copy(), np.array(again["act()'s actions"])[::-1].copy())
@@ -475,7 +491,7 @@ def answers_are_given_away(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "return a dict of texts, numbers and lists with the name")
 def describes_itself(case: PolicyCase) -> Reasons:
-    """``describe`` is of JSON types and holds the name."""
+    """Check that ``describe`` returns JSON types with the name."""
     policy = case.policy()
     try:
         name = json.loads(json.dumps(policy.describe())).get("name")
@@ -488,7 +504,7 @@ def describes_itself(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "let its probabilities depend on reset(), observe() and learn() alone")
 def runs_and_replays(case: PolicyCase) -> Reasons:
-    """Among users it acts, learns and is replayed with the propensities that it stated, within the tolerance."""
+    """Check that a replayed log has the propensities that were stated in the run, within the tolerance."""
     if not case.agrees:
         return
     policy = case.policy()
@@ -502,15 +518,15 @@ def runs_and_replays(case: PolicyCase) -> Reasons:
     decision_rows = log.is_bandit
     replayed = replay(log, case.policy())[decision_rows]
     stated = log["propensity"][decision_rows]
-    other = np.flatnonzero(far(replayed, stated, case.tolerance)).tolist()
-    for row in other:
-        again = f"{number(replayed[row])} ({len(other):,} of {replayed.size:,} decisions differ)"
+    different = np.flatnonzero(far(replayed, stated, case.tolerance)).tolist()
+    for row in different:
+        again = f"{number(replayed[row])} ({len(different):,} of {replayed.size:,} decisions differ)"
         yield f"in a run it states {number(stated[row])}, and when the log is replayed by a second object {again}"
 
 
 @rule(RULES, FREQUENCY.fix)
 def frequencies_follow(case: PolicyCase) -> Reasons:
-    """Actions of many decisions come as often as stated: chi-square for three users."""
+    """Check by chi-square for three users that actions are as frequent as stated."""
     policy = case.begun()
     for j in sorted({0, case.n_users // 2, case.n_users - 1}):
         user = case.users[j : j + 1]
@@ -533,11 +549,11 @@ OF_TWINS = frozenset(
         "answers_are_given_away",
     }
 )
-"""Rules that compare two objects: not for a policy that says that it is not replayable."""
+"""Rules that compare two objects, for replayable policies only."""
 
 
 def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
-    """Measure how far frequencies of n decisions are from p; all 0 where chi-square does not refuse them."""
+    """Return a function of frequencies in n decisions: their distances from p, or zeros if chi-square accepts them."""
     from scipy import stats
 
     def excess(frequency: Floats) -> Floats:
@@ -552,8 +568,7 @@ def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
             observed = np.append(observed[~rare], observed[rare].sum())
             expected = np.append(expected[~rare], expected[rare].sum())
         statistic = float(np.sum((observed - expected) ** 2 / expected))
-        refused = len(expected) > 1 and stats.chi2.sf(statistic, len(expected) - 1) <= _SURE
-        if refused:
+        if len(expected) > 1 and stats.chi2.sf(statistic, len(expected) - 1) <= _SURE:
             return distance
         return np.zeros_like(distance)
 
@@ -561,7 +576,7 @@ def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
 
 
 def _small_world(n_items: int) -> FeatureWorld:
-    """A world of 20 users who answer some recommendations, of which a third are rewarded."""
+    """Make a world of 20 users in which about a third of the recommendations are rewarded."""
     users = rng.uniforms(SEED, rng.Stream.PROTOCOL, 1, np.arange(40)).reshape(20, 2)
     items = rng.uniforms(SEED, rng.Stream.PROTOCOL, 2, np.arange(2 * n_items)).reshape(n_items, 2)
     return FeatureWorld(users, items, reward=lambda x, z: (1.0 + x @ z.T) / 6.0, length=6)

@@ -1,4 +1,4 @@
-"""A protocol of one's own against what compare asks of it."""
+"""Rules for a user's own protocol."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ProtocolCase:
 
     @functools.cached_property
     def judged(self) -> tuple[Protocol, Trial, list[Record]]:
-        """A protocol, a trial, and what the one says of the other."""
+        """A protocol, a trial, and the protocol's records of it."""
         protocol = self.make()
         trial = self.trial(protocol)
         return protocol, trial, protocol.judge(trial)
@@ -62,7 +62,7 @@ class ProtocolCase:
         return _values(self.judged[2])
 
     def trial(self, protocol: Protocol) -> Trial:
-        """A new trial in a small world that gives what the protocol needs.
+        """Make a trial in a small world that meets the protocol's needs.
 
         Raises:
             UserError: there is no such world.
@@ -85,7 +85,7 @@ class ProtocolCase:
         raise UserError(f"no world's comparison gives all that it needs: {', '.join(sorted(protocol.needs))}")
 
     def differences(self, again: list[Record]) -> Reasons:
-        """Values that are others the second time."""
+        """Yield values that differ the second time."""
         other = _values(again)
         for key, first in self.values.items():
             values = other.get(key, (math.nan,) * 3)
@@ -94,7 +94,7 @@ class ProtocolCase:
 
 
 def check_protocol(make_protocol: Callable[[], Any]) -> list[Breach]:
-    """The rules of :data:`RULES` that a protocol breaks; an empty list where it keeps them all.
+    """Return the rules of :data:`RULES` that a protocol breaks, an empty list if it keeps them all.
 
     Args:
         make_protocol: gives a new protocol; its class will do where it needs no arguments.
@@ -107,7 +107,7 @@ def check_protocol(make_protocol: Callable[[], Any]) -> list[Breach]:
 
 @rule(RULES, "derive from Protocol, and set name, metrics and needs")
 def door(case: ProtocolCase) -> Reasons:
-    """It derives from Protocol, has a name and metrics, and needs what there is."""
+    """Check that it derives from Protocol, has a name and metrics, and has known needs."""
     protocol = case.make()
     if not isinstance(protocol, Protocol):
         yield f"it must derive from recsim_mnar.protocols.base.Protocol, got {protocol!r}"
@@ -122,7 +122,7 @@ def door(case: ProtocolCase) -> Reasons:
 
 @rule(RULES, "return a record for each of study.learners by each metric")
 def judges(case: ProtocolCase) -> Reasons:
-    """``judge`` gives records: each agent by each metric that is ranked by, once; references may be there, too."""
+    """Check that ``judge`` returns each agent once by each ranking metric; references may be added."""
     protocol, trial, records = case.judged
     if not isinstance(records, list) or not all(isinstance(r, Record) for r in records):
         yield f"judge() must return a list of Records, got {type(records).__name__}"
@@ -137,7 +137,7 @@ def judges(case: ProtocolCase) -> Reasons:
 
 @rule(RULES, "let values be finite, and details of JSON types")
 def numbers_make_sense(case: ProtocolCase) -> Reasons:
-    """Values are finite, and details are of JSON types."""
+    """Check that values are finite, and details of JSON types."""
     for r in case.judged[2]:
         which = f"{r.metric} of {r.agent}"
         if not math.isfinite(r.value):
@@ -150,14 +150,14 @@ def numbers_make_sense(case: ProtocolCase) -> Reasons:
 
 @rule(RULES, "draw from study.seed_of(label) only, and keep nothing between two calls of judge()")
 def same_twice(case: ProtocolCase) -> Reasons:
-    """The same trial gives the same values, by the same object and by another one."""
+    """Check that the same trial gives the same values, by the same object and by another one."""
     for protocol in (case.judged[0], case.make()):
         yield from case.differences(protocol.judge(case.trial(protocol)))
 
 
 @rule(RULES, "copy what you change, and let policies act through policy.fresh()")
 def trial_is_left_alone(case: ProtocolCase) -> Reasons:
-    """It writes in no log, takes away no agent, and shows the trial's own policies nothing."""
+    """Check that it changes no log, no list of agents, and no state of the trial's policies."""
     protocol = case.make()
     trial = case.trial(protocol)
     logs = {name: getattr(trial, name) for name in ("train_log", "test_log") if getattr(trial, name) is not None}
@@ -181,7 +181,7 @@ def trial_is_left_alone(case: ProtocolCase) -> Reasons:
 
 @rule(RULES, "name all that it uses in needs")
 def needs_what_it_uses(case: ProtocolCase) -> Reasons:
-    """It says the same without logs, and in a world of other rewards, where it does not name logs or users as needs."""
+    """Check that logs and users that are not among its needs do not change its values."""
     protocol = case.make()
     trial = case.trial(protocol)
     needs = set(protocol.needs)
@@ -208,7 +208,7 @@ def _values(records: list[Record]) -> Values:
 
 
 def _deceiving(world: DecisionWorld) -> Any:
-    """The same world, but each reward r is 1 - r in the truth and in what is simulated from now on."""
+    """Copy a world with each reward r replaced by 1 - r, in the truth and in simulations."""
     other: Any = copy.copy(world)
 
     def turned(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

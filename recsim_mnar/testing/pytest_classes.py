@@ -32,7 +32,7 @@ class PolicyContract:
         n_users: users in a test; user u has u views, so user 0 has none.
         first_user: id of the first, large enough that nothing can be an array indexed by user id.
         n_draws: decisions of the chi-square test.
-        tolerance: by which two statements of one propensity may differ; 0 for the last bit.
+        tolerance: largest difference of two statements of one propensity; 0 for the last bit.
     """
 
     n_users = 7
@@ -41,12 +41,12 @@ class PolicyContract:
     tolerance = TOLERANCE
 
     def make_policy(self) -> Policy:
-        """A new policy without any user; fitted, where it needs to be, always to the same data."""
+        """Make a new policy without users; if it has to be fitted, always to the same data."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("rule", [rule for rule in policies.RULES if rule != FREQUENCY.name])
     def test_rule(self, rule: str) -> None:
-        """The rule is kept; its function in :mod:`recsim_mnar.testing.policies` says what it requires."""
+        """Check the rule of this name in :mod:`recsim_mnar.testing.policies`."""
         case = self._case()
         _assert_kept(case.rules(), rule, case)
 
@@ -86,18 +86,16 @@ class WorldContract:
     """
 
     def make_world(self) -> DecisionWorld:
-        """A new world, always the same one."""
+        """Make a new world, always the same one."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("rule", worlds.RULES)
     def test_rule(self, rule: str) -> None:
-        """The rule is kept; its function in :mod:`recsim_mnar.testing.worlds` says what it requires."""
+        """Check the rule of this name in :mod:`recsim_mnar.testing.worlds`."""
         _assert_kept(worlds.RULES, rule, self.make_world)
 
 
 def _assert_kept(rules: Rules, rule: str, subject: object) -> None:
     if rule in rules:
         breach = first_breach(rules[rule], subject)
-    else:
-        breach = None
-    assert breach is None, f"{breach.why}; {breach.fix}" if breach else ""
+        assert breach is None, f"{breach.why}; {breach.fix}"

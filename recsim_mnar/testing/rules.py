@@ -1,7 +1,7 @@
-"""Rules for what others bring: a name, what to do where one is broken, and a function that yields what breaks it.
+"""Rules for users' own classes: each has a name, a fix, and a function that yields its breaches.
 
-A list of rules is a dictionary by name. ``check_policy`` and its kin go through one list, the test classes run each of
-its rules as a test, and a run checks the few that :mod:`recsim_mnar.policies.answers` states.
+Rules are in dictionaries by name. ``check_policy`` and the like check one dictionary, the test classes run each of its
+rules as a test, and a simulation checks the few rules of :mod:`recsim_mnar.policies.answers`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from recsim_mnar.policies.answers import Rule
 F = TypeVar("F", bound=Callable[[Any], Iterator[str] | None])
 Rules = dict[str, Rule]
 Reasons = Iterator[str]
-"""Sentences, one per breach; a function that leaves it to errors to say what is wrong returns None."""
+"""Sentences, one per breach; a function that only raises errors returns None."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Breach:
     """A rule that is broken.
 
     Attributes:
-        rule: its name.
-        why: what was found.
-        fix: what to do.
-        ends: whether the rules after it were not looked at, since without it they make no sense.
+        rule: name of the rule.
+        why: the breach.
+        fix: advice.
+        ends: True if later rules were not checked, because they make no sense without this one.
     """
 
     rule: str
@@ -42,7 +42,7 @@ class Breach:
 
 
 def rule(rules: Rules, fix: str) -> Callable[[F], F]:
-    """Enter a function into a list of rules: by its name, with its docstring for what is required."""
+    """Make a decorator that adds a function to the rules, by its name; its docstring states the requirement."""
 
     def enter(finds: F) -> F:
         rules[finds.__name__] = Rule(finds.__name__, fix, finds)
@@ -52,12 +52,12 @@ def rule(rules: Rules, fix: str) -> Callable[[F], F]:
 
 
 def first_breach(rule: Rule, subject: Any) -> Breach | None:
-    """The first breach of a rule; None where a subject keeps it."""
+    """Return the first breach of a rule; None if the subject keeps it."""
     try:
         why = next(iter(rule.finds(subject) or ()), None)
     except (AssertionError, UserError) as error:
         why = str(error)
-    except Exception as error:  # code of the user's own may raise anything
+    except Exception as error:  # a user's code may raise anything
         why = f"it raised {described(error)}"
     if why is None:
         return None
@@ -65,12 +65,12 @@ def first_breach(rule: Rule, subject: Any) -> Breach | None:
 
 
 def breaches_of(rules: Mapping[str, Rule], subject: Any, needed: Iterable[str] = ("door",)) -> list[Breach]:
-    """The first breach of each rule, in the rules' order; an empty list where a subject keeps them all.
+    """Return the first breach of each rule, in the rules' order; an empty list if the subject keeps them all.
 
     Args:
-        rules: to check.
-        subject: what their functions take.
-        needed: rules without which the others make no sense: a breach of one of them is the last one.
+        rules: rules to check.
+        subject: argument of their functions.
+        needed: rules without which the others make no sense: checking ends after their breach.
     """
     breaches: list[Breach] = []
     for rule in rules.values():

@@ -1,4 +1,4 @@
-"""A world against its contract, rule by rule: what is broken, why it matters and what to do.
+"""Rules for a world, each with the fix for its breach.
 
 :class:`recsim_mnar.testing.WorldContract` runs the same rules as tests.
 """
@@ -32,36 +32,39 @@ Columns = dict[str, NDArray[Any]]
 Make = Callable[[], DecisionWorld]
 
 SEED = 20190912
-FEW_USERS, MANY_USERS = 100, 2000
+FEW_USERS = 100
+MANY_USERS = 2000
 MOST_DEVIATIONS = 5.0
-"""Standard errors of a normal beyond which are 6 of 10,000,000 true worlds: so improbable is what is refused."""
+"""Standard errors beyond which a world is refused: 6 of 10,000,000 correct ones."""
 HIGH = 10_000
-"""First of the users of high numbers: amid those over whom the truth of a policy is averaged."""
-LIVES, LONG_LIVES = 2_000, 20_000
+"""First user of high numbers, in the middle of those over whom the truth of a policy is averaged."""
+LIVES = 2_000
+LONG_LIVES = 20_000
 """Decisions: of the users who are still there after the first number, some leave before the second.
 
 In a world whose every user leaves with one probability after each decision, and lives 200,000 decisions or fewer on
 average, that fails with a probability below 1 in 10,000.
 """
 OFF = 0.02
-"""Share by which a truth that is off is to be noticed."""
-SURE, NOTICED = 3.5, 1.3
-"""Standard errors: beyond 3.5 are 5 of 10,000 true worlds, and 1.3 more give a power of .9."""
+"""Relative error of a truth that the test should detect."""
+SURE = 3.5
+NOTICED = 1.3
+"""Standard errors: 5 of 10,000 correct worlds are beyond 3.5, and 1.3 more give a power of .9."""
 DRAWN = 20.0
-"""Distance of rewards from their means that shows that they are drawn."""
+"""Total distance of rewards from their means that proves them random."""
 NORMAL = 100.0
-"""Variance of a number of rewards from which it is near normal: 3.5 standard deviations of a Poisson of this mean too
-are exceeded by 5 of 10,000."""
+"""Variance of a count of rewards from which it is near normal: 5 of 10,000 exceed 3.5 standard deviations also of a
+Poisson with this mean."""
 MOST_DECISIONS = 300_000
-"""Of the test of the truth: where rewards are rarer than about 1 in 6, a truth must be further off to be noticed."""
+"""Largest test of the truth; with rewards rarer than about 1 in 6, only larger errors are detected."""
 LEAST_ROWS = 100
-"""Recommendations of one item from which its own mean is tested; fewer would not be near normal."""
+"""Least recommendations of one item to test its mean; fewer would not be near normal."""
 
 RULES: Rules = {}
 
 
 class UniformPolicy(Policy):
-    """Every item with the same probability, one decision at a time: what the rules are tried with."""
+    """Every item with the same probability, one decision at a time: the policy of the tests."""
 
     name = "uniform"
 
@@ -77,10 +80,10 @@ class UniformPolicy(Policy):
 
 
 def check_world(make_world: Callable[[], Any]) -> list[Breach]:
-    """The rules of :data:`RULES` that a world breaks; an empty list where it keeps them all.
+    """Return the rules of :data:`RULES` that a world breaks, an empty list if it keeps them all.
 
     Args:
-        make_world: gives a new world, always the same one.
+        make_world: makes a new world, always the same one.
     """
     return breaches_of(RULES, make_world, needed=("door", "users_leave"))
 
@@ -90,28 +93,29 @@ def check_world(make_world: Callable[[], Any]) -> list[Breach]:
 
 @rule(RULES, "derive from DecisionWorld, set name and n_items, and define what its lanes ask for")
 def door(make: Make) -> None:
-    """It is a world of decisions, and says its name and number of items."""
+    """Check that it is a world of decisions, with a name and a number of items."""
     decision_world(make(), "the contract").decides()
     make().lanes(1)
 
 
 @rule(RULES, "let answer() or take() end lives: after a number of decisions, or with a probability")
 def users_leave(make: Make) -> Reasons:
-    """Users leave at some time, as :data:`LIVES` says: logs and environments go on until they do."""
-    before = FEW_USERS
-    for lived, (_, transition, _) in enumerate(_decisions(make())):
-        there = int(transition.alive.sum())
-        if lived == LIVES:
-            before = there
-        elif lived == LONG_LIVES:
-            if there == before:
-                yield f"{there} users are there after {LIVES:,} decisions, and none leaves before decision {lived:,}"
+    """Check that users leave at some time (:data:`LIVES`): logs and environments continue until they do."""
+    n_before = FEW_USERS
+    for decision, (_, transition, _) in enumerate(_decisions(make())):
+        n_alive = int(transition.alive.sum())
+        if decision == LIVES:
+            n_before = n_alive
+        elif decision == LONG_LIVES:
+            if n_alive == n_before:
+                none_leaves = f"none leaves before decision {decision:,}"
+                yield f"{n_alive} users are there after {LIVES:,} decisions, and {none_leaves}"
             return
 
 
 @rule(RULES, "keep what a world knows of a user in arrays by lane, and draw at the user's address")
 def any_lanes(make: Make) -> Reasons:
-    """The same users in 1, 8 or 100 lanes leave the same rows, and each transition is possible."""
+    """Check that users leave the same rows in 1, 8 or 100 lanes, and that each transition is valid."""
     reference = _lives(make(), 1)
     for n_lanes in (8, 100):
         yield from _same(_lives(make(), n_lanes), reference, f"{n_lanes} lanes", "1 lane")
@@ -119,7 +123,7 @@ def any_lanes(make: Make) -> Reasons:
 
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
 def alone(make: Make) -> Reasons:
-    """A user acts the same alone and among others, and in any order."""
+    """Check that a user acts the same alone, among others, and in any order."""
     together = _lives(make(), 8)
     users = (FEW_USERS - 1, 3, 57)
     among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
@@ -128,26 +132,25 @@ def alone(make: Make) -> Reasons:
 
 @rule(RULES, "draw at lanes' seed: self.uniforms(which), or an address that begins with self.seed")
 def seeds_differ(make: Make) -> Reasons:
-    """Check that where rewards are drawn, another seed draws others for the same recommendations.
+    """Check that random rewards differ between seeds for the same recommendations.
 
     Rewards of 0 and 1 of probabilities p are the same twice with probability exp(-sum 2 p (1 - p)), which is the
-    expected distance of rewards from p: that is asked for.
+    expected distance of rewards from p, which must be large.
     """
     world = make()
     if world.truth_column is None:
         return
     first = np.eye(world.n_items)[0]
     one, other = (world.trajectories(seed, 0, FEW_USERS, first, keep_truth=True) for seed in (SEED, SEED + 1))
-    drawn = np.nansum(np.abs(one["reward"] - one[str(world.truth_column)]))
-    if drawn > DRAWN and all(
-        np.array_equal(one[name], other[name], equal_nan=True) for name in ("event", "item", "reward")
-    ):
+    distance = np.nansum(np.abs(one["reward"] - one[world.truth_column]))
+    same = all(np.array_equal(one[name], other[name], equal_nan=True) for name in ("event", "item", "reward"))
+    if distance > DRAWN and same:
         yield f"users 0 to {FEW_USERS - 1} of two seeds live the same lives"
 
 
 @rule(RULES, "draw what decides whether a user stays from another stream: self.uniforms(which, Stream.ORGANIC)")
 def leaving_has_its_own_draw(make: Make) -> Reasons:
-    """A draw that decides rewards leaves those as they were who are answered as before.
+    """Check that the draw of the reward does not decide who stays.
 
     The draws of one stream are turned (u to u + 1/2, z to -z) at the first decision of 2,000 users of
     :class:`~recsim_mnar.worlds.lanes.PlainLanes`. If a share q leave there who would otherwise have stayed with the
@@ -156,45 +159,47 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
     if not isinstance(make().open_lanes(1), PlainLanes):
         return
 
-    def answered(turned: int | None) -> tuple[set[int], Floats, NDArray[np.bool_]]:
+    def first_decision(turned: int | None) -> tuple[set[int], Floats, NDArray[np.bool_]]:
+        """Return the streams in use, rewards, and who stays, with the draws of one stream turned."""
         lanes = make().open_lanes(MANY_USERS)
+        n_items = make().n_items
         streams = set()
         which = np.arange(MANY_USERS)
         which = which[lanes.begin(which, np.full(MANY_USERS, SEED, np.uint64), which).alive]
-        actions = (which % make().n_items).astype(np.int32)
 
-        def turning(draw: Any, turn: Any, lane: Ints, stream: int = rng.Stream.RESPONSE) -> Any:
+        def draw(original: Any, turn: Any, lane: Ints, stream: int = rng.Stream.RESPONSE) -> Any:
             streams.add(stream)
-            if stream == turned:
-                return turn(draw(lane, stream))
-            return draw(lane, stream)
+            values = original(lane, stream)
+            return turn(values) if stream == turned else values
 
         for name, turn in (("uniforms", lambda u: (u + 0.5) % 1.0), ("normals", np.negative)):
-            setattr(lanes, name, functools.partial(turning, getattr(lanes, name), turn))
-        end = lanes.take(which, actions, np.full(len(which), 1.0 / make().n_items))
-        return streams, np.asarray(end.columns["reward"])[end.starts[:-1]], end.alive
+            setattr(lanes, name, functools.partial(draw, getattr(lanes, name), turn))
+        actions = (which % n_items).astype(np.int32)
+        transition = lanes.take(which, actions, np.full(len(which), 1.0 / n_items))
+        return streams, transition.columns["reward"][transition.starts[:-1]], transition.alive
 
-    streams, rewards, alive = answered(None)
+    streams, rewards, alive = first_decision(None)
     for stream in streams:
-        _, other, stayed = answered(stream)
-        if (other != rewards).any() and (stayed != alive)[other == rewards].any():
+        _, turned_rewards, turned_alive = first_decision(stream)
+        same_reward = turned_rewards == rewards
+        if not same_reward.all() and (turned_alive != alive)[same_reward].any():
             yield "the draw that decides the reward also decides who stays, among users of the same reward"
 
 
 @rule(RULES, "omit trajectories, or make it return the same lives as the lanes")
 def whole_lives(make: Make) -> Reasons:
-    """``trajectories`` returns the same lives as the lanes, for the uniform policy and another one."""
+    """Check that ``trajectories`` returns the same lives as the lanes, for two policies."""
     world = make()
     weights = 1.0 + np.arange(world.n_items) % 3
     for distribution in (None, weights / weights.sum()):
-        stated = world.trajectories(SEED, 5, FEW_USERS, distribution)
-        lived = DecisionWorld.trajectories(make(), SEED, 5, FEW_USERS, distribution)
-        yield from _same(stated, lived, "trajectories", "lanes")
+        rows = world.trajectories(SEED, 5, FEW_USERS, distribution)
+        of_lanes = DecisionWorld.trajectories(make(), SEED, 5, FEW_USERS, distribution)
+        yield from _same(rows, of_lanes, "trajectories", "lanes")
 
 
 @rule(RULES, "let begin and take alone change what the lanes hold")
 def interfaces(make: Make) -> Reasons:
-    """``simulate``, the single environment and the vector environment make the same log."""
+    """Check that ``simulate``, the single and the vector environment make the same log."""
     from recsim_mnar.envs.recording import record, record_vector
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
@@ -209,7 +214,7 @@ def interfaces(make: Make) -> Reasons:
 
 @rule(RULES, "let observe() and show() change the given rows alone, by what is given, events in their order")
 def observation_is_one(make: Make) -> Reasons:
-    """An observation that the world defines is the same in logs, policies and environments, whoever else is there."""
+    """Check that the world's observation is the same in logs, policies and environments, alone and among others."""
     from recsim_mnar.envs.single import WorldEnv
 
     world = make()
@@ -223,27 +228,27 @@ def observation_is_one(make: Make) -> Reasons:
     log = simulate(world, UniformPolicy(n), FEW_USERS // 2, SEED)
     space = observation.space(n)
     rows, _ = observation.of(log, n)
-    yield from (f"{row} is not in its space, {space}" for row in [row for row in rows if row not in space][:1])
+    outside = [row for row in rows if row not in space]
+    if outside:
+        yield f"{outside[0]} is not in its space, {space}"
     deciding = log["user"][log.is_bandit]
     policy = FeaturePolicy(n, observation, scores=lambda x: np.zeros((len(x), n)))
     env = WorldEnv(make(), observation="own")
     for user in np.unique(deciding)[:5].tolist():
-        own_log = log.select(log["user"] == user)
-        expected = rows[deciding == user]
-        yield from _differs(observation.of(own_log, n)[0], expected, f"user {user} alone and among others")
-        yield from _differs(_shown_by_policy(policy, own_log), expected, f"user {user} in a FeaturePolicy and in a log")
-        seen = [env.reset(seed=SEED, options={"user": user})[0]]
-        seen += [env.step(action)[0] for action in own_log["action"][own_log.is_bandit].tolist()[:-1]]
-        yield from _differs(np.stack(seen), expected, f"user {user} in an environment and in a log")
-
-
-def _differs(found: Any, expected: Any, who: str) -> Iterator[str]:
-    if not np.array_equal(found, expected):
-        yield f"{who}: the observations differ"
+        of_user = log.select(log["user"] == user)
+        in_environment = [env.reset(seed=SEED, options={"user": user})[0]]
+        in_environment += [env.step(action)[0] for action in of_user["action"][of_user.is_bandit].tolist()[:-1]]
+        for observed, where in (
+            (observation.of(of_user, n)[0], "alone and among others"),
+            (_shown_by_policy(policy, of_user), "in a FeaturePolicy and in a log"),
+            (np.stack(in_environment), "in an environment and in a log"),
+        ):
+            if not np.array_equal(observed, rows[deciding == user]):
+                yield f"user {user} {where}: the observations differ"
 
 
 def _shown_by_policy(policy: FeaturePolicy, log: Log) -> NDArray[np.float32]:
-    """Get the policy's knowledge at each decision of one user, event by event."""
+    """Return a policy's features at each decision of one user, event by event."""
     user = log["user"][:1]
     seen = []
     policy.reset(user)
@@ -259,23 +264,23 @@ def _shown_by_policy(policy: FeaturePolicy, log: Log) -> NDArray[np.float32]:
 
 @rule(RULES, "return new arrays, or copies")
 def arrays_are_new(make: Make) -> Reasons:
-    """Check that the arrays of a transition are not changed by a later one."""
+    """Check that no later transition changes the arrays of an earlier one."""
     world = make()
-    kept: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
+    copies: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
 
-    def keep(transition: Any) -> None:
+    def keep(transition: Transition) -> None:
         for name, values in {**transition.columns, "starts": transition.starts, "alive": transition.alive}.items():
-            kept.append((name, values, values.copy()))
+            copies.append((name, values, values.copy()))
 
     _lives(world, 8, n=FEW_USERS // 2, each=keep)
-    for name, values, copy in kept:
+    for name, values, copy in copies:
         if not np.array_equal(values, copy, equal_nan=values.dtype.kind == "f"):
             yield f"{name} of a transition was changed after it was handed out: a buffer is used twice"
 
 
 @rule(RULES, "fill the truth column with reward_means of the state before the answer")
 def truth_is_the_mean(make: Make) -> Reasons:
-    """The truth column is the expected reward that ``reward_means`` states of the action shown."""
+    """Check that the truth column has the shown action's expected reward by ``reward_means``."""
     world = make()
     if not world.knows_rewards:
         return
@@ -286,17 +291,13 @@ def truth_is_the_mean(make: Make) -> Reasons:
             yield f"reward_means must return ({len(actions)}, {world.n_items}) finite numbers, got {means.shape}"
         if column is not None:
             stated = transition.columns[column][transition.starts[:-1]]
-        else:
-            stated = None
-        if stated is not None and not np.allclose(
-            stated, means[np.arange(len(actions)), actions], rtol=1e-9, atol=1e-12
-        ):
-            yield f"{column} of a decision is not what reward_means says of the action shown"
+            if not np.allclose(stated, means[np.arange(len(actions)), actions], rtol=1e-9, atol=1e-12):
+                yield f"{column} of a decision is not what reward_means says of the action shown"
 
 
 @rule(RULES, "state a probability where rewards are 0 or 1")
 def truth_in_range(make: Make) -> Reasons:
-    """Check that where every reward is 0 or 1, the truth is a probability."""
+    """Check that the truth is a probability if every reward is 0 or 1."""
     world = make()
     if world.truth_column is None:
         return
@@ -312,36 +313,37 @@ def truth_in_range(make: Make) -> Reasons:
 
 @rule(RULES, "draw rewards whose mean is the truth column")
 def rewards_have_their_means(make: Make) -> Reasons:
-    """Rewards less their stated means sum to 0, over all and item by item, as nearly as :func:`bound` says."""
+    """Check that rewards less their stated means sum to 0, in all and by item, within :func:`bound`."""
     world = make()
     if world.truth_column is None:
         return
-    rows = functools.partial(_bandit_rows, world, 0, names=("user", "action", "reward", str(world.truth_column)))
-    users = _enough_users(*rows(MANY_USERS, keep_truth=True))
-    user, action, reward, truth = rows(users, keep_truth=True)
+    names = ("user", "action", "reward", world.truth_column)
+    n_users = _enough_users(*_bandit_rows(world, 0, MANY_USERS, names))
+    user, action, reward, truth = _bandit_rows(world, 0, n_users, names)
     binary = bool(np.isin(reward, (0.0, 1.0)).all())
-    for of_item, (some,) in _over_all_and_by_item(world.n_items, action):
-        error = (reward - truth)[some]
-        columns = (user[some], (reward - truth)[some], truth[some])
-        room = bound(*columns, binary=binary)
+    for of_item, (rows_of_item,) in _over_all_and_by_item(world.n_items, action):
+        error = (reward - truth)[rows_of_item]
+        columns = (user[rows_of_item], error, truth[rows_of_item])
+        limit = bound(*columns, binary=binary)
         if not of_item:
-            room = min(room, _normal_bound(*columns, binary=binary))
-        if abs(error.sum()) > room + 1e-9 * len(error):
+            limit = min(limit, _normal_bound(*columns, binary=binary))
+        if abs(error.sum()) > limit + 1e-9 * len(error):
+            total = reward[rows_of_item].sum()
             yield (
-                f"rewards{of_item}: they sum to {reward[some].sum():.4g}, the stated means to {truth[some].sum():.4g}: "
+                f"rewards{of_item}: they sum to {total:.4g}, the stated means to {truth[rows_of_item].sum():.4g}: "
                 f"further apart, by {error.mean():+.4g} in {len(error):,} recommendations, than chance allows"
             )
 
 
 @rule(RULES, "let a user's number address draws only, and take dates from decisions")
 def any_number(make: Make) -> Reasons:
-    """Users of high numbers earn what those of low numbers earn, over all and item by item.
+    """Check that users of high and of low numbers earn the same, in all and by item.
 
-    The truth of a policy is a mean over users 0 to 19,999, an arm's over 0 to 4,999: where a user's number is a date,
-    they are of other periods.
+    The truth of a policy is a mean over users 0 to 19,999, an arm's over 0 to 4,999: if a user's number were a date,
+    these would be of different periods.
     """
     world = make()
-    blocks = [_bandit_rows(world, first, MANY_USERS, names=("user", "reward", "action")) for first in (0, HIGH)]
+    blocks = [_bandit_rows(world, first, MANY_USERS, ("user", "reward", "action")) for first in (0, HIGH)]
     for of_item, rows in _over_all_and_by_item(world.n_items, *(block[2] for block in blocks)):
         of_blocks = [_mean_of_users(user[r], reward[r]) for (user, reward, _), r in zip(blocks, rows, strict=True)]
         (low, error), (high, other_error) = of_blocks
@@ -355,7 +357,7 @@ def any_number(make: Make) -> Reasons:
 
 @rule(RULES, "return the name and what defines the world, in JSON types")
 def describes_itself(make: Make) -> Reasons:
-    """``describe`` is of JSON types, holds the name, and says the same of the same world."""
+    """Check that ``describe`` returns JSON types, and the same for the same world."""
     world = make()
     stated = world.describe()
     if json.loads(json.dumps(stated)) != stated:
@@ -366,7 +368,7 @@ def describes_itself(make: Make) -> Reasons:
 
 @rule(RULES, "use fields of type bool, int, float or str")
 def params_round_trip(make: Make) -> Reasons:
-    """Parameters go to TOML, JSON and ``name=value`` texts, and come back the same."""
+    """Check that parameters survive TOML, JSON and ``name=value`` texts."""
     params = make().params
     kind = type(params)
     texts = [f"{name}={value}" for name, value in params.to_dict().items()]
@@ -383,7 +385,7 @@ def params_round_trip(make: Make) -> Reasons:
 
 
 def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tuple[Any, Transition, Ints]]:
-    """One decision of all who wait after another: their states before it if known, what came of it, and the actions."""
+    """Yield per decision of all waiting users their states before it (if known), the transition, and the actions."""
     lanes = world.lanes(FEW_USERS, keep_truth=keep_truth)
     which = np.arange(FEW_USERS)
     transition = lanes.begin(which, np.full(FEW_USERS, SEED, np.uint64), which)
@@ -393,10 +395,7 @@ def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tu
             return
         drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
         actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
-        if world.knows_rewards:
-            state = lanes.state[which].copy()
-        else:
-            state = None
+        state = lanes.state[which].copy() if world.knows_rewards else None
         transition = lanes.take(which, actions.astype(np.int32), propensities)
         yield state, transition, actions
 
@@ -406,28 +405,26 @@ def _lives(
     n_lanes: int,
     users: Iterable[int] = (0,),
     n: int = FEW_USERS,
-    each: Any = lambda transition: None,
+    each: Callable[[Transition], None] | None = None,
 ) -> Columns:
-    """The rows of n users from each of these on, in lanes that are refilled.
+    """Return the rows of n users from each of these on, in lanes that are refilled.
 
-    ``each`` sees every transition as soon as it is made, before a later one can change it.
+    ``each`` is called with every transition, before a later one can change it.
     """
     parts: list[Columns] = []
 
-    def watched(call: Callable[..., Transition]) -> Callable[..., Transition]:
-        def made(*given: Any) -> Transition:
-            transition = call(*given)
+    def recorded(method: Callable[..., Transition], *arguments: Any) -> Transition:
+        transition = method(*arguments)
+        if each is not None:
             each(transition)
-            parts.append({name: values.copy() for name, values in transition.columns.items()})
-            return transition
-
-        return made
+        parts.append({name: values.copy() for name, values in transition.columns.items()})
+        return transition
 
     for first in users:
         opened = world.open_lanes(n_lanes)
         lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
         for name in ("begin", "take"):
-            setattr(lanes, name, watched(getattr(lanes, name)))
+            setattr(lanes, name, functools.partial(recorded, getattr(lanes, name)))
         deque(drive(world, decider(UniformPolicy(world.n_items), world.n_items), lanes, SEED, first, n), maxlen=0)
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["user"], kind="stable")
@@ -445,16 +442,14 @@ def _same(one: Columns, other: Columns, what: str, than: str) -> Reasons:
             yield f"{what}: {where} is {a[row]}, {than} has {b[row]}"
 
 
-def _bandit_rows(
-    world: DecisionWorld, first: int, n_users: int, *, names: Sequence[str], keep_truth: bool = False
-) -> list[Any]:
-    """Columns of the recommendations to these users under the uniform policy."""
-    rows = world.trajectories(SEED, first, n_users, None, keep_truth=keep_truth)
+def _bandit_rows(world: DecisionWorld, first: int, n_users: int, names: Sequence[str]) -> list[Any]:
+    """Return columns of the recommendations to these users under the uniform policy."""
+    rows = world.trajectories(SEED, first, n_users, None, keep_truth=world.truth_column in names)
     return [rows[name][rows["event"] == schema.BANDIT] for name in names]
 
 
 def _over_all_and_by_item(n_items: int, *actions: Ints) -> Iterator[tuple[str, list[NDArray[np.bool_]]]]:
-    """Rows of all recommendations, and of each item with enough of them in every block; with " of item 3" for it."""
+    """Yield masks of all recommendations, and of each item with enough of them, with words such as " of item 3"."""
     yield "", [np.ones(len(action), np.bool_) for action in actions]
     counts = [np.bincount(action, minlength=n_items) for action in actions]
     for item in np.flatnonzero(np.min(counts, axis=0) >= LEAST_ROWS):
@@ -462,60 +457,53 @@ def _over_all_and_by_item(n_items: int, *actions: Ints) -> Iterator[tuple[str, l
 
 
 def _variance_of_sum(user: NDArray[np.int64], error: Floats) -> float:
-    """Compute the variance of the sum of errors: that of the users' sums, for users are independent."""
+    """Estimate the variance of the sum of errors from the users' sums, which are independent."""
     if len(user):
         return float((np.add.reduceat(error, user_starts(user)) ** 2).sum())
     return 0.0
 
 
 def _enough_users(user: NDArray[np.int64], action: Ints, reward: Floats, truth: Floats) -> int:
-    """Users of whom a truth that is :data:`OFF` would be noticed 9 times of 10, or who come to enough decisions.
+    """Return the number of users for a power of .9 against a truth that is :data:`OFF`, within :data:`MOST_DECISIONS`.
 
     The sum of n users' errors has n times the variance of one user's; a truth that is off adds OFF of their expected
     rewards, also n times one user's. It is noticed where that is SURE + NOTICED standard errors.
     """
-    sought = OFF * abs(float(truth.sum()))
-    if not sought:
+    deviation = OFF * abs(float(truth.sum()))
+    if not deviation:
         return MANY_USERS
-    times = (SURE + NOTICED) ** 2 * _variance_of_sum(user, reward - truth) / sought**2
-    return math.ceil(MANY_USERS * max(1.0, min(times, MOST_DECISIONS / len(user))))
+    factor = (SURE + NOTICED) ** 2 * _variance_of_sum(user, reward - truth) / deviation**2
+    return math.ceil(MANY_USERS * max(1.0, min(factor, MOST_DECISIONS / len(user))))
 
 
 def _normal_bound(user: NDArray[np.int64], error: Floats, truth: Floats, *, binary: bool) -> float:
-    """Compute :func:`bound` as :data:`SURE` standard errors, where a sum is near normal."""
-    if binary:
-        variance = float((truth * (1.0 - truth)).clip(0.0).sum())
-    else:
-        variance = _variance_of_sum(user, error)
-    if binary and variance < NORMAL:
-        return math.inf
-    return SURE * math.sqrt(variance)
+    """Compute the bound of a sum that is near normal: :data:`SURE` standard errors; infinite for other sums."""
+    if not binary:
+        return SURE * math.sqrt(_variance_of_sum(user, error))
+    variance = _binary_variance(truth)
+    return math.inf if variance < NORMAL else SURE * math.sqrt(variance)
+
+
+def _binary_variance(p: Floats) -> float:
+    return float((p * (1.0 - p)).clip(0.0).sum())
 
 
 def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np.float64], *, binary: bool) -> float:
-    """Bound the distance of sums of rewards from those of their means.
+    """Bound the distance of a sum of rewards from the sum of their means.
 
-    As improbable as :data:`MOST_DEVIATIONS` of a normal.
-
-    Rewards of 0 and 1 have the variance p (1 - p), of which a few that were seen say little: Freedman's inequality
-    (1975, "On tail probabilities for martingales"; Bernstein's constant) holds for any number of them. For others the
-    standard error is that of the users' sums, for users are independent.
+    It is exceeded with the probability of :data:`MOST_DEVIATIONS` standard errors of a normal. For rewards of 0 and 1,
+    with variance p (1 - p), Freedman's inequality (1975, "On tail probabilities for martingales"; Bernstein's
+    constant) holds for any number of them. For others the standard error is that of the users' independent sums.
     """
     if not binary:
         return MOST_DEVIATIONS * math.sqrt(_variance_of_sum(user, error))
     rare = -math.log(math.erfc(MOST_DEVIATIONS / math.sqrt(2.0)) / 2.0)
-    variance = float((truth * (1.0 - truth)).clip(0.0).sum())
-    return rare / 3.0 + math.sqrt(rare**2 / 9.0 + 2.0 * variance * rare)
+    return rare / 3.0 + math.sqrt(rare**2 / 9.0 + 2.0 * _binary_variance(truth) * rare)
 
 
 def _mean_of_users(user: NDArray[np.int64], reward: NDArray[np.float64]) -> tuple[float, float]:
-    """Mean reward of a recommendation and its standard error, users being independent."""
-    if len(reward):
-        mean = float(reward.mean())
-    else:
-        mean = 0.0
-    if len(user):
-        sums = np.add.reduceat(reward - mean, user_starts(user))
-    else:
-        sums = np.zeros(1)
-    return mean, float(np.sqrt((sums**2).sum()) / max(len(reward), 1))
+    """Return the mean reward of a recommendation and its standard error over independent users."""
+    if len(reward) == 0:
+        return 0.0, 0.0
+    mean = float(reward.mean())
+    return mean, math.sqrt(_variance_of_sum(user, reward - mean)) / len(reward)

@@ -198,7 +198,7 @@ def test_bad_input(log, profiles):
         ({"times": []}, "at least one reference time and one time"),
         ({"k": 0}, "k must be"),
         ({"level": 1}, "level must be"),
-        ({"schemes": ["weights+p=61"]}, "p must be in 0..60"),
+        ({"schemes": ["weights+p=61"]}, "p must be at most 60"),
         ({"schemes": ["loocv"]}, "does not weigh pairs. Name one of"),
         ({"schemes": ["weihgts"]}, "did you mean 'weights'"),
     ):
