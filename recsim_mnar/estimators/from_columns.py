@@ -171,7 +171,7 @@ def _bootstrap(scores: Scores, rows: Rows, unit: str, level: float, replicates: 
 
 
 def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, level: float, interval: str) -> Interval:
-    """Return a betting interval of bounded scores; users are the observations, as they first appear (docs/verdict.md)."""
+    """Return a betting interval of bounded scores, with one observation per user (docs/verdict.md)."""
     assert scores.linear is not None
     bounds = Bounds.of(policy, facts)
     if math.isinf(bounds.reach):
