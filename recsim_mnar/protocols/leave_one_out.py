@@ -66,7 +66,7 @@ def leave_one_out(
         folds: number of views of each user that are held out, one at a time (a view may be drawn in several folds).
         seed: seed of the draws and of the training.
         ks: ranks to report.
-        metrics: metrics to report at each rank, of :data:`METRICS`.
+        metrics: names of :data:`METRICS` to report at each rank.
         level: nominal coverage of the intervals, which treat a user's folds as dependent.
         world: name of the data in the records.
         one_view: "omit" users with a single view, or count each as a "miss", which lowers every rate.
@@ -84,11 +84,10 @@ def leave_one_out(
     level_of(level, "leave-one-out: level")
     _check_choices(one_view=one_view)
     ranks = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
-    details = dict(ranks.details)
-    missed = np.zeros(0)
+    details = ranks.details
+    missed = np.zeros(details["users_left_out"] if one_view == "miss" else 0)
     if one_view == "miss":
-        missed = np.zeros(details["users_left_out"])
-        details |= {"users_left_out": 0, "users_missed": len(missed)}
+        details = {**details, "users_left_out": 0, "users_missed": len(missed)}
     records = []
     for agent, seconds in ranks.seconds.items():
         for metric in names:
@@ -147,10 +146,9 @@ def fold_ranks(
     n_items: int,
     folds: int = 10,
     seed: int = 0,
-    candidates: str = "all",
     train: Log | None = None,
-    ties: str = "drawn",
     executor: Executor | None = None,
+    **choices: str,
 ) -> HeldOutRanks:
     """Rank held-out views by each agent.
 
@@ -164,12 +162,12 @@ def fold_ranks(
         n_items: items are 0 .. n_items - 1.
         folds: number of views of each user that are held out, one at a time.
         seed: seed of the draws and of the training.
-        candidates: "all" items are ranked; "unseen": not those among the user's remaining views; "auto": "unseen" where
-            no user views an item twice, else "all".
         train: a log of other users (who may have the same ids), or of the same users' rows that are not judged, on
             which each agent is fitted once. None: the agents are fitted in each fold on the judged users' other rows.
-        ties: candidates with the held-out item's score are ranked by a "drawn" order, or by "lowest" index first.
         executor: runs folds in parallel; results do not depend on it.
+        **choices: candidates: "all" items are ranked; "unseen": not those among the user's remaining views; "auto":
+            "unseen" where no user views an item twice, else "all". ties: candidates with the held-out item's score are
+            ranked by a "drawn" order, or by "lowest" index first.
 
     Raises:
         UserError: no user has two views, an argument is out of range, ``train`` is no log or contains views that are
@@ -178,36 +176,33 @@ def fold_ranks(
     """
     whole_number(folds, "leave-one-out: folds", 1)
     whole_number(n_items, "leave-one-out: n_items", 1)
-    _check_choices(candidates=candidates, ties=ties)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
-    seed = check_seed(seed)
-    views, eligible, unseen = _views_to_hold_out(log, n_items, candidates)
+    data = _FoldData.of(log, n_items, check_seed(seed), **choices)
     _check_train(log, train)
-    agents, seconds = _prepared(log, learners, train, n_items, derive_seed(seed, "fit"))
-    data = _FoldData(log, n_items, seed, ties, views, eligible, unseen)
+    agents, seconds = _prepared(data, learners, train)
     one_fold = carrying(_fold, data, agents, in_python=True)
     jobs = (functools.partial(one_fold, fold) for fold in range(folds))
     advance = counted(folds, "folds")
     ranks: dict[str, list[Ints]] = {name: [] for name in agents}
     for results in run_in_order(jobs, executor):
-        for name, (own_ranks, took) in results.items():
-            ranks[name].append(own_ranks)
+        for name, (ranks_of_fold, took) in results.items():
+            ranks[name].append(ranks_of_fold)
             seconds[name] += took
         advance(1)
-    details: dict[str, Any] = {"candidates": "unseen" if unseen else "all"}
-    details["users_left_out"] = len(views.users) - len(eligible)
-    if train is not None:
-        details["fit_on"] = "train"
-    if ties != "drawn":
-        details["ties"] = ties
-    details |= {"folds": folds, "held_out": folds * len(eligible)}
     stacked = {name: np.stack(by_fold) for name, by_fold in ranks.items()}
-    return HeldOutRanks(stacked, seconds, details, views.users[eligible])
+    return HeldOutRanks(stacked, seconds, data.details(train, folds), data.views.users[data.eligible])
 
 
 @dataclass(frozen=True)
 class _FoldData:
-    """A log whose views are held out, with the users who can lose one, and whether viewed items are no candidates."""
+    """A log whose views are held out, with the users who can lose one.
+
+    Attributes:
+        log, n_items, seed, ties: as :func:`fold_ranks`.
+        views: all views of the log.
+        eligible: (U,) index in ``views`` of the users with two views or more.
+        unseen: whether a user's remaining views are no candidates.
+    """
 
     log: Log
     n_items: int
@@ -217,9 +212,42 @@ class _FoldData:
     eligible: Ints
     unseen: bool
 
+    @staticmethod
+    def of(log: Log, n_items: int, seed: int, candidates: str = "all", ties: str = "drawn") -> _FoldData:
+        """Check the views of a log and find the users who can lose one."""
+        _check_choices(candidates=candidates, ties=ties)
+        views = Views.of(log)
+        if np.any(views.users[1:] < views.users[:-1]):
+            raise UserError("leave-one-out: the log's rows are out of order: sort them by (user, step)")
+        eligible = np.flatnonzero(np.diff(views.starts) >= 2)
+        if len(eligible) == 0:
+            raise UserError(
+                f"leave-one-out needs users with at least two views; none of {len(views.users)} users has "
+                "them: name other protocols, off_policy or ab_test in a world, by_time or lists on interactions"
+            )
+        if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
+            raise UserError(f"leave-one-out: items must be in 0..{n_items - 1}, the log has {int(views.items.max())}")
+        unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
+        return _FoldData(log, n_items, seed, ties, views, eligible, unseen)
+
+    @property
+    def fit_seed(self) -> int:
+        """Seed of the training."""
+        return derive_seed(self.seed, "fit")
+
+    def details(self, train: Log | None, folds: int) -> dict[str, Any]:
+        """Describe the held-out views; JSON types."""
+        details: dict[str, Any] = {"candidates": "unseen" if self.unseen else "all"}
+        details["users_left_out"] = len(self.views.users) - len(self.eligible)
+        if train is not None:
+            details["fit_on"] = "train"
+        if self.ties != "drawn":
+            details["ties"] = self.ties
+        return details | {"folds": folds, "held_out": folds * len(self.eligible)}
+
 
 def _prepared(
-    log: Log, learners: Mapping[str, Learner], train: Log | None, n_items: int, seed: int
+    data: _FoldData, learners: Mapping[str, Learner], train: Log | None
 ) -> tuple[dict[str, Learner | Policy], dict[str, float]]:
     """Return policies fitted on ``train``, or else learners that have chosen their settings on the log; and seconds.
 
@@ -233,31 +261,14 @@ def _prepared(
     for name, learner in learners.items():
         began = time.perf_counter()
         choosing = able(learner, "chosen_on")
+        agents[name] = learner
         if train is not None:
-            agents[name] = fitted(learner, train, n_items=n_items, seed=seed)
+            agents[name] = fitted(learner, train, n_items=data.n_items, seed=data.fit_seed)
         elif choosing is not None:
-            agents[name] = rewrapped(learner, choosing.chosen_on(log, n_items=n_items, seed=seed))
-        else:
-            agents[name] = learner
+            chosen = choosing.chosen_on(data.log, n_items=data.n_items, seed=data.fit_seed)
+            agents[name] = rewrapped(learner, chosen)
         seconds[name] = time.perf_counter() - began
     return agents, seconds
-
-
-def _views_to_hold_out(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bool]:
-    """Return the log's views, the users who can lose one, and whether viewed items are no candidates."""
-    views = Views.of(log)
-    if np.any(views.users[1:] < views.users[:-1]):
-        raise UserError("leave-one-out: the log's rows are out of order: sort them by (user, step)")
-    eligible = np.flatnonzero(np.diff(views.starts) >= 2)
-    if len(eligible) == 0:
-        raise UserError(
-            f"leave-one-out needs users with at least two views; none of {len(views.users)} users has "
-            "them: name other protocols, off_policy or ab_test in a world, by_time or lists on interactions"
-        )
-    if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
-        raise UserError(f"leave-one-out: items must be in 0..{n_items - 1}, the log has {int(views.items.max())}")
-    unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
-    return views, eligible, unseen
 
 
 def _check_train(log: Log, train: Any) -> None:
@@ -323,7 +334,7 @@ def _fold(data: _FoldData, agents: Mapping[str, Learner | Policy], fold: int) ->
         if isinstance(agent, Policy):
             policy = agent.fresh()  # parallel folds need a state each
         else:
-            policy = fitted(agent, rest, n_items=data.n_items, seed=derive_seed(data.seed, "fit"))
+            policy = fitted(agent, rest, n_items=data.n_items, seed=data.fit_seed)
         above, n_tied = ranks_of(name, policy, views, eligible, held, data.unseen, ties=data.ties, own_rows=own_rows)
         ranks = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
         results[name] = (ranks, time.perf_counter() - began)
