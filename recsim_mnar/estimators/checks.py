@@ -105,13 +105,17 @@ class Support:
     @property
     def too_much(self) -> float:
         """Share of a weighted mean that logged probabilities make too large, if the mean weight proves them wrong."""
-        return 1.0 - 1.0 / self.mean if self.excess > 0.0 else 0.0
+        if self.excess > 0.0:
+            return 1.0 - 1.0 / self.mean
+        return 0.0
 
     @property
     def covered(self) -> float:
         """Known share of the target that the log covers."""
         share = 1.0 - (self.known or 0.0)
-        return min(self.mean, share) if self.proved else share
+        if self.proved:
+            return min(self.mean, share)
+        return share
 
 
 @dataclass(frozen=True)
@@ -314,4 +318,6 @@ def _weights(evidence: Evidence) -> Iterator[Finding]:
 
 def less_bias(estimator: str) -> str:
     """Return the advice that brings changed weights closer to target / propensity; "" for other estimators."""
-    return ESTIMATORS[estimator].less_bias if estimator in ESTIMATORS else ""
+    if estimator in ESTIMATORS:
+        return ESTIMATORS[estimator].less_bias
+    return ""

@@ -69,12 +69,16 @@ class Facts:
     def counted_from(self, least_seen: float) -> float:
         """Return the reward from which rewards are counted: the log's least or 0, or the stated one if it is larger."""
         least = min(least_seen, 0.0)
-        return least if self.reward_min is None else max(float(self.reward_min), least)
+        if self.reward_min is None:
+            return least
+        return max(float(self.reward_min), least)
 
     @property
     def supports(self) -> bool | None:
         """Full support as stated, directly or through the least propensity; None if not stated."""
-        return True if self.propensity_min is not None else self.full_support
+        if self.propensity_min is not None:
+            return True
+        return self.full_support
 
     @property
     def largest_weight(self) -> float | None:

@@ -166,7 +166,9 @@ def _of_kind(bound: Any, kind: str, worst: Callable[[Any], float]) -> Any:
     if kind != "adaptive" or kind in bound:
         return bound.get(kind)
     bounds = [bound.get(mixed) for mixed in BEHAVIOURS.values()]
-    return None if None in bounds else worst(bounds)
+    if None in bounds:
+        return None
+    return worst(bounds)
 
 
 def _reward_range(log: SlateLog, factor: Floats, least: float | None, most: float | None) -> tuple[Any, Any]:
@@ -223,8 +225,9 @@ def _chosen(
                 f"{', '.join(LOGGED.values())} and NAME, NAME_conditional, NAME_slate, NAME_set)"
             )
     else:
-        names = [estimators] if isinstance(estimators, str) else estimators
-        infos = [ranking_estimator(name) for name in names]
+        if isinstance(estimators, str):
+            estimators = [estimators]
+        infos = [ranking_estimator(name) for name in estimators]
     for info in infos:
         if info.weight == "set" and not equal_weights:
             why = "forgets the order of the items, so all positions must weigh alike"
@@ -246,9 +249,11 @@ def _refuse_unclipped(infos: Sequence[RankingEstimatorInfo]) -> None:
     """Raise UserError for an estimator that does not clip."""
     for info in infos:
         if not info.clipped:
+            message = f"estimator {info.name!r} does not clip its weights: leave the clip out"
             clipping = info.name.replace("_snips", "_ips")
-            hint = f", or use {clipping}" if clipping != info.name and clipping in RANKING_ESTIMATORS else ""
-            raise UserError(f"estimator {info.name!r} does not clip its weights: leave the clip out{hint}")
+            if clipping != info.name and clipping in RANKING_ESTIMATORS:
+                message += f", or use {clipping}"
+            raise UserError(message)
 
 
 @dataclass(frozen=True)
@@ -369,7 +374,9 @@ class _Case:
             return self._rows[info.name]
         log = self.log
         k = log.slate_size
-        kind = info.weight if info.weight in log.kinds else log.kinds[0]
+        kind = info.weight
+        if kind not in log.kinds:
+            kind = log.kinds[0]
         reward = log.reward * self.factor
         weight = log.targets[kind] / log.logging[kind]
         q_logged = None
@@ -414,9 +421,10 @@ class _Case:
     def row_scores(self, info: RankingEstimatorInfo) -> Floats:
         """Return (n,) scores without clip and without normalisation."""
         scores = self.scores(info, replace(self.rows(info), clip=math.inf))
-        parts = scores.numerator if scores.linear is None else scores.linear
-        assert parts is not None
-        return parts
+        if scores.linear is not None:
+            return scores.linear
+        assert scores.numerator is not None
+        return scores.numerator
 
     def estimate(self, info: RankingEstimatorInfo) -> Estimate:
         """Return value, interval and verdict as for rows of single items."""
@@ -453,7 +461,9 @@ class _Case:
         rows = self.rows(info)
         estimate = self.estimate(info)
         signed = self.scores(info, rows).signed
-        weight = log.by_slate(rows.weight).sum(1) if signed is None else signed[:: log.slate_size]
+        weight = log.by_slate(rows.weight).sum(1)
+        if signed is not None:
+            weight = signed[:: log.slate_size]
         ess = _effective(weight)
         differences = self.differences(info)
         if math.isfinite(rows.clip):
@@ -598,7 +608,9 @@ class _Case:
             return "log"
         if "slate" not in self.log.targets:
             return "target"
-        return "gaps" if self.log.gaps else "hardly"
+        if self.log.gaps:
+            return "gaps"
+        return "hardly"
 
     def instead(self, name: str) -> dict[str, Any]:
         """Return parameters of advice: another estimator that can be used here, or the columns that it lacks."""
@@ -628,4 +640,6 @@ class _Case:
 def _effective(weight: Floats) -> float:
     """Return Kish's effective number of slates, or rows, of weights (n,)."""
     square = float(weight @ weight)
-    return float(np.sum(weight)) ** 2 / square if square > 0.0 else 0.0
+    if square > 0.0:
+        return float(np.sum(weight)) ** 2 / square
+    return 0.0
