@@ -351,8 +351,11 @@ class Estimate:
         return self.diagnostics.to_dict()
 
     def with_findings(self, findings: Iterable[Finding]) -> Estimate:
-        """Return this estimate, its verdict with more findings."""
-        return replace(self, verdict=self.verdict.with_findings(findings))
+        """Return this estimate with more findings in its verdict."""
+        more_findings = tuple(findings)
+        if more_findings:
+            return replace(self, verdict=self.verdict.with_findings(more_findings))
+        return self
 
     def __repr__(self) -> str:
         return str(self)
