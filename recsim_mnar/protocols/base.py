@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.plugins import announced, imported, option_of, unknown
 from recsim_mnar.protocols.records import Ranking, Record, Target
 from recsim_mnar.rng import derive_seed
@@ -93,7 +93,7 @@ class RawResults:
         Raises:
             UserError: a mean is another number than its record says.
         """
-        sums: dict[tuple[str, str, str], NDArray[np.float64]] = {}
+        sums: dict[tuple[str, str, str], Floats] = {}
         for part in self.parts:
             weight = np.asarray(part["weight"], np.float64)
             key = part["protocol"], part["metric"], part["agent"]

@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
@@ -51,9 +52,6 @@ from recsim_mnar.simulation.oracle import ORACLE, Oracle
 from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.lanes import Occasions, Prospects
 from recsim_mnar.worlds.params import Params
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 _DRAWS = 8
 """Actions that stand for a policy's choice at an occasion, where it is not sure of one; evenly spaced uniforms."""

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import steps_within, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
@@ -29,8 +30,6 @@ SPLITS = ("last", "user", "time", "rolling")
 CANDIDATES = ("all", "unseen", "sampled")
 WEIGHTINGS = ("none", "stratified", "snips")
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _SCORES_AT_A_TIME = 1 << 21
 
 

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.datasets.interactions import Interactions, events_in_words
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.kernels.checks import level_of, number_in, of_type, one_of, table_by_name, whole_number
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, check_needs, fitted
@@ -62,9 +62,6 @@ K = 10
 _FEW_REPEATS = 0.05
 _FEW_ITEMS = 5
 """Lists of so many times all items: with fewer items a hit is no feat."""
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import top_items as best_items
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner, Policy, observe_events
@@ -22,9 +23,6 @@ TIES = ("drawn", "lowest")
 
 NONE = -1
 """In a list: there is no further candidate."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 def scores_after(

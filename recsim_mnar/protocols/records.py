@@ -9,13 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
-
-Floats = NDArray[np.float64]
-
+from recsim_mnar.log.columns import Floats
 
 UNUSABLE_FROM = 2.0
 """Severity from which on an estimate is not usable."""
