@@ -1,4 +1,4 @@
-"""Records of what protocols estimate, and rankings of agents judged by the truth: best, indistinguishable, at a cost."""
+"""Records of what protocols estimate, and rankings of agents judged by the truth: best, a tie, or at a cost."""
 
 from __future__ import annotations
 
