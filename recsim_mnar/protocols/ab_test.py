@@ -276,7 +276,7 @@ def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, pair
 
 
 def judged(users: int, scale: float, low: float, high: float) -> Verdict:
-    """The verdict of an arm's rate, or of a difference measured by the rate ``scale``."""
+    """Return the verdict on an arm's rate, or on a difference measured by the rate ``scale``."""
     findings = few_users(users)
     findings.append(_wide(high - low, scale, "value", (WIDE, USELESS), "run it on more users"))
     return Verdict.of(findings)

@@ -191,7 +191,7 @@ class Trial:
         self.raw.parts.append({"protocol": protocol, "metric": metric, "agent": agent, **columns})
 
     def seed_of(self, label: str) -> int:
-        """A seed of its own for everything that is drawn under this label."""
+        """Return a separate seed for the draws under this label."""
         return derive_seed(self.seed, label)
 
     def log(self) -> Log:

@@ -94,7 +94,7 @@ class InteractionsSettings(Params):
 
     @property
     def ranking(self) -> str:
-        """The metric that agents are ranked by."""
+        """Return the metric by which agents are ranked."""
         return f"ndcg@{self.length}"
 
 
@@ -215,7 +215,7 @@ def chosen_protocols(protocols: Sequence[str | Protocol] | None, timed: bool) ->
 
 
 class ByTime(HoldOut):
-    """The latest rows of all users, which agents are to find from the earlier ones."""
+    """Split off the latest rows of all users, which agents predict from the earlier ones."""
 
     summary = "a split by time: later views of users with earlier ones (interactions)"
 
@@ -279,7 +279,7 @@ def _lists_of(name: str, learner: Learner, study: Trial, views: Views) -> tuple[
 
 
 class OnInteractions(Experiment):
-    """A comparison on views alone, in which nothing is simulated and no truth is known."""
+    """Comparison on views alone, without simulation and without a known truth."""
 
     name: ClassVar[str] = "interactions"
     settings_type = InteractionsSettings
@@ -291,10 +291,10 @@ class OnInteractions(Experiment):
         return (Target("unknown", "unknown"),)
 
     def prepare(self, trial: Trial) -> None:
-        """The views are there."""
+        """Do nothing: the views are given."""
 
     def truth(self, trial: Trial) -> list[Record]:
-        """There is none."""
+        """Return no records: there is no truth."""
         return []
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -326,7 +326,7 @@ class _Trial(Trial):
 
 
 def alike(records: Sequence[Record]) -> list[str]:
-    """A sentence for agents that agree in every value, as where none of their favourites is a candidate."""
+    """Name agents that agree in every value, as where none of their favourites is a candidate."""
     groups: dict[str, list[str]] = {}
     for agent in dict.fromkeys(r.agent for r in records):
         own_values = [(r.protocol, r.metric, r.value) for r in records if r.agent == agent]

@@ -180,7 +180,7 @@ def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
 
 
 def _kept(into: RunFolder, task: Task, save_raw: bool) -> Result | None:
-    """The result of a task that an earlier run has left; None where there is none, or none that is whole."""
+    """Return the result of a task from an earlier run; None where it is missing or incomplete."""
     if into.whole(_name(task)) is None or (save_raw and into.whole(_raw_name(task)) is None):
         return None
     result: Result = json.loads((into.path / _name(task)).read_text())
