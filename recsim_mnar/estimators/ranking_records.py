@@ -116,7 +116,7 @@ class SlateLog:
 
 
 def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
-    """The columns, checked, as whole slates in order; arguments as of ``estimate_ranking_value``.
+    """Check the columns and order them as whole slates; arguments as of ``estimate_ranking_value``.
 
     Raises:
         UserError: columns that are missing or are no data, slates of several sizes or in pieces.
@@ -245,7 +245,7 @@ def _probabilities(
 
 @dataclass(frozen=True, kw_only=True)
 class RankingRows(Rows):
-    """The checked columns of a log of slates, ``slate_size`` rows each from the top.
+    """Checked columns of a log of slates, ``slate_size`` rows each from the top.
 
     Rewards are weighted by position and multiplied by ``slate_size``, so that the mean over rows is a value.
 
@@ -266,7 +266,7 @@ class RankingRows(Rows):
     factor: Floats
 
     def ratio(self, kind: str) -> Floats:
-        """(n,) weights of a kind.
+        """Return (n,) weights of a kind.
 
         Raises:
             UserError: the columns of that kind are missing.
@@ -285,7 +285,7 @@ class RankingRows(Rows):
 
 @dataclass(frozen=True)
 class RankingEstimatorInfo:
-    """The complete description of an estimator of rankings.
+    """Description of an estimator of rankings.
 
     Attributes:
         name: as in ``estimate_ranking_value(estimators=...)``.
@@ -516,7 +516,7 @@ MEANING = {
 
 
 def ranking_estimator(name: str) -> RankingEstimatorInfo:
-    """The record of an estimator, or of a function ``package.module:function``.
+    """Return the record of an estimator, or of a function ``package.module:function``.
 
     The function gets :class:`RankingRows` and returns one score per row, or
     :class:`recsim_mnar.estimators.scores.Scores`.

@@ -409,7 +409,7 @@ class ItemSums:
         return ItemSums(self.column, self.levels, items, heaviest=max(self.heaviest, other.heaviest), **totals)
 
     def findings(self, *, propensity_min: float | None = None) -> list[Finding]:
-        """The finding of items with disproved propensities, at the strict level for all items together.
+        """Find items with disproved propensities, at the strict level for all items together.
 
         Args:
             propensity_min: the least propensity of any item in any row, where every item can always be shown; None

@@ -32,7 +32,7 @@ WITHIN = 10
 
 @dataclass
 class RepeatSums:
-    """Sums over users of what their rows in order say, gathered from blocks of whole users.
+    """Sums over users of statistics of their rows in order, gathered from blocks of whole users.
 
     Three scores have mean 0 where nothing is wrong, whatever users do: *moved* is (r - m) E / propensity, where E is
     the sum over earlier rows of 1{same item} / propensity - 1 and m the item's mean reward; *before* the same of the
@@ -137,7 +137,7 @@ class RepeatSums:
         return RepeatSums(first.items, first.means, first.effects, *added)
 
     def ratio(self, which: int) -> tuple[float, float]:
-        """Logarithm of a double ratio, and in standard errors; 0 and 0 where one of its sums is 0.
+        """Return the logarithm of a double ratio, and in standard errors; 0 and 0 where one of its sums is 0.
 
         It is what an item earns when it is shown again over what it earned, over the same of any two items of the user.
 

@@ -132,7 +132,7 @@ def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[
 
 
 def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any]) -> Any:
-    """The class of the world that is to be fitted; what is asked must be possible, whatever the log.
+    """Return the class of the world to fit, after checking arguments that do not depend on the log.
 
     Raises:
         UserError: it is not.

@@ -75,7 +75,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Validation:
-    """A world compared with a log.
+    """Comparison of a world with a log.
 
     Attributes:
         checks: graded.

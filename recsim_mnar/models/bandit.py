@@ -212,7 +212,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class RewardMoments:
-    """Sums over recommendations by fold and item, of standardised rewards; sums of two logs add up.
+    """Sums of standardised rewards over recommendations by fold and item; sums of two logs can be added.
 
     Attributes:
         gram: (F, P, K + 1, K + 1), of w u u' with u = (x M - centre, 1).

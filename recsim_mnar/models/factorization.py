@@ -85,7 +85,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Fit:
-    """A factorisation and how its fit went.
+    """A factorisation with facts about its fit.
 
     Attributes:
         factors: the model.

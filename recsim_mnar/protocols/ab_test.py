@@ -254,7 +254,7 @@ def run_arms(
 
 
 def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, paired: bool, level: float) -> list[Record]:
-    """The records of arms that have run.
+    """Make the records of arms that have run.
 
     Metrics: ``ctr`` from clicks (of slates per item shown, and their ``dcg``), and ``ctr_exact`` from the click
     probabilities of what was shown, which have less variance. Where rewards are no clicks, ``reward`` stands for

@@ -206,7 +206,7 @@ class Trial:
 
 
 class Protocol(abc.ABC):
-    """A way to judge agents, in figures that rank them.
+    """Method that judges agents by numbers that rank them.
 
     Attributes:
         name: as on the command line and in the records.
@@ -249,7 +249,7 @@ class Protocol(abc.ABC):
 
 
 def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
-    """The protocol that a name stands for.
+    """Return the protocol of a name.
 
     Args:
         spec: a known name or ``package.module:Class``, followed by any of ``+parameter=value``.
@@ -376,7 +376,7 @@ class Experiment(abc.ABC):
     log_holds: ClassVar[frozenset[str] | None] = None
 
     def settings(self, preset: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
-        """The settings of a preset with options changed; texts are parsed.
+        """Return the settings of a preset with options changed; texts are parsed.
 
         Raises:
             UserError: an option that this comparison has not, or a value that is refused.
@@ -385,7 +385,7 @@ class Experiment(abc.ABC):
         return self.settings_type.from_dict({**self.presets.get(preset or "", {}), **settings_given})
 
     def field_of(self, option: str) -> str:
-        """The setting that an option names.
+        """Return the setting that an option names.
 
         Raises:
             UserError: this comparison has none of that name.

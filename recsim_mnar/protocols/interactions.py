@@ -203,7 +203,7 @@ def _why_no_split(data: Interactions, share: float) -> str:
 
 
 def chosen_protocols(protocols: Sequence[str | Protocol] | None, timed: bool) -> list[Protocol]:
-    """The protocols that are named, or all of :data:`PROTOCOLS`.
+    """Return the named protocols, or all of :data:`PROTOCOLS`.
 
     Raises:
         UserError: an unknown one, or one that needs times or a world.
@@ -425,7 +425,7 @@ class Leaders:
 
 
 def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", metric: str = "") -> Leaders:
-    """A set of agents that holds the best one with probability ``level`` or more, over the sampling of users.
+    """Return agents that include the best one with probability ``level`` or more, over the sampling of users.
 
     An agent is left out where another one is better by a paired, one-sided t-test at (1 - level) / (A - 1), A being the
     number of agents. The best one is then left out with probability at most 1 - level (Bonferroni over the A - 1

@@ -200,7 +200,7 @@ class RatingEstimate(Protocol):
 
 
 class Naive(RatingEstimate):
-    """The mean over the revealed ratings, as if they were revealed at random."""
+    """Mean over the revealed ratings, as if they were revealed at random."""
 
     name = "naive"
     summary = "mean over the revealed ratings, as if revealed at random (ratings)"

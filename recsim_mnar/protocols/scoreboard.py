@@ -303,7 +303,7 @@ def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, seve
 
 
 def _relative(result: str) -> str:
-    """A result after a comma."""
+    """Phrase a result as a clause after a comma."""
     if result.startswith(("loses", "adds", "is ")):
         return f"which {result}"
     return result
@@ -319,7 +319,7 @@ def brief(name: str) -> str:
 
 
 def _table_lines(board: Scoreboard, width: int) -> list[str]:
-    """The table; columns that have no room are left to the report, those before the truth first."""
+    """Return the table; columns without room are left to the report, those before the truth first."""
     columns = list(board.columns)
     while True:
         rows = _rows(board, columns)

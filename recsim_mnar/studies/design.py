@@ -236,7 +236,7 @@ def named_levels(levels: Levels) -> Levels:
 
 
 def at_levels(setup: Setup, levels: Mapping[str, Any]) -> Setup:
-    """A setup with every factor at a level; a level that is a table sets all that it names.
+    """Set every factor of a setup to a level; a level that is a table sets all its entries.
 
     Raises:
         UserError: a factor that this setup does not have.
@@ -308,7 +308,7 @@ def log_counts(log: Any) -> dict[str, float]:
 
 
 def setup_of(table: Mapping[str, Any]) -> Setup:
-    """A setup from a table, as a settings file has it.
+    """Read a setup from a table of a settings file.
 
     Raises:
         UserError: an unknown key, or a value of another kind.
@@ -358,7 +358,7 @@ def design_of(path: str | Path) -> Design:
 
 
 def design_of_table(table: Any) -> Design:
-    """The design of a table of its attributes.
+    """Read a design from a table of its attributes.
 
     Raises:
         UserError: no table, an unknown key, or a design that cannot be.

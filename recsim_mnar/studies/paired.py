@@ -57,7 +57,7 @@ def mean(
     least: float | None = None,
     largest: float | None = None,
 ) -> Mean:
-    """A mean over catalogues and its interval; values that are None are left out, and counted.
+    """Return a mean over catalogues and its interval; values that are None are left out.
 
     Args:
         values: one per catalogue.

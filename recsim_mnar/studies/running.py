@@ -207,7 +207,7 @@ def _finished(tasks: list[Task], executor: Executor | None, keep_raw: bool) -> I
 
 
 def _run_elsewhere(task: Task, keep_raw: bool) -> Any:
-    """A task's result, in a process whose frames end with it: what code of the user's own raised is said here.
+    """Compute a task's result; errors of the user's own code are described here, while their frames exist.
 
     Raises:
         UserError: an agent, a world or a protocol of the user's own raised an exception, or ended the process.
