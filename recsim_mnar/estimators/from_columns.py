@@ -62,8 +62,6 @@ def estimate_value(
 ) -> Estimate:
     """Estimate the mean reward per decision of a target policy from the log of another.
 
-    The interval covers the target policy's value, the bias of clipping included.
-
     Args:
         reward: (n,) observed rewards, any real numbers.
         propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
@@ -78,7 +76,7 @@ def estimate_value(
         estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`; "auto" for "snips", or "clipped_ips" with a
             clip; or ``package.module:function``, from :class:`recsim_mnar.estimators.scores.Rows` to (n,) scores.
         clip: largest weight of the clipped estimators; None for no clipping.
-        level: nominal coverage of the interval.
+        level: nominal coverage of the interval for the target policy's value, the bias of clipping included.
         interval: "auto" for Student's by user; "bootstrap" for a Poisson bootstrap by user; "betting" or "anytime"
             (valid while the log grows by whole users), for which the facts should state reward_max, user_rows_max, and
             weight_max or propensity_min.

@@ -329,7 +329,6 @@ def estimate_ratings(
 
     Propensities given as numbers are taken as known. Those given as a fit are fitted again in resamples of the users
     (and of naive Bayes' random sample), and their error is part of intervals and verdict; clipping's bias is not.
-
     No data show how far the true P is from a right fit of the wrong model: Lemma 3 needs the true P. ``largest_ratio``
     states it, and the intervals then allow for any P within that ratio.
 
@@ -348,10 +347,10 @@ def estimate_ratings(
     Raises:
         UserError: no ratings, predictions of another shape, or an argument outside its range.
     """
+    level_of(level)
     delta.check_shape(ratings.shape)
     if len(ratings) == 0:
         raise UserError("there are no observed ratings to estimate from")
-    level_of(level)
     ratio = 1.0 if largest_ratio is None else number_in(largest_ratio, "largest_ratio", 1.0)
     w = _inverse(ratings, propensities, clip)
     d = delta.at(ratings.users, ratings.items, ratings.values)
@@ -373,8 +372,8 @@ def estimate_ratings(
     if refits is not None and largest_ratio is None:
         message = "propensities are estimated, and the interval takes their model to be right"
         verdict = verdict.with_findings([Finding("estimated", CAUTION, 1.0, message, "state largest_ratio")])
-    snips = estimate(w, d, ratings, "snips")
-    return RatingEstimates(float(d.mean()), ips, snips, len(ratings), _effective_size(w), verdict, ends)
+    values = (float(d.mean()), ips, estimate(w, d, ratings, "snips"))
+    return RatingEstimates(*values, len(ratings), _effective_size(w), verdict, ends)
 
 
 def _inverse(ratings: Ratings, propensities: Any, clip: float) -> Floats:
