@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,7 +24,7 @@ _REWARD_FOLDS, _LOGGING_FOLDS = 3, 5
 
 @dataclass
 class ActionMeans:
-    """Mean reward of each action, drawn towards the mean of all, plus a ridge regression on the context.
+    """Mean reward of each action, shrunken to the overall mean, plus a ridge regression on the context.
 
     q(x, a) = m_a + (x - mean x) b with m_a = (sum of a's rewards + strength * mean) / (n_a + strength).
 
@@ -31,7 +32,7 @@ class ActionMeans:
         n_actions: actions are 0 .. n_actions - 1.
         strength: rows of the overall mean that an action's mean is mixed with.
         ridge: penalty on b, in units of rows.
-        means: (n_actions,) m, once it is fitted.
+        means: (n_actions,) m, after the fit.
         centre, slope: (d,) the mean context, and b.
     """
 
@@ -53,8 +54,8 @@ class ActionMeans:
         self.slope = np.linalg.solve(gram, centred.T @ (reward - self.means[action]))
 
     def all_actions(self, context: Floats) -> Floats:
-        """(n, n_actions) predictions."""
-        return self.means[None, :] + ((context - self.centre) @ self.slope)[:, None]
+        """Predict the reward of all actions, (n, n_actions)."""
+        return self.means + ((context - self.centre) @ self.slope)[:, None]
 
 
 def cross_fitted_rewards(
@@ -66,7 +67,7 @@ def cross_fitted_rewards(
     context: Any = None,
     cluster: Any = None,
 ) -> tuple[Floats, Floats]:
-    """``q_logged`` and ``q_target`` of a reward model that never saw the users it predicts for.
+    """Fit a reward model on folds of users and predict the rows of the users left out.
 
     Args:
         reward: (n,) rewards.
@@ -78,33 +79,32 @@ def cross_fitted_rewards(
         cluster: (n,) users; a user's rows are in one fold. None where rows are independent.
 
     Returns:
-        (n,) value of the logged action, (n,) mean under the target policy.
+        (n,) ``q_logged``, the value of the logged action, and (n,) ``q_target``, the mean under the target policy.
 
     Raises:
         UserError: shapes that do not fit, fewer users than folds.
     """
-    r = column(reward, "reward")
-    n = r.size
+    rewards = column(reward, "reward")
+    n = rewards.size
     actions = column(action, "action", rows=n).astype(np.int64)
     if n == 0 or actions.min() < 0 or actions.max() >= n_actions:
         raise UserError(f"column 'action' must hold whole numbers from 0 to {n_actions - 1}")
-    if context is None:
-        x = np.zeros((n, 0))
-    else:
-        x = np.asarray(context, dtype=np.float64).reshape(n, -1)
-    fold_of = _folds(Clusters.of(cluster, n), n, _REWARD_FOLDS)[0] % _REWARD_FOLDS
-    probabilities = target if callable(target) else lambda rows: np.asarray(target, dtype=np.float64)[rows]
+    features = np.zeros((n, 0))
+    if context is not None:
+        features = np.asarray(context, dtype=np.float64).reshape(n, -1)
+    fold_of_row = _user_numbers(Clusters.of(cluster, n), n, _REWARD_FOLDS) % _REWARD_FOLDS
+    probabilities = target if callable(target) else np.asarray(target, dtype=np.float64).__getitem__
     q_logged = np.empty(n)
     q_target = np.empty(n)
-    size = max(_BLOCK // n_actions, 1)
+    block_size = max(_BLOCK // n_actions, 1)
     for fold in range(_REWARD_FOLDS):
-        held = np.flatnonzero(fold_of == fold)
-        training_rows = np.flatnonzero(fold_of != fold)
-        fitted = ActionMeans(n_actions)
-        fitted.fit(x[training_rows], actions[training_rows], r[training_rows])
-        for start in range(0, held.size, size):
-            rows = held[start : start + size]
-            q = fitted.all_actions(x[rows])
+        test_rows = np.flatnonzero(fold_of_row == fold)
+        training = fold_of_row != fold
+        model = ActionMeans(n_actions)
+        model.fit(features[training], actions[training], rewards[training])
+        for start in range(0, test_rows.size, block_size):
+            rows = test_rows[start : start + block_size]
+            q = model.all_actions(features[rows])
             pi = np.asarray(probabilities(rows), dtype=np.float64)
             if pi.shape != q.shape:
                 raise UserError(
@@ -115,24 +115,27 @@ def cross_fitted_rewards(
     return q_logged, q_target
 
 
-def _folds(clusters: Clusters | None, n: int, folds: int) -> tuple[NDArray[np.int64], int]:
-    """Return the number of each row's user (the row's own without users), and how many there are.
+def _user_numbers(clusters: Clusters | None, n: int, folds: int) -> NDArray[np.int64]:
+    """Return the number of each row's user, or of the row itself without users.
 
     Raises:
-        UserError: fewer than folds.
+        UserError: fewer users than folds.
     """
-    units, number = (np.arange(n), n) if clusters is None else clusters.dense()
-    if number < folds:
-        raise UserError(f"models are fitted on {folds} folds of users, and there are {number}: bring a longer log")
-    return units, number
+    numbers = np.arange(n)
+    n_users = n
+    if clusters is not None:
+        numbers, n_users = clusters.dense()
+    if n_users < folds:
+        raise UserError(f"models are fitted on {folds} folds of users, and there are {n_users}: bring a longer log")
+    return numbers
 
 
 @dataclass(frozen=True)
 class LoggingModel:
     """Estimated probability of each row's logged action, cross-fitted by user.
 
-    It is the action's share among the rows of the same context label in the other folds, each action of the label
-    counted ``prior`` times more.
+    It is the action's share among the rows with the same context in the other folds, with ``prior`` added to the
+    count of each action.
 
     Attributes:
         action: (n,) codes from 0.
@@ -149,16 +152,14 @@ class LoggingModel:
     prior: float = 1.0
 
     def propensities(self, weight: Floats) -> Floats:
-        """(n,) propensities with every row counted ``weight`` times in the fit."""
-        folds = int(self.fold.max()) + 1
-        contexts = int(self.context.max()) + 1
-        cell = self.context * self.n_actions + self.action
-        cells = contexts * self.n_actions
-        by_cell = np.bincount(self.fold * cells + cell, weight, folds * cells).reshape(folds, cells)
-        by_context = by_cell.reshape(folds, contexts, self.n_actions).sum(axis=2)
-        above = (by_cell.sum(axis=0) - by_cell)[self.fold, cell] + self.prior
-        below = (by_context.sum(axis=0) - by_context)[self.fold, self.context] + self.prior * self.n_actions
-        return above / below
+        """Fit with each row counted ``weight`` times and return (n,) propensities."""
+        shape = (int(self.fold.max()) + 1, int(self.context.max()) + 1, self.n_actions)
+        cell = np.ravel_multi_index((self.fold, self.context, self.action), shape)
+        counts = np.bincount(cell, weight, math.prod(shape)).reshape(shape)
+        context_counts = counts.sum(axis=2)
+        other_counts = (counts.sum(axis=0) - counts)[self.fold, self.context, self.action]
+        other_context_counts = (context_counts.sum(axis=0) - context_counts)[self.fold, self.context]
+        return (other_counts + self.prior) / (other_context_counts + self.prior * self.n_actions)
 
 
 def estimate_without_propensities(
@@ -179,24 +180,24 @@ def estimate_without_propensities(
 ) -> Estimate:
     """Estimate a target policy's value from a log without propensities.
 
-    The logging policy is estimated by user folds; users are resampled through both steps (Poisson bootstrap), and the
-    interval is the wider one of that and of the interval that takes the estimated propensities as true. The verdict is
-    never "trust": what moved the logging policy and is not in ``context`` biases the value, which no interval shows.
+    The logging policy is estimated on folds of users. The interval joins the one that takes the estimated propensities
+    as true and that of a Poisson bootstrap of users, which fits them again. The verdict is never "trust": anything
+    besides ``context`` that moved the logging policy biases the value, and no interval shows that.
 
     Args:
         reward: (n,) rewards.
-        action: (n,) logged actions, labels of any kind.
+        action: (n,) labels of the logged actions.
         target: (n,) the target policy's probability of the logged action.
-        context: (n,) labels of a discrete context on which the logging policy acted.
-        cluster: (n,) the user of each row.
+        context: (n,) labels of a discrete context that the logging policy used.
+        cluster: (n,) user of each row.
         estimator: "ips", "clipped_ips" or "snips".
-        clip: of clipped_ips.
+        clip: largest weight of clipped_ips.
         level: nominal coverage.
-        replicates: of the bootstrap.
-        seed: of its draws.
-        from_today: estimate its difference from the log's mean reward, which is what the logging policy earned.
-        facts: as :func:`recsim_mnar.estimators.estimate_value`.
-        precision: of a value, likewise.
+        replicates: number of bootstrap resamples.
+        seed: seed of the resamples.
+        from_today: estimate the difference from the log's mean reward, the value of the logging policy.
+        facts: see :func:`recsim_mnar.estimators.estimate_value`.
+        precision: likewise.
 
     Raises:
         UserError: as :func:`recsim_mnar.estimators.estimate_value`.
@@ -204,71 +205,90 @@ def estimate_without_propensities(
     if estimator not in ("ips", "clipped_ips", "snips"):
         raise UserError(f"without propensities the estimators are ips, clipped_ips and snips, not {estimator!r}")
     r = column(reward, "reward")
-    n = r.size
-    t = column(target, "target", rows=n)
+    t = column(target, "target", rows=r.size)
+    clusters = Clusters.of(cluster, r.size)
+    model = _logging_model(action, context, clusters, r.size)
+    p = model.propensities(np.ones(r.size))
+    common: dict[str, Any] = {"clip": clip, "cluster": clusters, "level": level, "facts": facts}
+    if from_today:
+        estimate = difference(r, p, t, p, estimator=estimator, **common)
+    else:
+        estimate = estimate_value(r, p, t, estimator=estimator, precision=precision, **common)
+    users = _user_numbers(clusters, r.size, _LOGGING_FOLDS)
+    values = _resampled_values(estimate, model, r, t, users, from_today=from_today, seed=seed, replicates=replicates)
+    return _widened(estimate, values, has_context=context is not None)
+
+
+def _logging_model(action: Any, context: Any, clusters: Clusters | None, n: int) -> LoggingModel:
+    """Make the model of the logging policy from the columns of the log."""
     actions = Clusters.of(action, n, "action")
     if actions is None or n == 0:
         raise UserError("the logged actions are needed to estimate the logging policy. Give one per row")
-    clusters = Clusters.of(cluster, n)
-    units, users = _folds(clusters, n, _LOGGING_FOLDS)
-    codes, n_actions = actions.dense()
     contexts = Clusters.of(context, n, "context")
     labels = np.zeros(n, np.int64) if contexts is None else contexts.dense()[0]
-    fitted = LoggingModel(codes, labels, units % _LOGGING_FOLDS, n_actions)
-    p = fitted.propensities(np.ones(n))
-    arguments: dict[str, Any] = {
-        "clip": clip,
-        "cluster": clusters,
-        "level": level,
-        "facts": facts,
-        "estimator": estimator,
-    }
-    base = (
-        difference(r, p, t, p, **arguments) if from_today else estimate_value(r, p, t, precision=precision, **arguments)
-    )
-    values = np.empty(replicates)
-    above = r - base.diagnostics.reward_min
-    limit = np.inf if clip is None or estimator != "clipped_ips" else clip
-    for i in range(replicates):
-        count = _poisson(uniforms(seed, Stream.BOOTSTRAP, np.arange(users), 2**20 + i))[units]
-        w = np.minimum(t / fitted.propensities(count), limit) * count
-        below = np.sum(w) if estimator == "snips" else np.sum(count)
-        values[i] = np.sum(w * above) / below if below > 0.0 else 0.0
-        values[i] -= np.average(above, weights=count) if from_today and count.any() else 0.0
-    half = (1.0 - level) / 2.0
-    centre = base.value - float(np.median(values))  # the resampled fits are a little further from the truth: recentred
-    low, high = np.quantile(values, [half, 1.0 - half]) + centre
-    return replace(
-        base,
-        low=min(base.low, float(low)),
-        high=max(base.high, float(high)),
-        method=f"{base.method}, widened by a user bootstrap of the estimated propensities",
-        diagnostics=replace(base.diagnostics, bootstrap_low=float(low), bootstrap_high=float(high)),
-        verdict=_with_estimated(base.verdict, context is not None),
-    )
+    fold = _user_numbers(clusters, n, _LOGGING_FOLDS) % _LOGGING_FOLDS
+    codes, n_actions = actions.dense()
+    return LoggingModel(codes, labels, fold, n_actions)
 
 
-def _with_estimated(verdict: Verdict, seen: bool) -> Verdict:
-    """A verdict that mentions estimated propensities, also if the mean weight speaks against them.
-
-    Without anything that the logging policy saw the estimated propensities are shares of the actions, and whatever
-    it saw biases the value.
-    """
-    findings = [
-        Finding(finding.code, finding.severity, finding.number, finding.message, do="estimated")
-        if finding.code == "propensities"
-        else finding
-        for finding in verdict.findings
-    ]
-    if seen:
-        case = {}
-    else:
-        case = {"says": "blind", "do": "blind"}
-    return Verdict.of([*findings, Finding("propensities_estimated", CAUTION if seen else GRAVE, 1.0, **case)])
-
-
-def _poisson(uniform: Floats) -> Floats:
-    """Poisson(1) counts by inversion."""
+def _resampled_values(
+    estimate: Estimate,
+    model: LoggingModel,
+    reward: Floats,
+    target: Floats,
+    user: NDArray[np.int64],
+    *,
+    from_today: bool,
+    replicates: int,
+    seed: int,
+) -> Floats:
+    """Estimate again in Poisson resamples of the users, the propensities included; (replicates,)."""
     from scipy.special import pdtr
 
-    return np.searchsorted(pdtr(np.arange(13), 1.0), uniform, side="right").astype(np.float64)
+    poisson = pdtr(np.arange(13), 1.0)
+    users = np.arange(int(user.max()) + 1)
+    gain = reward - estimate.diagnostics.reward_min
+    limit = estimate.diagnostics.clip or np.inf
+    values = np.empty(replicates)
+    for i in range(replicates):
+        draws = uniforms(seed, Stream.BOOTSTRAP, users, 2**20 + i)
+        count = np.searchsorted(poisson, draws, side="right").astype(np.float64)[user]
+        weight = np.minimum(target / model.propensities(count), limit) * count
+        total = np.sum(weight if estimate.estimator == "snips" else count)
+        values[i] = np.sum(weight * gain) / total if total > 0.0 else 0.0
+        if from_today and count.any():
+            values[i] -= np.average(gain, weights=count)
+    return values
+
+
+def _widened(estimate: Estimate, values: Floats, *, has_context: bool) -> Estimate:
+    """Widen an estimate by the interval of its resampled values and add what the verdict says of propensities."""
+    # Fits of resamples are a little further from the truth than the fit, so the interval is moved to the estimate.
+    half = (1.0 - estimate.level) / 2.0
+    low, high = np.quantile(values, [half, 1.0 - half]) + (estimate.value - float(np.median(values)))
+    return replace(
+        estimate,
+        low=min(estimate.low, float(low)),
+        high=max(estimate.high, float(high)),
+        method=f"{estimate.method}, widened by a user bootstrap of the estimated propensities",
+        diagnostics=replace(estimate.diagnostics, bootstrap_low=float(low), bootstrap_high=float(high)),
+        verdict=_with_estimated(estimate.verdict, has_context),
+    )
+
+
+def _with_estimated(verdict: Verdict, has_context: bool) -> Verdict:
+    """Add the finding of estimated propensities, and advise on them where the mean weight proves them wrong.
+
+    Without a context the estimated propensities are shares of the actions, and anything that the logging policy knew
+    biases the value.
+    """
+    findings = []
+    for finding in verdict.findings:
+        if finding.code == "propensities":
+            finding = Finding(finding.code, finding.severity, finding.number, finding.message, do="estimated")
+        findings.append(finding)
+    if has_context:
+        findings.append(Finding("propensities_estimated", CAUTION, 1.0))
+    else:
+        findings.append(Finding("propensities_estimated", GRAVE, 1.0, says="blind", do="blind"))
+    return Verdict.of(findings)

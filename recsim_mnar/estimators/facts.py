@@ -1,4 +1,4 @@
-"""Facts about a log that no row shows, stated by its user; and checks of its columns."""
+"""Facts about a log that its user states, and checks of its columns."""
 
 from __future__ import annotations
 
@@ -12,16 +12,15 @@ from recsim_mnar.errors import UserError
 from recsim_mnar.log.columns import Floats, RowNumbers, finite_column, refuse_rows, row_in_words
 
 HIGHEST_TARGET = 1.0 + 1e-6
-"""A softmax in float32 may pass 1 by a rounding."""
+"""Largest target probability: a softmax in float32 may exceed 1 by a rounding."""
 ROUNDED = 0.98
-"""Of the least propensity of the log what is stated of it with two digits: rows contradict no bound by less than that,
-and what is below is stated more loosely."""
+"""Tolerance of stated bounds, which have two digits: rows contradict none by less."""
 PRECISION = 0.25
-"""Half the interval over the value up to which a value is trusted, unless another is asked for."""
+"""Default of half the interval over the value up to which a value is trusted."""
 LEAST_PRECISE = 0.99
-"""An interval that reaches as far as the value says nothing, whatever precision is asked for."""
+"""Largest precision: an interval that reaches as far as the value shows nothing."""
 LARGEST_REWARD = 1e100
-"""Its square is still a number."""
+"""Largest reward: its square is still a number."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,15 +30,15 @@ class Facts:
     Attributes:
         full_support: whether the logging policy can take every action that the target can.
         reward_min, reward_max: the range of rewards.
-        weight_max: no weight target / propensity can be larger.
-        propensity_min: no action that the target can take has a smaller propensity (epsilon / number of actions of an
+        weight_max: upper bound of the weights target / propensity.
+        propensity_min: least propensity of the actions that the target can take (epsilon / number of actions of an
             epsilon-greedy policy); states full support, too.
-        target_max: the target gives no action a larger probability.
-        user_rows_max: no user can have more rows; for the intervals with a guarantee.
+        target_max: largest probability that the target gives an action.
+        user_rows_max: largest number of rows of a user; for the intervals with a guarantee.
         unsupported: (n,) the target's mass, in each row's state, on actions whose logging probability is 0, as
             `recsim-mnar replay` writes it.
         baseline_unsupported: (n,) the same of the baseline of a difference.
-        reward_limit: (n,) the largest reward possible of each row's action: its price, say.
+        reward_limit: (n,) largest possible reward of each row's action: its price, say.
     """
 
     full_support: bool | None = None
@@ -68,7 +67,7 @@ class Facts:
             _check_bound(name, getattr(self, name), 1.0)
 
     def counted_from(self, least_seen: float) -> float:
-        """The reward from which rewards are counted: the least one of a log, or 0; a stated one where that is above."""
+        """Return the reward from which rewards are counted: the log's least or 0, or the stated one if it is larger."""
         least = min(least_seen, 0.0)
         if self.reward_min is None:
             return least
@@ -76,28 +75,30 @@ class Facts:
 
     @property
     def supports(self) -> bool | None:
-        """Return whether full support is stated, directly or through the least propensity; None where nothing is."""
+        """Full support as stated, directly or through the least propensity; None if not stated."""
         if self.propensity_min is not None:
             return True
         return self.full_support
 
     @property
     def largest_weight(self) -> float | None:
-        """The bound on weights that is given, directly or through the least propensity, for intervals that need one."""
-        if self.weight_max is None:
-            bounds = []
-        else:
-            bounds = [float(self.weight_max)]
+        """Stated bound on weights, directly or through the least propensity."""
+        bounds = []
+        if self.weight_max is not None:
+            bounds.append(float(self.weight_max))
         if self.propensity_min is not None:
             bounds.append(float(self.target_max or 1.0) / float(self.propensity_min))
         return min(bounds, default=None)
 
     @property
     def bounds(self) -> dict[str, float]:
-        """The bounds that rows may contradict, by their words."""
-        given_values = {"least propensity": self.propensity_min, "largest weight": self.weight_max}
-        given_values["largest target probability"] = self.target_max
-        return {words: float(value) for words, value in given_values.items() if value is not None}
+        """Stated bounds that rows may contradict, by their names in texts."""
+        bounds = {
+            "least propensity": self.propensity_min,
+            "largest weight": self.weight_max,
+            "largest target probability": self.target_max,
+        }
+        return {name: float(value) for name, value in bounds.items() if value is not None}
 
     def denied(self, target: Floats, propensity: Floats) -> int:
         """Count the rows that contradict ``propensity_min``, ``weight_max`` or ``target_max``.
@@ -111,13 +112,13 @@ class Facts:
             denied |= (propensity < float(self.propensity_min) * ROUNDED) & (target > 0.0)
         if self.weight_max is not None:
             denied |= target > propensity * (float(self.weight_max) / ROUNDED)
-        if self.target_max is not None and not np.array_equal(target, propensity):  # else it is the policy that logged
+        if self.target_max is not None and not np.array_equal(target, propensity):  # else it is the logging policy
             denied |= target > float(self.target_max) * HIGHEST_TARGET
         return int(np.count_nonzero(denied))
 
 
 def check_precision(precision: Any) -> float:
-    """Half the interval over the value up to which a value is trusted, checked."""
+    """Return the precision as a float, or raise UserError."""
     _check_bound("precision", precision, LEAST_PRECISE)
     return float(precision)
 
@@ -126,15 +127,10 @@ def _check_bound(name: str, value: Any, most: float) -> None:
     """Raise UserError unless a bound is None or in (0, most]."""
     if value is None or (_is_number(value) and 0.0 < float(value) <= most):
         return
-    if math.isinf(most):
-        limit = "a positive number"
-    else:
-        limit = f"a number in (0, {most:g}]"
-    percent = most <= 1.0 and _is_number(value) and 1.0 < float(value) <= 100.0
-    if percent:
+    limit = "a positive number" if math.isinf(most) else f"a number in (0, {most:g}]"
+    hint = ""
+    if most <= 1.0 and _is_number(value) and 1.0 < float(value) <= 100.0:
         hint = f": did you mean {value:g} % = {value / 100.0:g}?"
-    else:
-        hint = ""
     raise UserError(f"{name} must be {limit}, got {value!r}{hint}")
 
 
@@ -144,12 +140,8 @@ def _is_number(value: Any) -> bool:
 
 def _check_range(reward_min: float | None, reward_max: float | None) -> None:
     """Raise UserError for ends that are no finite numbers, or the least not below the largest."""
-    for name, value in (("reward_min", reward_min), ("reward_max", reward_max)):
+    for name, which, value in (("reward_min", "least", reward_min), ("reward_max", "largest", reward_max)):
         if value is not None and not (_is_number(value) and abs(value) <= LARGEST_REWARD):
-            if name == "reward_min":
-                which = "least"
-            else:
-                which = "largest"
             raise UserError(
                 f"{name} must be a finite number, the {which} reward possible (at most {LARGEST_REWARD:g}), "
                 f"got {value!r}"
@@ -180,16 +172,16 @@ def limit_column(
     names: tuple[str, str] = ("reward", "reward_limit"),
     numbers: RowNumbers = None,
 ) -> Floats:
-    """The largest reward possible of each row's action, (n,), checked.
+    """Check the largest possible reward of each row's action, (n,).
 
     Args:
         values: (n,).
         reward: (n,), none above its limit.
-        names: of the columns of rewards and limits, for messages.
-        numbers: rows in a file.
+        names: names of the columns of rewards and limits, for messages.
+        numbers: row numbers in a file.
 
     Raises:
-        UserError: a limit that is no number, a reward above its own, or limits that are the rewards over again.
+        UserError: a limit that is no number, a reward above its own, or limits that repeat the rewards.
     """
     array = finite_column(values, names[1], reward.size, numbers)
     refuse_rows(np.abs(array) > LARGEST_REWARD, array, names[1], "is too large; use larger units", numbers)
@@ -207,7 +199,7 @@ def limit_column(
 
 
 def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> Floats:
-    """The target's mass where the logging probability is 0, (n,), checked; ``numbers`` are its rows in a file.
+    """Check the target's mass where the logging probability is 0, (n,); ``numbers`` are row numbers in a file.
 
     Raises:
         UserError: a value outside [0, 1], or one that the logged action's own probability leaves no room for.
@@ -224,7 +216,7 @@ def missing_column(values: Any, target: Floats, numbers: RowNumbers = None) -> F
 
 
 def model_column(values: Any, name: str, reward: Floats, largest_weight: float) -> Floats:
-    """Check a column as :func:`finite_column` does, and that fourth powers of sums of weighted values are numbers."""
+    """Check a column as :func:`finite_column` does, and that fourth powers of weighted sums do not overflow."""
     array = finite_column(values, name, reward.size)
     limit = 1e75 / (max(largest_weight, 1.0) * reward.size)
     refuse_rows(np.abs(array) > limit, array, name, "is too large; use larger units, as for the reward")
@@ -238,14 +230,14 @@ def check_rows(
     names: tuple[str, str, str],
     numbers: RowNumbers = None,
 ) -> None:
-    """Raise UserError for the first row that is no data: propensity outside (0, 1], negative target, missing reward.
+    """Raise UserError for the first invalid row: propensity outside (0, 1], negative target, missing reward.
 
     Args:
         reward: (n,).
         propensity: (n,).
         target: (n,).
-        names: of the three columns, for messages.
-        numbers: (n,) row numbers for messages, where the rows are a file's.
+        names: names of the three columns, for messages.
+        numbers: (n,) row numbers in a file, for messages.
     """
     bad = ~((propensity > 0.0) & (propensity <= 1.0))
     why = "is outside (0, 1]; a logged action has a positive probability"
@@ -258,9 +250,9 @@ def check_rows(
 
 
 def check_clip(clip: float | None) -> float:
-    """``clip`` as a positive float, inf for None, or UserError."""
+    """Return ``clip`` as a positive float, inf for None, or raise UserError."""
     if clip is None:
-        return float("inf")
-    if isinstance(clip, bool) or not isinstance(clip, (int, float, np.number)) or not float(clip) > 0.0:
+        return math.inf
+    if not _is_number(clip) or not float(clip) > 0.0:
         raise UserError(f"clip must be a positive number (weights are cut there), got {clip!r}; None means no clipping")
     return float(clip)

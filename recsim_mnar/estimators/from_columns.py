@@ -1,4 +1,4 @@
-"""The functions that users call: the value of a policy, and the difference of two, from columns of a log."""
+"""Estimates of a policy's value, and of the difference of two policies, from columns of a log."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ INTERVALS = ("auto", "bootstrap", *GUARANTEED)
 
 _COMMON = ("replicates", "seed")
 _MEANING = {
-    "loggers": "each logger's probability of the logged action, one row per row of the log and one column per logger",
-    "logger": "the number of each row's logger, a column of loggers",
+    "loggers": ": each logger's probability of the logged action, one row per row of the log and one column per logger",
+    "logger": ": the number of each row's logger, a column of loggers",
 }
 
 
@@ -60,54 +60,46 @@ def estimate_value(
     precision: float = PRECISION,
     **parameters: Any,
 ) -> Estimate:
-    """Estimate what a target policy would have earned a decision on the log of another.
+    """Estimate the mean reward per decision of a target policy from the log of another.
 
     Args:
         reward: (n,) observed rewards, any real numbers.
         propensity: (n,) in (0, 1], the logging policy's probability of the logged action.
         target: (n,) in [0, 1], the target policy's probability of the logged action.
-        cluster: (n,) the user of each row, ids of any kind in any order. Without it rows are taken as independent.
-        action: (n,) ids of the items shown; then the verdict says where the log proves propensities wrong item by item
-            (:func:`recsim_mnar.estimators.refuters.item_findings`), and what was shown before.
-        context: (n,) a column that was known before the item was chosen; then by item and level of it, too.
-        weights: (n,) how many rows each row stands for, in a log that keeps only some of its rows; for ips,
-            clipped_ips and snips.
-        facts: what is known of the log besides its rows.
-        model: a reward model, as :func:`recsim_mnar.estimators.cross_fitted_rewards` returns it: its value (n,) of the
-            logged action, and its mean (n,) under the target. ``dm`` needs the second alone.
-        estimator: "auto" for the one that leads, "snips", or "clipped_ips" with a clip. Else a name of
-            :data:`recsim_mnar.estimators.ESTIMATORS`, or ``package.module:function``: a function of
-            :class:`recsim_mnar.estimators.scores.Rows` that gives one score per row.
-        clip: weights of the clipped estimators are cut there; None for no clipping.
-        level: nominal coverage of the interval.
-        interval: "auto" is Student's by user, on a log scale where rewards above the least one make a positive value.
-            "bootstrap" is Poisson's, by user. "betting" and "anytime" (holds while the log grows by whole users) have a
-            guarantee if ``reward_max``, ``weight_max`` or ``propensity_min``, and ``user_rows_max`` are stated; without
-            them the method's name says what it rests on.
+        cluster: (n,) user ids of any kind in any order. Without it rows are taken as independent.
+        action: (n,) ids of the items shown, to check propensities item by item and the order of showings.
+        context: (n,) a column known before the item was chosen, to check propensities by its levels too.
+        weights: (n,) number of rows that each row stands for, in a log that keeps a part of its rows.
+        facts: knowledge of the log besides its rows.
+        model: the reward model of dm, dr and others: (q_logged, q_target), as
+            :func:`recsim_mnar.estimators.cross_fitted_rewards` returns it.
+        estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`; "auto" for "snips", or "clipped_ips" with a
+            clip; or ``package.module:function``, from :class:`recsim_mnar.estimators.scores.Rows` to (n,) scores.
+        clip: largest weight of the clipped estimators; None for no clipping.
+        level: nominal coverage of the interval for the target policy's value, the bias of clipping included.
+        interval: "auto" for Student's by user; "bootstrap" for a Poisson bootstrap by user; "betting" or "anytime"
+            (valid while the log grows by whole users), for which the facts should state reward_max, user_rows_max, and
+            weight_max or propensity_min.
         precision: half the interval over the value up to which a value is trusted.
-        **parameters: of the estimator: tau (switch_dr: weights up to tau are kept), lam (dros, sg_ips, sg_dr), gamma
-            (ix_ips), group_target and group_propensity (mips), folds (beta_ips: every K-th user or row is one),
-            loggers and logger (balanced_ips: (n, J) probabilities of the logged action and each row's logger). And
-            replicates and seed, of the bootstrap.
-
-    Returns:
-        The estimate; ``low`` and ``high`` cover the target policy's value, what clipping may hide included.
+        **parameters: of the estimator: tau (switch_dr), lam (dros, sg_ips, sg_dr), gamma (ix_ips), folds (beta_ips),
+            group_target and group_propensity (mips), loggers and logger (balanced_ips: (n, J) probabilities of the
+            logged action, and each row's logger); and of the bootstrap: replicates and seed.
 
     Raises:
-        UserError: for input that is no data, with the column and row.
+        UserError: invalid input, with the column and row.
     """
-    info, facts, level = _asked(estimator, clip), _facts(facts), level_of(level)
+    info = _requested(estimator, clip)
+    facts = _checked_facts(facts)
+    level = level_of(level)
     precision = check_precision(precision)
     _check_parameters(info, parameters)
-    policies = {"target": (target, facts.unsupported)}
-    (rows,) = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
+    targets = {"target": (target, facts.unsupported)}
+    (rows,) = _rows(reward, propensity, targets, info, cluster=cluster, weights=weights, facts=facts, clip=clip)
     policy = PolicySums.of_rows(rows, facts)
-    rows = replace(_with_model(rows, info, model), clip=check_clip(clip if info.clips else None))
-    scores = info.scores(rows, **{name: value for name, value in parameters.items() if name not in _COMMON})
-    common = {name: value for name, value in parameters.items() if name in _COMMON}
-    estimate = estimate_scores(
-        scores, rows, policy, info.name, facts=facts, level=level, precision=precision, interval=interval, **common
-    )
+    rows = _with_model(rows, info, model)
+    how: dict[str, Any] = {name: parameters.pop(name) for name in _COMMON if name in parameters}
+    how |= {"facts": facts, "level": level, "precision": precision, "interval": interval}
+    estimate = estimate_scores(info.scores(rows, **parameters), rows, policy, info.name, **how)
     return estimate.with_findings(_findings(rows, action, context))
 
 
@@ -124,19 +116,19 @@ def estimate_scores(
     replicates: int = 1000,
     seed: int = 0,
 ) -> Estimate:
-    """The estimate of an estimator's scores of all rows.
+    """Estimate a value from an estimator's scores of all rows.
 
     Args:
-        scores: of the rows.
-        rows: of the log.
-        policy: their sums.
-        estimator: name.
-        facts: of the log.
+        scores: scores of the rows.
+        rows: the log.
+        policy: sums of the rows.
+        estimator: its name.
+        facts: knowledge of the log.
         level: nominal coverage.
-        precision: as :func:`value_of`.
+        precision: see :func:`value_of`.
         interval: one of ``INTERVALS``.
-        replicates: of the bootstrap.
-        seed: likewise.
+        replicates: number of bootstrap resamples.
+        seed: seed of the resamples.
 
     Raises:
         UserError: an unknown interval, or one that the estimator does not allow.
@@ -148,7 +140,7 @@ def estimate_scores(
             f"interval {interval!r} is for weighted rewards (ips, clipped_ips, sg_ips, ix_ips, balanced_ips); use "
             "interval='auto'"
         )
-    if scores.other_weights:  # judged by the weights that it uses
+    if scores.other_weights:  # checked by the weights that it uses
         assert scores.used is not None
         policy = PolicySums.of_rows(replace(rows, weight=scores.used))
         facts = replace(facts, weight_max=None, propensity_min=None)
@@ -163,18 +155,21 @@ def estimate_scores(
 
 
 def _bootstrap(scores: Scores, rows: Rows, unit: str, level: float, replicates: int, seed: int) -> Interval:
-    total = np.zeros(1)
-    for above, below in ((scores.linear, np.ones(rows.reward.size)), (scores.numerator, scores.denominator)):
-        if above is not None and below is not None:
-            sums = user_sums(above, rows.clusters), user_sums(below, rows.clusters)
-            total = total + poisson_ratios(*sums, replicates=replicates, seed=seed)
+    """Return the percentile interval of a Poisson bootstrap by user."""
+    ones = np.ones(rows.reward.size)
+    values = np.zeros(1)
+    for numerator, denominator in ((scores.linear, ones), (scores.numerator, scores.denominator)):
+        if numerator is not None and denominator is not None:
+            above = user_sums(numerator, rows.clusters)
+            below = user_sums(denominator, rows.clusters)
+            values = values + poisson_ratios(above, below, replicates=replicates, seed=seed)
     half = (1.0 - level) / 2.0
-    low, high = np.quantile(total, [half, 1.0 - half])
+    low, high = np.quantile(values, [half, 1.0 - half])
     return Interval(float(low), float(high), f"Poisson bootstrap, {unit}, percentile, asymptotic")
 
 
 def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, level: float, interval: str) -> Interval:
-    """Intervals for bounded scores; observations are users, in order of first appearance (docs/verdict.md)."""
+    """Return a betting interval of bounded scores, with one observation per user (docs/verdict.md)."""
     assert scores.linear is not None
     bounds = Bounds.of(policy, facts)
     if math.isinf(bounds.reach):
@@ -189,29 +184,34 @@ def _guaranteed(scores: Scores, rows: Rows, policy: PolicySums, facts: Facts, le
     stated_longest = facts.user_rows_max
     if stated_longest is not None and longest > stated_longest:
         raise UserError(f"user_rows_max is {stated_longest:g} and a user has {longest:g} rows; raise it")
-    provisos = {
-        "no user can have more rows": stated_longest is None and policy.clustered,
-        "no larger weight is possible": facts.largest_weight is None and not math.isfinite(scores.most),
-        "no larger reward is possible": bounds.stated is None,
-    }
-    if stated_longest is not None and policy.clustered:
+    conditions = []
+    if policy.clustered and stated_longest is not None:
         longest = float(stated_longest)
+    elif policy.clustered:
+        conditions.append("no user can have more rows")
+    if facts.largest_weight is None and not math.isfinite(scores.most):
+        conditions.append("no larger weight is possible")
+    if bounds.stated is None:
+        conditions.append("no larger reward is possible")
+    method = f"{GUARANTEED[interval]}, {policy.unit}"
+    if conditions:
+        method += f", if {' and '.join(conditions)}"
     most = _largest_weight(scores, rows, facts) * bounds.reach
-    ends = betting(sums / (most * longest), lengths / longest, level, anytime=interval == "anytime")
-    unstated = " and ".join(words for words, needed in provisos.items() if needed)
-    words = f"{GUARANTEED[interval]}, {policy.unit}" + (f", if {unstated}" if unstated else "")
-    return Interval(ends[0] * most, ends[1] * most, words)
+    low, high = betting(sums / (most * longest), lengths / longest, level, anytime=interval == "anytime")
+    return Interval(low * most, high * most, method)
 
 
 def _largest_weight(scores: Scores, rows: Rows, facts: Facts) -> float:
-    """The largest weight possible, as stated and if none changes it; else the largest seen."""
+    """Return the largest possible weight where one is stated and applies, else the largest of the log."""
     if scores.signed is not None:
         return float(np.max(np.abs(scores.signed)))
     seen = float(np.max(rows.weight if scores.used is None else scores.used))
     stated = facts.largest_weight
     if stated is None or scores.other_weights:
         return seen
-    return max(stated if scores.used is None else min(stated, scores.most), seen)
+    if scores.used is not None:
+        stated = min(stated, scores.most)
+    return max(stated, seen)
 
 
 def _rows(
@@ -223,20 +223,23 @@ def _rows(
     cluster: Any,
     weights: Any,
     facts: Facts,
+    clip: float | None,
 ) -> list[Rows]:
-    """The checked rows of each policy.
+    """Check the columns and return the rows of each policy.
 
     Args:
         reward: (n,).
         propensity: (n,).
-        policies: by name, the probabilities (n,), and those of what the log cannot show, or None.
-        info: of the estimator.
+        policies: by name, (n,) probabilities of the logged actions, and (n,) of actions that the log cannot show, or
+            None.
+        info: record of the estimator.
         cluster: (n,) users, or None.
-        weights: (n,) how many rows each row stands for, or None.
-        facts: of the log.
+        weights: (n,) number of rows that each row stands for, or None.
+        facts: knowledge of the log.
+        clip: largest weight, for estimators that clip.
 
     Raises:
-        UserError: no rows, a value that is no data, a reward outside its range.
+        UserError: no rows, an invalid value, a reward outside its range.
     """
     rewards = column(reward, "reward")
     if rewards.size == 0:
@@ -244,44 +247,48 @@ def _rows(
     refuse_outside(rewards, facts.reward_min, facts.reward_max, "reward")
     if facts.reward_limit is not None:
         limit_column(facts.reward_limit, rewards)
-    weights_of_rows = 1.0 if weights is None else row_weights(weights, rewards.size, info)
+    stands_for = 1.0 if weights is None else row_weights(weights, rewards.size, info)
     clusters = Clusters.of(cluster, rewards.size)
     shift = facts.counted_from(float(np.min(rewards)))
+    limit = check_clip(clip) if info.clips else math.inf
     tables = []
     for name, (target, missing) in policies.items():
         names = ("reward", "propensity", name)
         rows = Rows.of(rewards, propensity, target, clusters=clusters, shift=shift, missing=missing, names=names)
-        tables.append(
-            rows if weights is None else replace(rows, weight=rows.weight * weights_of_rows, stands_for=weights_of_rows)
-        )
+        tables.append(replace(rows, weight=rows.weight * stands_for, stands_for=stands_for, clip=limit))
     return tables
 
 
 def _with_model(rows: Rows, info: EstimatorInfo, model: Any) -> Rows:
-    """The rows with the columns of the reward model that an estimator needs, counted as rewards are.
+    """Add the columns of the reward model that an estimator needs, counted from the same least reward.
 
     Raises:
-        UserError: a column that is missing or no data, or a model that the estimator does not use.
+        UserError: a column that is missing or invalid, or a model that the estimator does not use.
     """
     if not info.needs:
         if model is not None:
             raise UserError(f"estimator {info.name!r} uses no model of rewards: leave model out, or use dr")
         return rows
-    if model is not None and not (isinstance(model, (tuple, list)) and len(model) == 2):
-        raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
-    model_columns = dict(zip(("q_logged", "q_target"), model or (None, None), strict=True))
-    if any(model_columns[name] is None for name in info.needs):
+    q_logged, q_target = None, None
+    if model is not None:
+        if not (isinstance(model, (tuple, list)) and len(model) == 2):
+            raise UserError(f"model must be the pair (q_logged, q_target), got {type(model).__name__}")
+        q_logged, q_target = model
+    columns = {"q_logged": q_logged, "q_target": q_target}
+    if any(columns[name] is None for name in info.needs):
         raise UserError(
             f"estimator {info.name!r} needs a reward model: give model=(q_logged, q_target), its value of each row's "
             "logged action and its mean under the target policy"
         )
     heaviest = float(np.max(rows.weight))
-    columns = {name: model_column(model_columns[name], name, rows.reward, heaviest) - rows.shift for name in info.needs}
-    return replace(rows, q_logged=columns.get("q_logged"), q_target=columns["q_target"])
+    needed: dict[str, Any] = {
+        name: model_column(columns[name], name, rows.reward, heaviest) - rows.shift for name in info.needs
+    }
+    return replace(rows, **needed)
 
 
 def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
-    """Get the findings about the items shown and about the order of the rows.
+    """Check the propensities of the items shown, and the order of the rows.
 
     Raises:
         UserError: a context without the items shown.
@@ -291,18 +298,18 @@ def _findings(rows: Rows, action: Any, context: Any) -> list[Finding]:
             raise UserError("context is read with the items shown: give action too, or omit context")
         return []
     if isinstance(rows.stands_for, np.ndarray):
-        # Earlier rows are missing, so their order says nothing; and the rows of a level of the context stand for
-        # more or fewer rows than they are.
+        # Earlier rows are missing, so their order tells nothing, and counts within a level of the context are not those
+        # of the full log.
         return item_findings(action, rows.propensity * (np.max(rows.stands_for) / rows.stands_for), rows.clusters)
     findings = item_findings(action, rows.propensity, rows.clusters, context=context)
     return findings + RepeatSums.of(rows.reward + rows.shift, rows.propensity, action, rows.clusters).findings()
 
 
 def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
-    """Compute how many rows each row stands for, with mean 1, (n,).
+    """Return (n,) how many rows each row stands for, scaled to mean 1.
 
     Raises:
-        UserError: a weight that is not positive, or an estimator that has no use for weights of rows.
+        UserError: a weight that is not positive, or an estimator that cannot use weights of rows.
     """
     if not info.in_blocks:
         raise UserError(f"estimator {info.name!r} knows no weights of rows; use {', '.join(known_to_differ())}")
@@ -311,8 +318,8 @@ def row_weights(values: Any, rows: int, info: EstimatorInfo) -> Floats:
     return weights / float(np.mean(weights))
 
 
-def _facts(facts: Any) -> Facts:
-    """Check stated facts; None states nothing. Raise UserError for anything else."""
+def _checked_facts(facts: Any) -> Facts:
+    """Return the stated facts, none for None; raise UserError for another type."""
     if facts is None:
         return Facts()
     if not isinstance(facts, Facts):
@@ -320,32 +327,26 @@ def _facts(facts: Any) -> Facts:
     return facts
 
 
-def _asked(estimator: str, clip: float | None) -> EstimatorInfo:
-    """The record of the estimator that is asked for; by itself the one that leads, with a clip "clipped_ips"."""
+def _requested(estimator: str, clip: float | None) -> EstimatorInfo:
+    """Return the record of an estimator; "auto" is the leading one, or "clipped_ips" with a clip."""
     check_clip(clip)
     if estimator == AUTO:
-        return check_name(LEADING if clip is None else "clipped_ips")
+        estimator = LEADING if clip is None else "clipped_ips"
     return check_name(estimator)
 
 
-def _check_parameters(info: EstimatorInfo, given: Mapping[str, Any]) -> None:
-    """Refuse parameters that an estimator does not take, and missing ones."""
+def _check_parameters(info: EstimatorInfo, parameters: Mapping[str, Any]) -> None:
+    """Raise UserError for a parameter that the estimator does not take, or a missing one."""
     accepted = (*info.requires, *info.takes, *_COMMON)
-    unknown = sorted(set(given) - set(accepted))
-    if unknown:
-        fact = unknown[0] in Facts.__match_args__
-        if fact:
-            hint = f"state it as facts=Facts({unknown[0]}=...)"
-        else:
+    for name in sorted(parameters):
+        if name not in accepted:
             hint = f"it takes: {', '.join(accepted)}"
-        raise UserError(f"estimator {info.name!r} has no parameter {unknown[0]!r}; {hint}")
-    missing = [name for name in info.requires if given.get(name) is None]
-    if missing:
-        if missing[0] in _MEANING:
-            meaning = f": {_MEANING[missing[0]]}"
-        else:
-            meaning = ""
-        raise UserError(f"estimator {info.name!r} needs the parameter {missing[0]!r}{meaning}")
+            if name in Facts.__match_args__:
+                hint = f"state it as facts=Facts({name}=...)"
+            raise UserError(f"estimator {info.name!r} has no parameter {name!r}; {hint}")
+    for name in info.requires:
+        if parameters.get(name) is None:
+            raise UserError(f"estimator {info.name!r} needs the parameter {name!r}{_MEANING.get(name, '')}")
 
 
 def difference(
@@ -363,7 +364,7 @@ def difference(
     clip: float | None = None,
     level: float = 0.95,
 ) -> Estimate:
-    """Estimate how much more than a baseline policy the target policy would have earned a decision.
+    """Estimate the value of a target policy minus that of a baseline policy.
 
     The two policies share the log, so the interval is of the difference itself (Jeunen 2024), not of two intervals.
 
@@ -373,26 +374,25 @@ def difference(
         target: (n,) the target policy's probability of the logged action.
         baseline: (n,) the baseline policy's.
         cluster: (n,) the user of each row.
-        action: (n,) ids of the items shown, as :func:`estimate_value`.
+        action: (n,) ids of the items shown, see :func:`estimate_value`.
         context: (n,) likewise.
         weights: (n,) likewise.
-        facts: likewise; full support and bounds are of both policies, or of the target where the baseline is the policy
-            that logged.
-        estimator: "ips", "clipped_ips" or "snips"; "auto" as :func:`estimate_value`.
-        clip: weights of clipped_ips are cut there; None for no clipping.
+        facts: likewise; full support and bounds hold for both policies, or for the target where the baseline is the
+            logging policy.
+        estimator: "ips", "clipped_ips" or "snips"; "auto" as in :func:`estimate_value`.
+        clip: largest weight of clipped_ips; None for no clipping.
         level: nominal coverage.
 
     Raises:
         UserError: as :func:`estimate_value`.
     """
-    info = _asked(estimator, clip)
-    facts = _facts(facts)
+    info = _requested(estimator, clip)
+    facts = _checked_facts(facts)
     level = level_of(level)
     if not info.in_blocks:
         raise UserError(f"difference knows the estimators {', '.join(known_to_differ())}, not {estimator!r}")
     policies = {"target": (target, facts.unsupported), "baseline": (baseline, facts.baseline_unsupported)}
-    both = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts)
-    ours, theirs = (replace(rows, clip=check_clip(clip if info.clips else None)) for rows in both)
+    ours, theirs = _rows(reward, propensity, policies, info, cluster=cluster, weights=weights, facts=facts, clip=clip)
     estimate = difference_in_rows(ours, theirs, info, facts=facts, level=level)
     return estimate.with_findings(_findings(ours, action, context))
 
@@ -401,10 +401,10 @@ def difference_in_rows(ours: Rows, theirs: Rows, info: EstimatorInfo, *, facts: 
     """Estimate the difference of two policies from their rows.
 
     Args:
-        ours: of the target.
-        theirs: of the baseline, the same rows.
-        info: an estimator that needs no other rows.
-        facts: of the log.
+        ours: rows of the target.
+        theirs: the same rows, of the baseline.
+        info: an estimator that can be computed in blocks.
+        facts: knowledge of the log.
         level: nominal coverage.
 
     Raises:

@@ -36,7 +36,7 @@ class Interval:
     method: str
 
     def within(self, least: float, largest: float) -> Interval:
-        """The part of the interval in [least, largest]."""
+        """Return the part of the interval in [least, largest]."""
         return Interval(min(max(self.low, least), largest), max(min(self.high, largest), least), self.method)
 
 
@@ -187,7 +187,7 @@ class Deviations:
         return value / factor, value * factor
 
     def spread(self, scale: float, up: float, down: float, level: float) -> Spread:
-        """The spread of an estimate that is a sum over users divided by ``scale``; ``up`` and ``down`` before that."""
+        """Return the spread of a sum over users divided by ``scale``; ``up`` and ``down`` are before the division."""
         degrees = degrees_of_freedom(self.users, self.rewarded_users, self.second, self.fourth)
         variance = self.second * small_sample_factor(self.users, level, degrees) / scale**2
         skewed = abs(self.third) > 1e-9 * self.second**1.5  # two users have no skewness, but for roundings
@@ -406,12 +406,12 @@ def ends_of_bets(
 
 
 def ratio_inside(values: Floats, lengths: Floats) -> float:
-    """The ratio of means, inside (0, 1)."""
+    """Return the ratio of means, inside (0, 1)."""
     return min(max(float(np.sum(values) / np.sum(lengths)), 1e-15), 1.0 - 1e-15)
 
 
 def crossing(rejected: Callable[[float], bool], inside: float, end: float) -> float:
-    """The rejected point nearest to ``inside`` on the way to ``end``, to seven digits; ``end`` where none is."""
+    """Return the rejected point nearest to ``inside`` towards ``end``, to seven digits; ``end`` where none is."""
     out = min(max(end, 1e-300), 1.0 - 1e-16)
     if not rejected(out):
         return end

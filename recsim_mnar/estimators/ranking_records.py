@@ -95,13 +95,13 @@ class SlateLog:
     unsupported: Floats | None
 
     def given(self, values: Any) -> Any:
-        """An argument with one entry per row of the input, as the rows that are used; others as they are."""
+        """Select the used rows of an argument with one entry per row of the input; return others unchanged."""
         if np.shape(values) == (self.given_rows,):
             return np.asarray(values)[self.rows]
         return values
 
     def by_slate(self, values: NDArray[Any]) -> NDArray[Any]:
-        """(S, k) of values (n,)."""
+        """Reshape values (n,) to (S, k)."""
         return values.reshape(-1, self.slate_size)
 
     @property
@@ -116,7 +116,7 @@ class SlateLog:
 
 
 def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
-    """The columns, checked, as whole slates in order; arguments as of ``estimate_ranking_value``.
+    """Check the columns and order them as whole slates; arguments as of ``estimate_ranking_value``.
 
     Raises:
         UserError: columns that are missing or are no data, slates of several sizes or in pieces.
@@ -170,7 +170,7 @@ def read_log(columns: Any, target: Any, cluster: Any) -> SlateLog:
 
 
 def _whole_slates(get: Callable[[str], NDArray[Any]], names: Collection[str]) -> tuple[Ints, int]:
-    """The rows of whole slates, each from the top, and how many rows a slate has."""
+    """Return the rows of whole slates, each from the top, and the number of rows per slate."""
     if not {"reward", "position"} <= set(names):
         raise UserError("a log of slates needs the columns reward and position, one row per position from 0 at the top")
     place = finite_column(np.nan_to_num(get("position").astype(np.float64), nan=-1.0), "position", get("reward").size)
@@ -245,7 +245,7 @@ def _probabilities(
 
 @dataclass(frozen=True, kw_only=True)
 class RankingRows(Rows):
-    """The checked columns of a log of slates, ``slate_size`` rows each from the top.
+    """Checked columns of a log of slates, ``slate_size`` rows each from the top.
 
     Rewards are weighted by position and multiplied by ``slate_size``, so that the mean over rows is a value.
 
@@ -266,7 +266,7 @@ class RankingRows(Rows):
     factor: Floats
 
     def ratio(self, kind: str) -> Floats:
-        """(n,) weights of a kind.
+        """Return (n,) weights of a kind.
 
         Raises:
             UserError: the columns of that kind are missing.
@@ -279,13 +279,13 @@ class RankingRows(Rows):
         return self.targets[kind] / self.logging[kind]
 
     def by_slate(self, values: NDArray[Any]) -> NDArray[Any]:
-        """(S, k) of values (n,)."""
+        """Reshape values (n,) to (S, k)."""
         return values.reshape(-1, self.slate_size)
 
 
 @dataclass(frozen=True)
 class RankingEstimatorInfo:
-    """The complete description of an estimator of rankings.
+    """Description of an estimator of rankings.
 
     Attributes:
         name: as in ``estimate_ranking_value(estimators=...)``.
@@ -317,7 +317,7 @@ class RankingEstimatorInfo:
     scores: Callable[..., Scores] | None = None
 
     def item_estimator(self, clip: float) -> str:
-        """The estimator of single items that its weights go to, "" for its own scores."""
+        """Return the estimator of single items that uses its weights, "" for its own scores."""
         if math.isinf(clip):
             return self.machine
         return self.clipped
@@ -368,7 +368,7 @@ def pseudo_inverse(
 
 
 def _of_uniform(rows: RankingRows, m: int, inclusion: Any) -> Floats:
-    """(S,) weights where every ranking of m items is alike."""
+    """Return (S,) weights where every ranking of m items is equally likely."""
     k = rows.slate_size
     if np.max(np.abs(rows.logging["marginal"] * m - 1.0)) > 1e-6:
         raise UserError(f"pseudo_inverse: the log is not uniform over {m} items, its propensities are not 1 / {m}")
@@ -382,7 +382,7 @@ def _of_uniform(rows: RankingRows, m: int, inclusion: Any) -> Floats:
 
 
 def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -> tuple[Floats, float]:
-    """(S,) weights by enumeration of each context's rankings, and how far the target is from what is logged."""
+    """Return (S,) weights by enumeration of each context's rankings, and the target's distance from their span."""
     k = rows.slate_size
     off = 0.0
     if rows.action is None:
@@ -412,7 +412,7 @@ def _enumerated(rows: RankingRows, logger: Callable[[Any], Any], context: Any) -
 
 
 def _mean_of_weights(weight: Floats, rows: RankingRows) -> list[Finding]:
-    """The finding of signed weights (S,) whose mean is proved not to be 1."""
+    """Find signed weights (S,) whose mean is proved not to be 1."""
     mean = float(np.mean(weight))
     sums = user_sums(np.repeat(weight - mean, rows.slate_size), rows.clusters)
     top = float(np.max(np.abs(weight)))
@@ -516,7 +516,7 @@ MEANING = {
 
 
 def ranking_estimator(name: str) -> RankingEstimatorInfo:
-    """The record of an estimator, or of a function ``package.module:function``.
+    """Return the record of an estimator, or of a function ``package.module:function``.
 
     The function gets :class:`RankingRows` and returns one score per row, or
     :class:`recsim_mnar.estimators.scores.Scores`.
@@ -546,6 +546,6 @@ def ranking_estimator(name: str) -> RankingEstimatorInfo:
 
 
 def columns_of(kind: str, whose: str, target: str = "NAME") -> str:
-    """The column of a kind of probabilities of "log" or "target", in words."""
+    """Name the column of a kind of probabilities of "log" or "target"."""
     kind = MADE_OF.get(kind, kind)
     return f"the column {LOGGED[kind] if whose == 'log' else target + SUFFIXES[kind]!r}"

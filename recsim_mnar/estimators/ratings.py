@@ -40,11 +40,11 @@ METRICS = ("mse", "mae", "cg", "dcg@k")
 
 @dataclass(frozen=True)
 class NaiveBayes:
-    """P(O = 1 | Y = r) = P(r | O = 1) P(O = 1) / P(r), equation 11.
+    """Propensities by rating value: P(O = 1 | Y = r) = P(r | O = 1) P(O = 1) / P(r), equation 11.
 
     Attributes:
         scale: rating values r, ascending.
-        propensities: one each.
+        propensities: one for each value.
         marginals: P(r), from the random sample, with Laplace smoothing.
         sample_size: m, ratings of the random sample.
         laplace: see :func:`naive_bayes`.
@@ -57,21 +57,22 @@ class NaiveBayes:
     laplace: float
 
     def __call__(self, ratings: Ratings, users: Any = None) -> Floats:
-        """Propensities of observed ratings, (n,), without another fit."""
+        """Return the propensities of observed ratings, (n,), without fitting again."""
         return self.of(ratings.values)
 
     def refitted(self, observed: Floats, cells: Floats, sample: Floats) -> Floats:
-        """Propensities of each rating value in resamples, (R, B).
+        """Return the propensities of each rating value in resamples, (R, B).
 
         Args:
-            observed: (R, B) self-selected ratings of each value.
+            observed: (R, B) number of self-selected ratings of each value.
             cells: (B,) size of the matrix.
-            sample: (R, B) ratings of each value in the random sample.
+            sample: (R, B) number of ratings of each value in the random sample.
         """
-        return _bayes(observed / observed.sum(axis=0), observed.sum(axis=0) / cells, _smoothed(sample, self.laplace))
+        totals = observed.sum(axis=0)
+        return _bayes(observed / totals, totals / cells, _smoothed(sample, self.laplace))
 
     def of(self, values: Any) -> Floats:
-        """Propensity of observed ratings with these values.
+        """Return the propensities of observed ratings with these values.
 
         Raises:
             UserError: a value never seen in the self-selected ratings.
@@ -96,7 +97,7 @@ def naive_bayes(ratings: Ratings, sample: Any, *, laplace: float = 1.0) -> Naive
     """Fit naive Bayes propensities.
 
     Args:
-        ratings: self-selected (MNAR).
+        ratings: self-selected (MNAR) ratings.
         sample: (m,) rating values of cells drawn uniformly (MCAR).
         laplace: added to each value's count in the sample.
 
@@ -108,36 +109,34 @@ def naive_bayes(ratings: Ratings, sample: Any, *, laplace: float = 1.0) -> Naive
         raise UserError("the MCAR sample is empty: naive Bayes needs ratings of randomly drawn items")
     if len(ratings) == 0:
         raise UserError("there are no MNAR ratings to fit naive Bayes on")
-    points = np.array(STARS)
     ratings.check_scale(STARS)
-    outside = values[~np.isin(values, points)]
+    outside = values[~np.isin(values, STARS)]
     if outside.size:
         raise UserError(f"the MCAR sample has rating {outside.ravel()[0]:g}, outside the scale")
-    shares = np.array([(ratings.values == r).mean() for r in points])
-    counts = np.array([(values == r).sum() for r in points], np.float64)
-    never = (shares == 0) & (counts > 0)
-    if never.any():
-        raise UserError(f"rating {points[never][0]:g} is in the MCAR sample but was never seen in the MNAR data")
+    shares = np.array([(ratings.values == star).mean() for star in STARS])
+    counts = np.array([(values == star).sum() for star in STARS], np.float64)
+    for star, share, count in zip(STARS, shares, counts, strict=True):
+        if share == 0 and count > 0:
+            raise UserError(f"rating {star:g} is in the MCAR sample but was never seen in the MNAR data")
     if laplace < 0 or not np.all(counts + laplace > 0):
         raise UserError(f"laplace must be above 0 where a rating is missing from the sample, got {laplace:g}")
     marginals = _smoothed(counts, laplace)
-    p = _bayes(shares, ratings.density, marginals)
-    return NaiveBayes(tuple(points.tolist()), p, marginals, values.size, laplace)
+    return NaiveBayes(STARS, _bayes(shares, ratings.density, marginals), marginals, values.size, laplace)
 
 
 def _smoothed(counts: Floats, laplace: float) -> Floats:
-    """P(r) from counts of each rating value, (R,) or (R, B)."""
+    """Return P(r) from the counts of each rating value, (R,) or (R, B)."""
     return np.asarray((counts + laplace) / (counts.sum(axis=0) + laplace * len(counts)))
 
 
 def _bayes(shares: Floats, density: Any, marginals: Floats) -> Floats:
-    """Equation 11, at most 1; a value that is neither observed nor sampled gets 1."""
+    """Return equation 11, at most 1; a value that is neither observed nor sampled gets 1."""
     joint = np.asarray(shares * density)
     return np.minimum(np.divide(joint, marginals, out=np.ones_like(joint), where=marginals > 0.0), 1.0)
 
 
 def popularity(ratings: Ratings, *, laplace: float = 1.0) -> Floats:
-    """Share of users who rated each item, smoothed: (n_i + laplace) / (U + 2 laplace), as a (U, I) matrix."""
+    """Return each item's smoothed share of users who rated it, (n_i + laplace) / (U + 2 laplace), as (U, I)."""
     counts = np.bincount(ratings.items, minlength=ratings.n_items)
     share = (counts + laplace) / (ratings.n_users + 2.0 * laplace)
     return np.broadcast_to(share, ratings.shape).copy()
@@ -145,12 +144,12 @@ def popularity(ratings: Ratings, *, laplace: float = 1.0) -> Floats:
 
 @dataclass(frozen=True)
 class Loss:
-    """delta(Y, Yhat) = ``|error|`` form or gain times Y, for every cell.
+    """Loss delta(Y, Yhat) of each cell: a function of the error, or a gain times Y.
 
     Attributes:
-        metric: of :data:`METRICS`.
-        at: delta of cells: (users, items, values) -> (n,).
-        shape: (U, I) of the predictions; None where any cell may be asked for.
+        metric: one of :data:`METRICS`.
+        at: delta of cells, from (users, items, values) to (n,).
+        shape: (U, I) of the predictions; None where any cell may be evaluated.
     """
 
     metric: str
@@ -163,26 +162,23 @@ class Loss:
             raise UserError(f"the predictions have shape {self.shape} and the ratings are of a {shape} matrix")
 
     def everywhere(self, truth: Any) -> Floats:
-        """Delta of the whole matrix of true ratings, (U, I)."""
+        """Return delta of the full matrix of true ratings, (U, I)."""
         truth = np.asarray(truth, np.float64)
         self.check_shape(truth.shape)
-        users, items = np.divmod(np.arange(truth.size), truth.shape[1])
+        users, items = np.indices(truth.shape).reshape(2, -1)
         return self.at(users, items, truth.ravel()).reshape(truth.shape)
 
     def risk(self, truth: Any) -> float:
-        """R(Yhat) (equation 1), the truth."""
+        """Return the true R(Yhat) (equation 1)."""
         return float(self.everywhere(truth).mean())
 
 
 def ranks(scores: Any, *, seed: int = 0) -> NDArray[np.int64]:
-    """Rank of every item in its user's row, from 1 for the largest score; (U, I).
+    """Rank all items by each user's scores, (U, I), from 1 for the largest.
 
-    Ties are broken by one addressed draw a cell: index order would favour whatever the file lists first.
+    Ties are broken by one addressed draw per cell: index order would favour the items that the file lists first.
     """
-    order = top_items(scores, np.shape(scores)[1], seed=seed)
-    out = np.empty(order.shape, np.int64)
-    np.put_along_axis(out, order, np.arange(1, order.shape[1] + 1)[None, :], axis=1)
-    return out
+    return np.argsort(top_items(scores, np.shape(scores)[1], seed=seed), axis=1) + 1
 
 
 def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = None, seed: int = 0) -> Loss:
@@ -193,11 +189,11 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     users of the DCG.
 
     Args:
-        metric: of :data:`METRICS`.
+        metric: one of :data:`METRICS`.
         predictions: (U, I).
-        k: of ``cg`` and ``dcg@k``.
-        ranking: (U, I) ranks, where they are known already (:func:`ranks`).
-        seed: of the ties' draws.
+        k: length of the lists of ``cg`` and ``dcg@k``.
+        ranking: (U, I) ranks, if already computed (:func:`ranks`).
+        seed: seed of the draws that break ties.
 
     Raises:
         UserError: an unknown metric, a missing k, predictions that are not a finite (U, I) matrix.
@@ -220,10 +216,7 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
     if metric == "cg":
         gain = (n_items / k) * matrix
     else:
-        if ranking is None:
-            rank = ranks(matrix, seed=seed)
-        else:
-            rank = np.asarray(ranking)
+        rank = ranks(matrix, seed=seed) if ranking is None else np.asarray(ranking)
         if rank.shape != matrix.shape:
             raise UserError(f"the ranking has shape {rank.shape} and the predictions {matrix.shape}")
         gain = np.where(rank <= k, n_items / np.log2(1.0 + rank), 0.0)
@@ -232,15 +225,16 @@ def loss(metric: str, predictions: Any, *, k: int | None = None, ranking: Any = 
 
 @dataclass(frozen=True)
 class RatingEstimates:
-    """One metric's estimates.
+    """Estimates of one metric.
 
     Attributes:
         naive: mean over the observed (equation 3).
         ips: equation 4.
         snips: equation 6.
-        n: observed entries.
+        n: number of observed entries.
         effective_n: Kish's (sum of weights)^2 / sum of squared weights.
-        verdict: of the IPS estimate; ``naive`` is right only where its finding says that propensities are all alike.
+        verdict: verdict on the IPS estimate; ``naive`` is right only where its finding says that propensities are all
+            alike.
         intervals: low and high of each of the three, by name.
     """
 
@@ -253,62 +247,57 @@ class RatingEstimates:
     intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def _judged(ratings: Ratings, w: Floats, value: float, ends: tuple[float, float], level: float, more: str) -> Verdict:
-    """The verdict of IPS from the weights of observed entries, (n,), its value, its interval, and what narrows it."""
+def _verdict(
+    ratings: Ratings, w: Floats, value: float, ends: tuple[float, float], level: float, advice: str
+) -> Verdict:
+    """Check an IPS estimate, its interval and the weights of the observed entries, (n,)."""
     users = ratings.n_users
     cells = ratings.n_users * ratings.n_items
     findings = few_users(int(np.unique(ratings.users).size))
-    ess = float(w.sum() ** 2 / (w * w).sum())
+    ess = _effective_size(w)
     message = f"the effective sample is {ess:.3g} of {len(ratings):,} ratings"
     findings.append(Finding("effective_sample", scaled(ess, 100.0, 30.0), ess, message, "reveal more ratings"))
     if users > 1:
-        step = float(w.max()) / cells
-        factor = small_sample_factor(users, level)
         sums = np.bincount(ratings.users, w, users) / cells
-        reach = poisson_reach(float(np.sum((sums - sums.mean()) ** 2)) * factor, step, 0.998)
+        variance = float(np.sum((sums - sums.mean()) ** 2)) * small_sample_factor(users, level)
         mean = float(w.sum()) / cells
-        if abs(mean - 1.0) > reach:
+        error = abs(mean - 1.0)
+        if error > poisson_reach(variance, float(w.max()) / cells, 0.998):
+            severity = GRAVE if error > 0.3 else CAUTION
             message = f"the inverse propensities of the observed sum to {mean:.3g} of all cells and should to 1"
-            if abs(mean - 1.0) > 0.3:
-                severity = GRAVE
-            else:
-                severity = CAUTION
             findings.append(Finding("propensities", severity, mean, message, "check the propensities"))
-        half = max(ends[1] - value, value - ends[0])
+        ratio = math.inf
         if value != 0.0:
-            ratio = half / abs(value)
-        else:
-            ratio = math.inf
+            ratio = max(ends[1] - value, value - ends[0]) / abs(value)
         message = f"the interval reaches {100.0 * ratio:.3g} % of the value to either side"
-        findings.append(Finding("wide_interval", scaled(ratio, 0.4, 1.0), ratio, message, more))
+        findings.append(Finding("wide_interval", scaled(ratio, 0.4, 1.0), ratio, message, advice))
     spread = float(w.max() / w.min())
+    severity = 0.99 if spread > 1.0 + 1e-9 else 0.0
     message = f"weights differ up to {spread:.3g} times, so the naive mean is of other cells than all"
-    if spread <= 1.0 + 1e-9:
-        severity = 0.0
-    else:
-        severity = 0.99
     findings.append(Finding("naive_biased", severity, spread, message, "use ips or snips"))
     return Verdict.of(findings)
 
 
+def _effective_size(w: Floats) -> float:
+    return float(w.sum() ** 2 / (w * w).sum())
+
+
 def clip_propensities(propensities: Any, smallest: float) -> Floats:
-    """Propensities raised to at least ``smallest``: less variance for some bias (Strehl et al. 2010)."""
+    """Raise propensities to at least ``smallest``: less variance for some bias (Strehl et al. 2010)."""
     if not 0.0 <= smallest <= 1.0:
         raise UserError(f"the smallest propensity must be in [0, 1], got {smallest}")
     return np.maximum(np.asarray(propensities, np.float64), smallest)
 
 
 def check_propensities(ratings: Ratings, propensities: Any) -> Floats:
-    """Propensities of the observed entries, (n,); from a (U, I) matrix, (n,) numbers, one number, or a fit of them.
+    """Return (n,) propensities of the observed entries from a (U, I) matrix, (n,) numbers, one number, or a fit.
 
     Raises:
         UserError: another shape, or an observed entry whose propensity is not in (0, 1].
     """
     if callable(propensities):
-        probabilities = propensities(ratings, np.arange(ratings.n_users))
-    else:
-        probabilities = propensities
-    p = np.asarray(probabilities, np.float64)
+        propensities = propensities(ratings, np.arange(ratings.n_users))
+    p = np.asarray(propensities, np.float64)
     if p.ndim == 2:
         p = ratings.at(p, "the propensity matrix")
     elif p.ndim == 0:
@@ -317,7 +306,7 @@ def check_propensities(ratings: Ratings, propensities: Any) -> Floats:
         raise UserError(f"propensities must be a {ratings.shape} matrix or ({len(ratings)},) numbers, got {p.shape}")
     bad = ~((p > 0.0) & (p <= 1.0))
     if bad.any():
-        row = int(np.flatnonzero(bad)[0])
+        row = int(np.argmax(bad))
         raise UserError(
             f"the propensity of the observed rating of user {ratings.users[row]}, item {ratings.items[row]} "
             f"is {p[row]:g}: it must be in (0, 1]"
@@ -336,66 +325,60 @@ def estimate_ratings(
     replicates: int = REFITS,
     seed: int = 0,
 ) -> RatingEstimates:
-    """Naive, IPS and SNIPS estimates of R from the observed entries, with intervals and a verdict.
+    """Estimate R by the naive mean, IPS and SNIPS from the observed entries, with intervals and a verdict.
 
-    Propensities given as numbers are taken as known. Given as a fit, they are fitted again in resamples of the users
+    Propensities given as numbers are taken as known. Those given as a fit are fitted again in resamples of the users
     (and of naive Bayes' random sample), and their error is part of intervals and verdict; clipping's bias is not.
-
-    How far the true P is from a right fit of the wrong model no data show: Lemma 3 needs the true P. ``largest_ratio``
-    states it, and the intervals then hold whatever P within that ratio does to the estimate.
+    No data show how far the true P is from a right fit of the wrong model: Lemma 3 needs the true P. ``largest_ratio``
+    states it, and the intervals then allow for any P within that ratio.
 
     Args:
         delta: the metric for the predictions, from :func:`loss`.
         ratings: observed entries.
-        propensities: P, see :func:`check_propensities`; or how they are fitted: a
-            :class:`~recsim_mnar.estimators.ratings.NaiveBayes`, or a function of ratings and of the
-            users that the rows of their matrix stand for (a resample has some twice) to P.
-        clip: propensities below are raised to it.
-        level: of the intervals.
-        largest_ratio: by which factor the true P and the given one differ at most, either way; 1 says that the model
-            is right. Without it no verdict on fitted propensities is better than caution.
-        replicates: resamples, where propensities are fitted.
-        seed: of the resamples.
+        propensities: P, see :func:`check_propensities`; or its fit: a :class:`NaiveBayes`, or a function from ratings
+            and the users of their rows (repeated in a resample) to P.
+        clip: smallest propensity; smaller ones are raised to it.
+        level: nominal coverage of the intervals.
+        largest_ratio: largest factor between the true P and the given one, either way; 1 states that the model is
+            right. Without it no verdict on fitted propensities is better than caution.
+        replicates: number of resamples in which propensities are fitted.
+        seed: seed of the resamples.
 
     Raises:
-        UserError: no ratings, predictions of another shape, a propensity outside (0, 1], a level outside (0, 1), a
-            ratio below 1, or fewer than 20 resamples.
+        UserError: no ratings, predictions of another shape, or an argument outside its range.
     """
+    level_of(level)
     delta.check_shape(ratings.shape)
     if len(ratings) == 0:
         raise UserError("there are no observed ratings to estimate from")
-    level_of(level)
-    if largest_ratio is None:
-        ratio = 1.0
-    else:
-        ratio = number_in(largest_ratio, "largest_ratio", 1.0)
-
-    def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
-        return 1.0 / clip_propensities(check_propensities(observed, propensities(observed, users)), clip)
-
-    w = 1.0 / clip_propensities(check_propensities(ratings, propensities), clip)
+    ratio = 1.0 if largest_ratio is None else number_in(largest_ratio, "largest_ratio", 1.0)
+    w = _inverse(ratings, propensities, clip)
     d = delta.at(ratings.users, ratings.items, ratings.values)
-    refits, more = None, "reveal more ratings"
-    if isinstance(propensities, NaiveBayes):
-        more = "take a larger random sample, or reveal more ratings"
+    refits = None
+    advice = "reveal more ratings"
     if callable(propensities):
-        fit = propensities if isinstance(propensities, NaiveBayes) else weigh
+
+        def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
+            return _inverse(observed, propensities(observed, users), clip)
+
+        fit: NaiveBayes | Weigh = weigh
+        if isinstance(propensities, NaiveBayes):
+            fit = propensities
+            advice = "take a larger random sample, or reveal more ratings"
         refits = Refits(fit, clip, whole_number(replicates, "replicates", 20), check_seed(seed))
     ends = intervals(ratings, w, d, level, ratio, refits)
     ips = estimate(w, d, ratings, "ips")
-    verdict = _judged(ratings, w, ips, ends["ips"], level, more)
-    if callable(propensities) and largest_ratio is None:
+    verdict = _verdict(ratings, w, ips, ends["ips"], level, advice)
+    if refits is not None and largest_ratio is None:
         message = "propensities are estimated, and the interval takes their model to be right"
         verdict = verdict.with_findings([Finding("estimated", CAUTION, 1.0, message, "state largest_ratio")])
-    return RatingEstimates(
-        naive=float(d.mean()),
-        ips=ips,
-        snips=estimate(w, d, ratings, "snips"),
-        n=len(ratings),
-        effective_n=float(w.sum() ** 2 / (w * w).sum()),
-        verdict=verdict,
-        intervals=ends,
-    )
+    values = (float(d.mean()), ips, estimate(w, d, ratings, "snips"))
+    return RatingEstimates(*values, len(ratings), _effective_size(w), verdict, ends)
+
+
+def _inverse(ratings: Ratings, propensities: Any, clip: float) -> Floats:
+    """Return (n,) inverse propensities of the observed entries."""
+    return 1.0 / clip_propensities(check_propensities(ratings, propensities), clip)
 
 
 _SAMPLE_ADDRESS = 2**62
@@ -406,15 +389,15 @@ Weigh = Callable[[Ratings, NDArray[np.int64]], Floats]
 
 @dataclass(frozen=True)
 class Refits:
-    """Recompute an estimate, propensities included, in resamples that count each user Poisson(1) times.
+    """Resamples with Poisson(1) counts of the users, in which propensities are fitted again.
 
     Attributes:
-        fit: naive Bayes, whose random sample is drawn again from its smoothed shares of ratings, so that a rating which
-            the sample lacks is not taken to be impossible; or the weights (n,) of a resample's ratings, given these and
-            the users that the rows of their matrix stand for.
-        clip: smallest propensity of naive Bayes; other fits' weights are clipped already.
-        replicates: how many resamples.
-        seed: of their draws.
+        fit: naive Bayes, whose random sample is drawn again from its smoothed shares of ratings, so that a rating
+            missing from the sample does not count as impossible; or a function from a resample's ratings and the users
+            of their rows to (n,) weights.
+        clip: smallest propensity of naive Bayes; the weights of other fits are clipped already.
+        replicates: number of resamples.
+        seed: seed of their draws.
     """
 
     fit: NaiveBayes | Weigh
@@ -423,15 +406,12 @@ class Refits:
     seed: int
 
     def sums(self, ratings: Ratings, d: Floats, factor: Floats) -> tuple[Floats, Floats, Floats]:
-        """Compute per resample: weights times losses, weights, and cells of the matrix.
+        """Compute each resample's sum of weights times losses, sum of weights, and number of cells; (replicates,) each.
 
         Args:
             ratings: observed entries, n of them.
             d: (n,) losses.
-            factor: (n,) by which weights are multiplied after the fit.
-
-        Returns:
-            three arrays, (replicates,).
+            factor: (n,) factors on the weights after the fit.
         """
         if isinstance(self.fit, NaiveBayes):
             return self._from_counts(self.fit, ratings, d, factor)
@@ -441,20 +421,22 @@ class Refits:
         self, fit: NaiveBayes, ratings: Ratings, d: Floats, factor: Floats
     ) -> tuple[Floats, Floats, Floats]:
         n_users = ratings.n_users
-        size = len(fit.scale)
-        key = np.searchsorted(fit.scale, ratings.values) * n_users + ratings.users
-        of_rows = (factor * d, factor, np.ones(len(d)))
-        parts = [np.bincount(key, x, n_users * size).reshape(size, n_users) for x in of_rows]
-        columns = np.concatenate([*parts, np.ones((1, n_users))])
+        n_values = len(fit.scale)
+        cell = np.searchsorted(fit.scale, ratings.values) * n_users + ratings.users
+        tables = [
+            np.bincount(cell, column, n_values * n_users).reshape(n_values, n_users)
+            for column in (factor * d, factor, np.ones(len(d)))
+        ]
+        columns = np.concatenate([*tables, np.ones((1, n_users))])
         sums = resampled_sums(columns, replicates=self.replicates, seed=self.seed)
         losses, factors, observed = np.split(sums[:-1], 3)
         cells = sums[-1] * ratings.n_items
         p = np.maximum(fit.refitted(observed, cells, self._samples(fit)), self.clip)
-        p[observed == 0.0] = 1.0  # nothing of this rating to weight
+        p[observed == 0.0] = 1.0  # avoids 0 / 0
         return (losses / p).sum(axis=0), (factors / p).sum(axis=0), cells
 
     def _samples(self, fit: NaiveBayes) -> Floats:
-        """Counts of each rating value in random samples, (R, replicates)."""
+        """Draw random samples and count each rating value in them, (R, replicates)."""
         inner = np.cumsum(fit.marginals)[:-1]
         out = np.empty((len(fit.scale), self.replicates))
         for b in range(self.replicates):
@@ -469,16 +451,16 @@ class Refits:
             times = counts[:, b].astype(np.int64)
             users = np.repeat(np.arange(ratings.n_users), times)
             rows = np.repeat(np.arange(len(d)), times[ratings.users])
-            # Of a rating that is there several times the first is of the user's first copy, and so on.
-            copy = np.concatenate([[0], np.cumsum(rows[1:] == rows[:-1])])
-            owner = (np.cumsum(times) - times)[ratings.users[rows]] + copy - copy[np.searchsorted(rows, rows)]
-            again = Ratings(owner, ratings.items[rows], ratings.values[rows], len(users), ratings.n_items)
-            w = factor[rows] * weigh(again, users)
+            # The first copy of a rating belongs to the first copy of its user, and so on.
+            copy = np.arange(len(rows)) - np.searchsorted(rows, rows)
+            owner = (np.cumsum(times) - times)[ratings.users[rows]] + copy
+            resample = Ratings(owner, ratings.items[rows], ratings.values[rows], len(users), ratings.n_items)
+            w = factor[rows] * weigh(resample, users)
             out[:, b] = (w * d[rows]).sum(), w.sum(), len(users) * ratings.n_items
         return out[0], out[1], out[2]
 
     def step(self, ratings: Ratings, w: Floats, d: Floats) -> float:
-        """The largest that one more user, or one more rating of naive Bayes' random sample, could add."""
+        """Return the largest amount that one more user, or one more rating of the random sample, could add."""
         sums = np.bincount(ratings.users, w * d)
         step = float(np.abs(sums).max()) / (ratings.n_users * ratings.n_items)
         if not isinstance(self.fit, NaiveBayes):
@@ -491,7 +473,7 @@ class Refits:
 def intervals(
     ratings: Ratings, w: Floats, d: Floats, level: float, ratio: float = 1.0, refits: Refits | None = None
 ) -> dict[str, tuple[float, float]]:
-    """Ends of ``naive``, ``ips`` and ``snips`` (equations 3, 4 and 6), users being the sample.
+    """Return the ends of ``naive``, ``ips`` and ``snips`` (equations 3, 4 and 6), the users being the sample.
 
     With known P the ends are clustered by user. With ``refits`` they have the variance and skewness of the resampled
     estimates, and are moved by their bias, which is mostly that of Laplace smoothing. Clipping's bias is not in them.
@@ -505,21 +487,22 @@ def intervals(
         d: (n,) losses.
         level: nominal coverage.
         ratio: G, at least 1.
-        refits: where P is estimated.
+        refits: resamples, where P is estimated.
     """
-    naive = _of_known(ratings, np.ones(len(d)), d, "snips", level)
+    ones = np.ones(len(d))
+    ends = {"naive": _known_ends(ratings, ones, d, "snips", level)}
     if ratio == 1.0:
-        both = _ends(ratings, w, d, np.ones(len(d)), level, refits)
-        return {"naive": naive, **both}
-    limits = {"naive": naive}
+        return ends | _ends(ratings, w, d, ones, level, refits)
     for name in ("ips", "snips"):
-        low, high = (_ends(ratings, w, d, f, level, refits)[name] for f in extreme_factors(w, d, ratio, name))
-        limits[name] = low[0], high[1]
-    return limits
+        smallest, largest = extreme_factors(w, d, ratio, name)
+        low, _ = _ends(ratings, w, d, smallest, level, refits)[name]
+        _, high = _ends(ratings, w, d, largest, level, refits)[name]
+        ends[name] = (low, high)
+    return ends
 
 
 def estimate(w: Floats, d: Floats, ratings: Ratings, estimator: str) -> float:
-    """IPS (equation 4) or SNIPS (equation 6) from weights and losses of the observed entries, (n,)."""
+    """Compute IPS (equation 4) or SNIPS (equation 6) from weights and losses of the observed entries, (n,)."""
     total = float((w * d).sum())
     if estimator == "ips":
         return total / (ratings.n_users * ratings.n_items)
@@ -527,7 +510,7 @@ def estimate(w: Floats, d: Floats, ratings: Ratings, estimator: str) -> float:
 
 
 def extreme_factors(w: Floats, d: Floats, ratio: float, estimator: str) -> tuple[Floats, Floats]:
-    """Factors in [1/ratio, ratio] on the weights that make IPS or SNIPS smallest and largest, each (n,).
+    """Return (n,) factors in [1/ratio, ratio] on the weights that minimise IPS or SNIPS, and that maximise it.
 
     Those of SNIPS change at one threshold on the loss (Zhao, Small & Bhattacharya 2019, proposition 2).
     """
@@ -535,57 +518,57 @@ def extreme_factors(w: Floats, d: Floats, ratio: float, estimator: str) -> tuple
         high = np.where(d > 0.0, ratio, 1.0 / ratio)
         return 1.0 / high, high
     order = np.argsort(d, kind="stable")
-    weight, total = (np.concatenate([[0.0], np.cumsum(x[order])]) for x in (w, w * d))
-    rank = np.empty(len(d), np.int64)
-    rank[order] = np.arange(len(d))
+    weight = np.append(0.0, np.cumsum(w[order]))
+    total = np.append(0.0, np.cumsum((w * d)[order]))
+    rank = np.argsort(order)
 
-    def of_cuts(below: float, above: float) -> Floats:
+    def snips_by_cut(below: float, above: float) -> Floats:
         return (below * total + above * (total[-1] - total)) / (below * weight + above * (weight[-1] - weight))
 
-    least = int(np.argmin(of_cuts(ratio, 1.0 / ratio)))
-    largest = int(np.argmax(of_cuts(1.0 / ratio, ratio)))
+    least = int(np.argmin(snips_by_cut(ratio, 1.0 / ratio)))
+    largest = int(np.argmax(snips_by_cut(1.0 / ratio, ratio)))
     return np.where(rank < least, ratio, 1.0 / ratio), np.where(rank < largest, 1.0 / ratio, ratio)
 
 
 def _ends(
     ratings: Ratings, w: Floats, d: Floats, factor: Floats, level: float, refits: Refits | None
 ) -> dict[str, tuple[float, float]]:
-    """Ends of IPS and SNIPS with weights factor times w."""
+    """Return the ends of IPS and SNIPS with weights factor times w."""
     if refits is None:
-        return {name: _of_known(ratings, factor * w, d, name, level) for name in ("ips", "snips")}
+        return {name: _known_ends(ratings, factor * w, d, name, level) for name in ("ips", "snips")}
     total, weight, cells = refits.sums(ratings, d, factor)
     step = refits.step(ratings, w, factor * d)
     ends = {}
     for name, below in (("ips", cells), ("snips", weight)):
         resampled = np.divide(total, below, out=np.zeros(len(total)), where=below > 0.0)
         value = estimate(factor * w, d, ratings, name)
-        low, high = _limits(value, resampled, step, ratings.n_users, level, bool(np.all(d >= 0.0)))
-        ends[name] = min(low, value), max(high, value)
+        low, high = _resampled_ends(value, resampled, step, ratings.n_users, level, bool(np.all(d >= 0.0)))
+        ends[name] = (min(low, value), max(high, value))
     return ends
 
 
-def _of_known(ratings: Ratings, w: Floats, d: Floats, estimator: str, level: float) -> tuple[float, float]:
-    sums = np.bincount(ratings.users, w * d, minlength=ratings.n_users)
+def _known_ends(ratings: Ratings, w: Floats, d: Floats, estimator: str, level: float) -> tuple[float, float]:
+    """Return the ends of IPS or SNIPS with known propensities."""
+    n_users = ratings.n_users
+    sums = np.bincount(ratings.users, w * d, n_users)
     if estimator == "ips":
-        return ratio_interval(sums / ratings.n_items, np.ones(ratings.n_users), level)[1:]
-    return ratio_interval(sums, np.bincount(ratings.users, w, minlength=ratings.n_users), level)[1:]
+        return ratio_interval(sums / ratings.n_items, np.ones(n_users), level)[1:]
+    return ratio_interval(sums, np.bincount(ratings.users, w, n_users), level)[1:]
 
 
-def _limits(
+def _resampled_ends(
     value: float, resampled: Floats, step: float, users: int, level: float, positive: bool
 ) -> tuple[float, float]:
-    """Ends with the resamples' bias, variance and skewness, and with what one more part could add."""
+    """Return ends with the resamples' bias, variance and skewness; one more part may add ``step``."""
     if users < 2:
         return -np.inf, np.inf
+    mean = float(resampled.mean())
     off = resampled - resampled.mean()
     square = float((off * off).mean())
-    if square > 0.0:
-        third = float((off**3).mean()) / square
-    else:
-        third = 0.0
+    third = float((off**3).mean()) / square if square > 0.0 else 0.0
     variance = square * small_sample_factor(min(users, len(resampled)), level)
     spread = Spread(variance, third, max(third, step), step)
-    centre = value - (float(resampled.mean()) - value)
+    centre = value - (mean - value)
     if positive:
         return positive_limits(max(centre, 0.0), spread, level)
     less, more = spread.reaches(level)
@@ -593,13 +576,13 @@ def _limits(
 
 
 def top_items(scores: Any, n: int, *, users: Any = None, seed: int = 0) -> NDArray[np.int64]:
-    """Return the n items of largest score of each user, best first, (U, n); ties broken by addressed draws.
+    """Return each user's n items of largest score, best first, (U, n); ties are broken by addressed draws.
 
     Args:
         scores: (U, I).
-        n: items of a list.
-        users: (U,) ids at whose addresses ties are drawn; 0 .. U - 1 where None.
-        seed: of the draws.
+        n: number of items per list.
+        users: (U,) ids that address the draws; 0 .. U - 1 where None.
+        seed: seed of the draws.
 
     Raises:
         UserError: n larger than the number of items, or a score that is not a number.
@@ -607,18 +590,15 @@ def top_items(scores: Any, n: int, *, users: Any = None, seed: int = 0) -> NDArr
     scores = np.asarray(scores, np.float64)
     if scores.ndim != 2:
         raise UserError(f"scores must be (users, items), got shape {scores.shape}")
-    check_length(n, scores.shape[1])
+    n_users, n_items = scores.shape
+    check_length(n, n_items)
     if np.isnan(scores).any():
         u, i = np.argwhere(np.isnan(scores))[0]
         raise UserError(f"the score of user {u} for item {i} is not a number")
-    if users is None:
-        numbers = np.arange(len(scores))
-    else:
-        numbers = users
-    out = np.empty((len(scores), n), np.int64)
-    items = np.arange(scores.shape[1])
-    for place, (user, user_scores) in enumerate(zip(numbers, scores, strict=True)):
-        out[place] = np.lexsort((rng.uniforms(seed, rng.Stream.PROTOCOL, user, items), -user_scores))[:n]
+    out = np.empty((n_users, n), np.int64)
+    for place, user in enumerate(range(n_users) if users is None else users):
+        draws = rng.uniforms(seed, rng.Stream.PROTOCOL, user, np.arange(n_items))
+        out[place] = np.lexsort((draws, -scores[place]))[:n]
     return out
 
 

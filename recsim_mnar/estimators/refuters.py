@@ -146,7 +146,7 @@ class _Shown:
 
     @staticmethod
     def of(action: Any, propensity: Floats, context: Any) -> _Shown:
-        """The columns as integer codes."""
+        """Convert the columns to integer codes."""
         shown_items = Clusters.of(action, propensity.size, "action")
         levels = Levels.of(context, propensity.size)
         assert shown_items is not None
@@ -188,7 +188,7 @@ class _Shown:
 
 
 def _alternate(rows: _Rows) -> NDArray[np.bool_]:
-    """(n,) every second user, in the order of their ids; every second row without users."""
+    """Return a mask (n,) of every second user, in the order of their ids; of every second row without users."""
     if rows.clusters is None:
         codes = np.arange(rows.reward.size)
     else:
@@ -238,7 +238,7 @@ def tastes(rows: _Rows, shown: _Shown) -> Finding | None:
 
 
 def last_from_0(values: Ints, clusters: Clusters) -> Ints:
-    """(n,) the last value from 0 on in the user's earlier rows, -1 where there is none."""
+    """Return (n,) the last value of at least 0 in the user's earlier rows, or -1."""
     ordered = clusters.together(values)
     starts = user_starts(clusters.together(clusters.codes))
     seen = np.append(-1, np.maximum.accumulate(np.where(ordered >= 0, np.arange(ordered.size), -1))[:-1])
@@ -247,7 +247,7 @@ def last_from_0(values: Ints, clusters: Clusters) -> Ints:
 
 
 def halves(rows: _Rows, time: Any = None) -> Finding | None:
-    """The value of the first half of the log against that of the second."""
+    """Compare the value of the first half of the log with that of the second."""
     n = rows.reward.size
     when = np.arange(n) if time is None else finite_column(time, "time", n)
     late = when >= np.sort(when)[n // 2]
@@ -267,7 +267,7 @@ def halves(rows: _Rows, time: Any = None) -> Finding | None:
 
 
 def refitted(rows: _Rows, propensity: Floats, refit: Refit, seed: int) -> Finding | None:
-    """The learner's lead on rewards without signal, permuted over the rows: 0 where other rows have fitted it."""
+    """Test the learner's lead on permuted rewards, which have no signal: it is 0 for a learner fitted on other rows."""
     leads = []
     for number in range(REFITS):
         r = permuted(rows.reward, seed, number)
@@ -409,7 +409,7 @@ class ItemSums:
         return ItemSums(self.column, self.levels, items, heaviest=max(self.heaviest, other.heaviest), **totals)
 
     def findings(self, *, propensity_min: float | None = None) -> list[Finding]:
-        """The finding of items with disproved propensities, at the strict level for all items together.
+        """Find items with disproved propensities, at the strict level for all items together.
 
         Args:
             propensity_min: the least propensity of any item in any row, where every item can always be shown; None
@@ -424,7 +424,7 @@ class ItemSums:
         return [self._finding(int(place), item, mean, int(np.count_nonzero((off > 1.0).any(axis=0))))]
 
     def limits(self, level: float, propensity_min: float | None = None) -> tuple[Floats, Floats]:
-        """(C, K) limits of the mean over the rows of a level of 1{item} / propensity, by user."""
+        """Return (C, K) limits, by user, of the mean over a level's rows of 1{item} / propensity."""
         low = np.zeros(self.x.shape)
         high = np.full(self.x.shape, np.inf)
         if propensity_min is None:

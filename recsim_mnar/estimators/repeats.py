@@ -32,7 +32,7 @@ WITHIN = 10
 
 @dataclass
 class RepeatSums:
-    """Sums over users of what their rows in order say, gathered from blocks of whole users.
+    """Sums over users of statistics of their rows in order, gathered from blocks of whole users.
 
     Three scores have mean 0 where nothing is wrong, whatever users do: *moved* is (r - m) E / propensity, where E is
     the sum over earlier rows of 1{same item} / propensity - 1 and m the item's mean reward; *before* the same of the
@@ -98,7 +98,7 @@ class RepeatSums:
         kernels.add_repeats(user, place, r, p, self.means, self.effects, later, least, scratch, *sums)
 
     def _place_of(self, action: Ints, reward: Floats, propensity: Floats) -> Ints:
-        """(n,) place of each row's item among those of the first block, whose means are kept; the last for others."""
+        """Return (n,) the place of each row's item among those of the first block, or the last place for others."""
         if self.items is None:
             self.items, codes = np.unique(action, return_inverse=True)
             means = np.bincount(codes, reward / propensity) / np.bincount(codes, 1.0 / propensity)
@@ -108,7 +108,7 @@ class RepeatSums:
         return np.where(self.items[place] == action, place, self.items.size)
 
     def _later(self, starts: Ints, place: Ints, reward: Floats, propensity: Floats) -> Floats:
-        """(n,) what the user's next rows earn, less its mean; 0 where none follows. Makes the effects once."""
+        """Return (n,) the centred sum of the user's next rewards, 0 where none follows; compute the effects once."""
         n = reward.size
         sizes = np.diff(np.append(starts, n))
         ends = np.repeat(np.append(starts[1:], n), sizes)
@@ -137,7 +137,7 @@ class RepeatSums:
         return RepeatSums(first.items, first.means, first.effects, *added)
 
     def ratio(self, which: int) -> tuple[float, float]:
-        """Logarithm of a double ratio, and in standard errors; 0 and 0 where one of its sums is 0.
+        """Return the logarithm of a double ratio, and in standard errors; 0 and 0 where one of its sums is 0.
 
         It is what an item earns when it is shown again over what it earned, over the same of any two items of the user.
 
@@ -306,7 +306,7 @@ def items_below(log: SlateLog, ratio: Floats, level: float) -> Limits:
 
 
 def _above_usual(log: SlateLog) -> Floats:
-    """(S, k) rewards less the mean of their item at their position."""
+    """Return (S, k) rewards less the mean of their item at their position."""
     assert log.action is not None
     cell = log.action * log.slate_size + np.tile(np.arange(log.slate_size), log.reward.size // log.slate_size)
     usual = np.bincount(cell, log.reward) / np.maximum(np.bincount(cell), 1)
@@ -363,7 +363,7 @@ def _place_weights(log: SlateLog) -> Floats:
 
 
 def _next_slates(log: SlateLog) -> Ints:
-    """(S,) the user's next slate; of the last one the first."""
+    """Return (S,) the user's next slate, or the first one after the last."""
     user = log.clusters.dense()[0][:: log.slate_size]
     order = np.argsort(user, kind="stable")
     starts = user_starts(user[order])
@@ -380,7 +380,7 @@ def _limits(value: float, influence: Floats, clusters: Clusters, level: float) -
 
 
 def mean_limits(parts: Floats, clusters: Clusters, level: float) -> Limits:
-    """A mean over rows (n,), with limits by user."""
+    """Return a mean over rows (n,), with limits by user."""
     value = float(np.mean(parts))
     return _limits(value, parts - value, clusters, level)
 

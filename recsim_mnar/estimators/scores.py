@@ -1,4 +1,4 @@
-"""The estimators, one record each: a mean plus a ratio of row scores, mean(linear) + sum(numerator) / sum(denominator).
+"""Estimators, one record each: a mean plus a ratio of row scores, mean(linear) + sum(numerator) / sum(denominator).
 
 Weights are w = target / propensity; q_logged and q_target are a reward model's value of the logged action and its mean
 under the target policy. No function here needs an array of rows times actions.
@@ -25,7 +25,7 @@ from recsim_mnar.plugins import announced, imported, unknown
 
 @dataclass(frozen=True)
 class Rows:
-    """The checked columns of a log.
+    """Checked columns of a log.
 
     Attributes:
         reward: (n,).
@@ -34,9 +34,9 @@ class Rows:
         weight: (n,) target / propensity.
         q_logged: (n,) or None.
         q_target: (n,) or None.
-        clusters: which rows are a user's, or None.
-        clip: inf for none.
-        stands_for: how many rows each row stands for, by which its weight was multiplied, (n,); 1 where all are alike.
+        clusters: user of each row, or None.
+        clip: largest weight; inf for none.
+        stands_for: (n,) number of rows that each row stands for, a factor of its weight; 1 where all are alike.
         shift: reward from which rewards are counted.
         missing: (n,) the target's mass where the logging probability is 0; None where it is not known.
     """
@@ -73,7 +73,7 @@ class Rows:
             clusters: the user of each row.
             shift: reward from which rewards are counted.
             missing: (n,) the target's mass where the logging probability is 0.
-            names: of the columns, for messages.
+            names: names of the three columns, for messages.
 
         Raises:
             UserError: a value that is no such number, with its row.
@@ -82,13 +82,11 @@ class Rows:
         p = column(propensity, names[1], rows=r.size)
         t = column(target, names[2], rows=r.size)
         check_rows(r, p, t, names)
-        with np.errstate(over="ignore"):  # a weight that is too large is refused where it is summed
+        with np.errstate(over="ignore"):  # a weight that overflows is refused where it is summed
             weight = t / p
-        if missing is None:
-            lost = None
-        else:
-            lost = missing_column(missing, t)
-        return Rows(r - shift if shift else r, p, t, weight, clusters=clusters, shift=shift, missing=lost)
+        if missing is not None:
+            missing = missing_column(missing, t)
+        return Rows(r - shift if shift else r, p, t, weight, clusters=clusters, shift=shift, missing=missing)
 
     @functools.cached_property
     def earned(self) -> Floats:
@@ -98,7 +96,7 @@ class Rows:
     @property
     def residual(self) -> Floats:
         """Reward minus the model's value of the logged action."""
-        assert self.q_logged is not None  # estimate_value asks for it where an estimator needs it
+        assert self.q_logged is not None  # estimate_value requires it where an estimator needs it
         return self.reward - self.q_logged
 
     @property
@@ -113,16 +111,16 @@ class Scores:
     """Row scores of an estimator.
 
     Attributes:
-        linear: (n,) averaged, or None for 0.
-        numerator: (n,) of the ratio, or None for no ratio.
-        denominator: (n,) of the ratio.
+        linear: (n,) scores to be averaged, or None for 0.
+        numerator: (n,) numerator of the ratio, or None for no ratio.
+        denominator: (n,) denominator of the ratio.
         used: (n,) weights in place of w where they differ from it, which makes the estimate biased; None otherwise.
         counts: whether ``linear`` is a weight times a reward, so that the gamma interval applies.
-        most: the largest that ``used`` can be whatever the weight; inf where there is no such limit.
-        other_weights: whether the weights are not target / propensity, so that a bound on these says nothing of them.
-        slope: largest size of what ``linear`` takes off per unit of weight, for control variates.
+        most: largest possible value of ``used``, whatever the weight; inf where there is no such limit.
+        other_weights: whether the weights are not target / propensity, so that bounds on these do not apply.
+        slope: largest amount that ``linear`` subtracts per unit of weight, for control variates.
         signed: (n,) weights in ``linear`` in place of w that may be negative and make no bias; None for none.
-        warnings: findings that the estimator brings along.
+        warnings: findings of the estimator itself.
     """
 
     linear: Floats | None = None
@@ -142,7 +140,7 @@ Weights = tuple[Floats, bool, float]
 
 
 def weighted(weights: Callable[..., Weights], *, model: bool = False) -> Callable[..., Scores]:
-    """The mean of a weight times the reward; with a ``model`` it plus the mean of a weight times the residual."""
+    """Average a weight times the reward; with a ``model``, its mean plus a weight times the residual."""
 
     @functools.wraps(weights)
     def scores(rows: Rows, **parameters: Any) -> Scores:
@@ -150,7 +148,7 @@ def weighted(weights: Callable[..., Weights], *, model: bool = False) -> Callabl
         if model:
             linear = rows.model_mean + used * rows.residual
         elif used is rows.weight:
-            linear = rows.earned  # its sums by user are known already
+            linear = rows.earned  # its sums by user are computed already
         else:
             linear = used * rows.reward
         return Scores(linear=linear, used=used if biased else None, counts=not model, most=most)
@@ -163,18 +161,18 @@ doubly_robust = functools.partial(weighted, model=True)
 
 
 def plain(rows: Rows) -> Weights:
-    """W."""
+    """Return w."""
     return rows.weight, False, math.inf
 
 
 def clipped(rows: Rows) -> Weights:
-    """min(w, clip) (Ionides 2008)."""
+    """Return min(w, clip) (Ionides 2008)."""
     limit = rows.clip * rows.stands_for
     return np.minimum(rows.weight, limit), math.isfinite(rows.clip), float(np.max(limit))
 
 
 def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
-    """Sub-Gaussian weights w / (1 - lam + lam w) of Metelli, Russo & Restelli (2021, s = -1); 0 where w is 0."""
+    """Return sub-Gaussian weights w / (1 - lam + lam w) of Metelli, Russo & Restelli (2021, s = -1); 0 where w is 0."""
     lam = _within("lam", lam, 0.0, 1.0)
     weight = rows.weight
     used = np.divide(weight, 1.0 - lam + lam * weight, out=np.zeros_like(weight), where=weight > 0.0)
@@ -182,19 +180,19 @@ def shrunk(rows: Rows, *, lam: float = 0.05) -> Weights:
 
 
 def explored(rows: Rows, *, gamma: float = 0.01) -> Weights:
-    """Implicit exploration: pi / (pi_0 + gamma) (Gabbianelli, Neu & Papini 2024)."""
+    """Return weights of implicit exploration, pi / (pi_0 + gamma) (Gabbianelli, Neu & Papini 2024)."""
     gamma = _within("gamma", gamma, 0.0, math.inf)
     return rows.target / (rows.propensity + gamma), gamma > 0.0, _inverse(gamma)
 
 
 def switched(rows: Rows, *, tau: float = 15.0) -> Weights:
-    """W up to tau, else 0, which leaves the model (Wang, Agarwal & Dudik 2017)."""
+    """Return w up to tau, else 0, where the model alone is used (Wang, Agarwal & Dudik 2017)."""
     tau = _within("tau", tau, 0.0, math.inf)
     return np.where(rows.weight <= tau, rows.weight, 0.0), bool(np.any(rows.weight > tau)), tau
 
 
 def optimistic(rows: Rows, *, lam: float = 225.0) -> Weights:
-    """Shrunk weights lam w / (w^2 + lam) of Su et al. (2020, eq. 9); 0 where w is 0, w at lam = inf."""
+    """Return shrunk weights lam w / (w^2 + lam) of Su et al. (2020, eq. 9); 0 where w is 0, w at lam = inf."""
     lam = _within("lam", lam, 0.0, math.inf)
     weight = rows.weight
     if math.isinf(lam):
@@ -204,17 +202,17 @@ def optimistic(rows: Rows, *, lam: float = 225.0) -> Weights:
 
 
 def snips(rows: Rows) -> Scores:
-    """Sum of w r over sum of w (Swaminathan & Joachims 2015)."""
+    """Return the sum of w r over the sum of w (Swaminathan & Joachims 2015)."""
     return Scores(numerator=rows.earned, denominator=rows.weight)
 
 
 def dm(rows: Rows) -> Scores:
-    """Mean of the reward model under the target."""
+    """Return the mean of the reward model under the target."""
     return Scores(linear=rows.model_mean, warnings=(Finding("model", CAUTION, 1.0),))
 
 
 def sndr(rows: Rows) -> Scores:
-    """The reward model plus sum of w (r - q) over sum of w (Thomas & Brunskill 2016)."""
+    """Return the reward model plus the sum of w (r - q) over the sum of w (Thomas & Brunskill 2016)."""
     return Scores(linear=rows.model_mean, numerator=rows.weight * rows.residual, denominator=rows.weight)
 
 
@@ -222,7 +220,7 @@ def mips(rows: Rows, *, group_target: Any = None, group_propensity: Any = None) 
     """Return the mean of w_g r, w_g = p_target(g | x) / p_logging(g | x) (Saito & Joachims 2022).
 
     Args:
-        rows: of the log.
+        rows: the log.
         group_target: (n,) the target's probability of the row's group of actions.
         group_propensity: (n,) the logging policy's probability of it.
 
@@ -242,36 +240,38 @@ def mips(rows: Rows, *, group_target: Any = None, group_propensity: Any = None) 
 
 
 def beta_ips(rows: Rows, *, folds: Any = 5) -> Scores:
-    """Mean of w r - b (w - 1), with b fitted on the other folds."""
-    codes, number = _folds(folds, rows)
+    """Return the mean of w r - b (w - 1), with b fitted on the other folds."""
+    fold, n_folds = _folds(folds, rows)
     product = rows.weight * rows.weight - rows.weight
-    above = np.bincount(codes, product * rows.reward, number)
-    below = np.bincount(codes, product, number)
+    above = np.bincount(fold, product * rows.reward, n_folds)
+    below = np.bincount(fold, product, n_folds)
     above = above.sum() - above
     below = below.sum() - below
-    beta = np.divide(above, below, out=np.zeros(number), where=below != 0.0)
-    linear = rows.weight * rows.reward - beta[codes] * (rows.weight - 1.0)
+    beta = np.divide(above, below, out=np.zeros(n_folds), where=below != 0.0)
+    linear = rows.weight * rows.reward - beta[fold] * (rows.weight - 1.0)
     return Scores(linear=linear, slope=float(np.max(np.abs(beta))))
 
 
 def replay(rows: Rows) -> Scores:
-    """Mean reward where the target takes the logged action (Li et al. 2011)."""
+    """Return the mean reward where the target takes the logged action (Li et al. 2011)."""
     return Scores(numerator=rows.target * rows.reward, denominator=rows.target)
 
 
 def balanced_ips(rows: Rows, *, loggers: Any, logger: Any) -> Scores:
-    """The mean of w r over the mixture of the loggers (Agarwal et al. 2017)."""
-    every = np.asarray(loggers, dtype=np.float64)
-    if every.ndim != 2 or every.shape[0] != rows.reward.size:
-        raise UserError(f"loggers must have one row per row of the log and one column per logger, got {every.shape}")
-    if not np.all((every >= 0.0) & (every <= 1.0)):
-        raise UserError("loggers must hold probabilities: each logger's probability of the row's action")
-    logger_of_row = column(logger, "logger", rows=rows.reward.size).astype(np.int64)
-    if logger_of_row.min() < 0 or logger_of_row.max() >= every.shape[1]:
+    """Return the mean of w r over the mixture of the loggers (Agarwal et al. 2017)."""
+    n = rows.reward.size
+    probabilities = np.asarray(loggers, dtype=np.float64)
+    if probabilities.ndim != 2 or len(probabilities) != n:
         raise UserError(
-            f"logger must number the columns of loggers, 0 to {every.shape[1] - 1}, got {logger_of_row.max()}"
+            f"loggers must have one row per row of the log and one column per logger, got {probabilities.shape}"
         )
-    mixture = every @ (np.bincount(logger_of_row, minlength=every.shape[1]) / logger_of_row.size)
+    if not np.all((probabilities >= 0.0) & (probabilities <= 1.0)):
+        raise UserError("loggers must hold probabilities: each logger's probability of the row's action")
+    n_loggers = probabilities.shape[1]
+    logger_of_row = column(logger, "logger", rows=n).astype(np.int64)
+    if logger_of_row.min() < 0 or logger_of_row.max() >= n_loggers:
+        raise UserError(f"logger must number the columns of loggers, 0 to {n_loggers - 1}, got {logger_of_row.max()}")
+    mixture = probabilities @ (np.bincount(logger_of_row, minlength=n_loggers) / n)
     if not np.all(mixture > 0.0):
         row = int(np.argmin(mixture))
         raise UserError(f"loggers, row {row} (counted from 0): no logger could take the logged action")
@@ -282,7 +282,7 @@ def balanced_ips(rows: Rows, *, loggers: Any, logger: Any) -> Scores:
 def _inverse(limit: float) -> float:
     if limit > 0.0:
         return 1.0 / limit
-    return float("inf")
+    return math.inf
 
 
 def _within(name: str, value: Any, low: float, high: float) -> float:
@@ -292,13 +292,12 @@ def _within(name: str, value: Any, low: float, high: float) -> float:
 
 
 def _folds(folds: Any, rows: Rows) -> tuple[NDArray[np.int64], int]:
-    """Return the fold of each row, every K-th user (row if there are no users) being in one, and how many there are."""
+    """Return each row's fold, every K-th user (or row, without users) being in one, and the number of folds."""
     if isinstance(folds, bool) or not isinstance(folds, (int, np.integer)) or folds < 2:
         raise UserError(f"folds must be a whole number of at least 2, got {folds!r}")
-    if rows.clusters is None:
-        units = np.arange(rows.reward.size)
-    else:
-        units = rows.clusters.dense()[0]
+    units = np.arange(rows.reward.size)
+    if rows.clusters is not None:
+        units, _ = rows.clusters.dense()
     return units % int(folds), int(folds)
 
 
@@ -308,21 +307,21 @@ GROUP = "recsim_mnar.estimators"
 
 @dataclass(frozen=True)
 class EstimatorInfo:
-    """The complete description of an estimator.
+    """Description of an estimator.
 
     Attributes:
-        name: as in ``estimate_value(estimator=...)``.
+        name: name for ``estimate_value(estimator=...)``.
         title: one line.
         source: paper.
         scores: its function: rows in, one score per row out.
-        needs: columns besides reward, propensity and target that must be given.
-        requires: parameters that must be given.
-        takes: parameters that may be given.
+        needs: required columns besides reward, propensity and target.
+        requires: required parameters.
+        takes: optional parameters.
         clips: whether ``clip`` cuts its weights.
         in_blocks: whether the scores of a row need no other row, and no column but the three, so that a log can be read
-            in blocks; then the difference of two policies is known, too.
-        less_bias: what brings its weights closer to target / propensity, where it changes them.
-        lighter: the estimator to use where a few heavy weights decide.
+            in blocks; then the difference of two policies can be estimated, too.
+        less_bias: advice that brings its weights closer to target / propensity, where it changes them.
+        lighter: estimator to use where a few heavy weights decide.
     """
 
     name: str
@@ -339,7 +338,7 @@ class EstimatorInfo:
 
 
 def _record(name: str, title: str, source: str, scores: Callable[..., Scores], **more: Any) -> EstimatorInfo:
-    """The record of a function; its parameters are those of the signature."""
+    """Make the record of a function; its parameters are those of the signature."""
     options = [p for p in list(inspect.signature(scores).parameters.values())[1:] if p.kind is not p.VAR_KEYWORD]
     required = tuple(p.name for p in options if p.default is p.empty)
     optional = tuple(p.name for p in options if p.default is not p.empty)
@@ -401,43 +400,45 @@ ESTIMATORS: dict[str, EstimatorInfo] = {
 
 
 def known_estimators() -> dict[str, str]:
-    """Name and one line of every estimator, those that installed packages announce too."""
-    announced_estimators = {
-        name: _own(name, point.load()).title for name, point in announced(GROUP).items() if name not in ESTIMATORS
-    }
-    return {name: info.title for name, info in ESTIMATORS.items()} | announced_estimators
+    """Return name and title of all estimators, those announced by installed packages included."""
+    titles = {name: info.title for name, info in ESTIMATORS.items()}
+    for name, point in announced(GROUP).items():
+        if name not in titles:
+            titles[name] = _own(name, point.load()).title
+    return titles
 
 
 def check_name(name: str) -> EstimatorInfo:
-    """The estimator of this name.
+    """Return the estimator of this name.
 
     Args:
         name: of :data:`ESTIMATORS`, announced in the entry-point group :data:`GROUP`, or ``package.module:function``.
 
     Raises:
-        UserError: an unknown name, with the nearest one, or a function that cannot be had or called.
+        UserError: an unknown name, with the nearest one, or a function that cannot be imported or called.
     """
-    if isinstance(name, str) and name in ESTIMATORS:
-        return ESTIMATORS[name]
-    if isinstance(name, str) and ":" in name:
-        return _own(name, imported("estimator", name))
-    if isinstance(name, str) and name in announced(GROUP):
-        return _own(name, announced(GROUP)[name].load())
+    if isinstance(name, str):
+        if name in ESTIMATORS:
+            return ESTIMATORS[name]
+        if ":" in name:
+            return _own(name, imported("estimator", name))
+        if name in announced(GROUP):
+            return _own(name, announced(GROUP)[name].load())
     raise UserError(unknown("estimator", str(name), {**ESTIMATORS, **announced(GROUP)}, "function"))
 
 
 def known_to_differ() -> tuple[str, ...]:
-    """Names of the estimators whose difference of two policies is known."""
+    """Return the estimators that can estimate the difference of two policies."""
     return tuple(name for name, info in ESTIMATORS.items() if info.in_blocks)
 
 
 def _own(name: str, function: Any) -> EstimatorInfo:
-    """The record of a user's own function: rows in, one score per row (or :class:`Scores`) out."""
+    """Make the record of a user's own function: rows in, one score per row (or :class:`Scores`) out."""
     if not callable(function) or inspect.isclass(function):
         raise UserError(f"estimator {name!r} must be a function of the rows, got {function!r}")
-    parameters = list(inspect.signature(function).parameters.values())
-    places = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if not places or any(p.default is p.empty for p in places[1:]):
+    parameters = inspect.signature(function).parameters.values()
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if not positional or any(p.default is p.empty for p in positional[1:]):
         raise UserError(
             f"estimator {name!r}: define {name.rpartition(':')[2]}(rows, *, ...). The one found takes other arguments"
         )
@@ -447,7 +448,7 @@ def _own(name: str, function: Any) -> EstimatorInfo:
 
 
 def _own_scores(name: str, function: Callable[..., Any], rows: Rows, **parameters: Any) -> Scores:
-    """Checked scores of a user's own function; its bias is unknown."""
+    """Call a user's own function and check its scores, whose bias is unknown."""
     try:
         scores = function(rows, **parameters)
     except UserError:

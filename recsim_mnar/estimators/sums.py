@@ -1,8 +1,8 @@
-"""Sums by user, of which an estimate, its interval and its checks are made; gathered in blocks, and mergeable.
+"""Sums by user from which an estimate, its interval and its checks are computed; gathered in blocks, and mergeable.
 
-Of a policy's weights and rewards; of an estimator's row scores (:mod:`recsim_mnar.estimators.scores`): a linear part,
-whose mean is taken, and a numerator and a denominator, of which the ratio of sums is taken; and of what is left out by
-weights that an estimator changes.
+They are of a policy's weights and rewards; of an estimator's row scores (:mod:`recsim_mnar.estimators.scores`), which
+are a linear part to be averaged and the numerator and denominator of a ratio of sums; and of the mass that changed
+weights leave out.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from recsim_mnar.log.rows import user_starts
 CHUNK = 16384
 """Rows per chunk: blocks of rows without users give the bits of all rows where they are cut at multiples of it."""
 TILE = 512
-"""Rows whose products are held at a time."""
+"""Rows whose products are in memory at a time."""
 SURE = 0.999
-"""Probability from which a target is sure of an action."""
+"""Probability from which a target counts as sure of an action."""
 Form = Mapping[str, float]
 """Coefficients of a user's sums, by name."""
 
 
 @functools.cache
 def _places(width: int, degree: int) -> dict[tuple[int, ...], int]:
-    """Place of each product of up to ``degree`` of ``width`` numbers, shorter ones first."""
-    lengths = range(1, degree + 1)
-    products = [
-        product for length in lengths for product in itertools.combinations_with_replacement(range(width), length)
-    ]
-    return {product: place for place, product in enumerate(products)}
+    """Number the products of up to ``degree`` of ``width`` columns, shorter products first."""
+    places: dict[tuple[int, ...], int] = {}
+    for length in range(1, degree + 1):
+        for product in itertools.combinations_with_replacement(range(width), length):
+            places[product] = len(places)
+    return places
 
 
 @functools.cache
 def _factors(width: int, degree: int) -> Ints:
-    """(p, 2) places of the two factors of each product of two and more numbers."""
+    """Return (p, 2) places of the two factors of each product of two or more columns."""
     places = _places(width, degree)
-    return np.array([(places[place[:-1]], place[-1]) for place in places if len(place) > 1])
+    return np.array([(places[product[:-1]], product[-1]) for product in places if len(product) > 1])
 
 
 class UserSums:
@@ -78,13 +78,13 @@ class UserSums:
         *,
         degree: int = 4,
     ) -> UserSums:
-        """Sum all rows, or those of whole users, as :meth:`extend` says."""
+        """Sum all rows of a log, or a block of whole users; arguments as of the class and :meth:`extend`."""
         sums = UserSums(names, others, degree=degree)
         sums.extend(columns, clusters)
         return sums
 
     def extend(self, columns: Sequence[Floats], clusters: Clusters | None) -> None:
-        """Add whole users' rows.
+        """Add the rows of whole users.
 
         Args:
             columns: (n,) each, in the order of the names.
@@ -94,15 +94,11 @@ class UserSums:
 
         n = columns[0].size
         width = len(self.names)
-        factors = _factors(len(self.names), self.degree)
-        if clusters is None:
-            user = None
-        else:
+        factors = _factors(width, self.degree)
+        user = None
+        if clusters is not None:
             user = clusters.together(clusters.codes)
-        if clusters is None:
-            ordered = columns
-        else:
-            ordered = [clusters.together(values) for values in columns]
+            columns = [clusters.together(values) for values in columns]
         column_sums = np.zeros(len(columns))
         products = np.empty(self._pairs.shape[1])
         chunk = np.empty((len(columns), min(n, CHUNK)))
@@ -110,15 +106,14 @@ class UserSums:
         for start in range(0, n, CHUNK):
             stop = min(start + CHUNK, n)
             block = chunk[:, : stop - start]
-            for place, values in enumerate(ordered):
+            for place, values in enumerate(columns):
                 block[place] = values[start:stop]
             if user is None:
                 kernels.add_rows(block, width, factors, self._pairs, tile)
                 continue
-            goes_on = stop < n and bool(user[stop] == user[stop - 1])
-            kernels.add_users(block, user[start:stop], goes_on, width, factors, column_sums, self._pairs, products)
-        if "_sums" in vars(self):
-            del self._sums
+            continues = stop < n and bool(user[stop] == user[stop - 1])
+            kernels.add_users(block, user[start:stop], continues, width, factors, column_sums, self._pairs, products)
+        vars(self).pop("_sums", None)
 
     @functools.cached_property
     def _sums(self) -> list[float]:
@@ -130,25 +125,29 @@ class UserSums:
         return bool(np.all(np.isfinite(self._pairs)))
 
     def total(self, name: str) -> float:
-        """The sum of a column."""
+        """Return the sum of a column."""
         if name in self.names:
             return self._sums[self.names.index(name)]
-        return self._sums[len(self._sums) - len(self.others) + self.others.index(name)]
+        return self._sums[self.others.index(name) - len(self.others)]
 
     def product(self, *forms: Form) -> float:
-        """The sum over users of the product of up to ``degree`` combinations of their sums."""
+        """Sum over users the product of up to ``degree`` linear combinations of their sums."""
         places = _places(len(self.names), self.degree)
         terms = [[(self.names.index(name), c) for name, c in form.items() if c != 0.0] for form in forms]
         total = 0.0
-        for chosen in itertools.product(*terms):
-            place = places[tuple(sorted(i for i, _ in chosen))]
-            total += math.prod(c for _, c in chosen) * self._sums[place]
+        for factors in itertools.product(*terms):
+            place = places[tuple(sorted(column for column, _ in factors))]
+            total += math.prod(c for _, c in factors) * self._sums[place]
         return total
 
+    def squares(self, name: str) -> float:
+        """Sum over users the square of their sum of a column."""
+        return self.product({name: 1.0}, {name: 1.0})
+
     def centred(self, name: str, rows: int) -> float:
-        """The sum over users of the squared sum of (value - mean over rows); the first column is of ones."""
-        apart = {name: 1.0, self.names[0]: -self.total(name) / rows}
-        return max(self.product(apart, apart), 0.0)
+        """Sum over users the squared sum of (value - mean over rows); the first column must be of ones."""
+        form = {name: 1.0, self.names[0]: -self.total(name) / rows}
+        return max(self.product(form, form), 0.0)
 
     def __add__(self, other: UserSums) -> UserSums:
         """Add the sums of further rows, which share no user."""
@@ -177,14 +176,14 @@ class PolicySums:
         thinned: whether rows have weights of their own, which then follow the rewards.
         by_user: sums of rows (1 each), weight and earned, and of their squares.
         missing: sums of the target's mass on actions whose logging probability is 0; None where it is not known.
-        rows, users: their numbers; a row without a user is one.
+        rows, users: their numbers; a row without a user counts as a user.
         rewarded, rewarded_users: rows and users with a reward other than ``shift``.
         supported: rows whose action the target can take.
         denied: rows that contradict a stated bound.
         sure, sure_rewarded: rows whose action the target is sure to take, and those of them with a reward.
         least_propensity_rows: rows with the least propensity.
-        propensity_min, reward_min, reward_max, weight_max: as seen.
-        user_rows_max: most rows of a user.
+        propensity_min, reward_min, reward_max, weight_max: extremes of the rows.
+        user_rows_max: largest number of rows of a user.
     """
 
     shift: float = 0.0
@@ -209,22 +208,21 @@ class PolicySums:
 
     @staticmethod
     def of(propensity: Any, target: Any, cluster: Any = None, reward: Any = None) -> PolicySums:
-        """Sums of checked columns (n,); without rewards these count as 0."""
+        """Check columns (n,) and sum their rows; rewards that are not given count as 0."""
+        n = len(propensity)
         if reward is None:
-            rewards = np.zeros(len(propensity))
-        else:
-            rewards = reward
-        return PolicySums.of_rows(Rows.of(rewards, propensity, target, clusters=Clusters.of(cluster, len(propensity))))
+            reward = np.zeros(n)
+        return PolicySums.of_rows(Rows.of(reward, propensity, target, clusters=Clusters.of(cluster, n)))
 
     @staticmethod
     def of_rows(rows: Rows, facts: Facts | None = None, *, degree: int = 4) -> PolicySums:
-        """Sum all rows of a log, or those of whole users."""
+        """Sum all rows of a log, or a block of whole users."""
         sums = PolicySums(rows.shift, rows.clusters is not None, np.ndim(rows.stands_for) > 0, _policy_columns(degree))
         sums.extend(rows, facts)
         return sums
 
     def extend(self, rows: Rows, facts: Facts | None = None) -> None:
-        """Add whole users' rows.
+        """Add the rows of whole users.
 
         Raises:
             UserError: a weight or a reward whose powers are too large for numbers.
@@ -232,8 +230,8 @@ class PolicySums:
         reward = rows.reward
         weight = rows.weight
         ones = np.ones(reward.size)
-        with np.errstate(over="ignore", invalid="ignore"):  # what is too large is refused
-            columns = ones, weight, rows.earned, reward, weight * weight, rows.earned * reward
+        with np.errstate(over="ignore", invalid="ignore"):  # sums that overflow are refused below
+            columns = (ones, weight, rows.earned, reward, weight * weight, rows.earned * reward)
             self.by_user.extend(columns, rows.clusters)
         if not self.by_user.finite:
             refuse_overflow(rows)
@@ -246,12 +244,10 @@ class PolicySums:
         self.supported += int(np.count_nonzero(rows.target))
         self.sure += int(np.count_nonzero(sure))
         self.sure_rewarded += int(np.count_nonzero(reward[sure]))
-        if facts is None:
-            self.denied += 0
-        else:
+        if facts is not None:
             self.denied += facts.denied(rows.target, rows.propensity)
         self._count_users(rows)
-        self._extremes(rows)
+        self._update_extremes(rows)
 
     def _count_users(self, rows: Rows) -> None:
         if rows.clusters is None:
@@ -266,7 +262,7 @@ class PolicySums:
         self.rewarded_users += int(np.count_nonzero(rewarded))
         self.user_rows_max = max(self.user_rows_max, int(np.max(lengths)))
 
-    def _extremes(self, rows: Rows) -> None:
+    def _update_extremes(self, rows: Rows) -> None:
         least = float(np.min(rows.propensity))
         if least < self.propensity_min:
             self.propensity_min = least
@@ -293,9 +289,7 @@ class PolicySums:
     @property
     def unit(self) -> str:
         """Unit of independence, in words."""
-        if self.clustered:
-            return "by user"
-        return "by row"
+        return "by user" if self.clustered else "by row"
 
     @property
     def grouped(self) -> bool:
@@ -309,12 +303,13 @@ class PolicySums:
 
     @property
     def mean_weight_error(self) -> float:
-        """Its standard error, by user."""
-        if self.users > 1:
-            correction = self.users / (self.users - 1.0)
-        else:
-            correction = 1.0
-        return math.sqrt(self.by_user.centred("weight", self.rows) * correction) / self.rows
+        """Standard error of the mean weight, by user."""
+        return self._error(self.by_user, "weight")
+
+    def _error(self, sums: UserSums, name: str) -> float:
+        """Return the standard error, by user, of a column's mean."""
+        correction = self.users / max(self.users - 1.0, 1.0)
+        return math.sqrt(sums.centred(name, self.rows) * correction) / self.rows
 
     @property
     def ess(self) -> float:
@@ -325,27 +320,23 @@ class PolicySums:
         return 0.0
 
     def missing_mass(self) -> tuple[float, float] | None:
-        """Mean and standard error, by user, of the target's missing mass; None where it is not known."""
+        """Return mean and standard error, by user, of the target's missing mass; None where it is not known."""
         if self.missing is None:
             return None
-        if self.users < 2:
-            return self.missing.total("missing") / self.rows, 0.0
-        error = math.sqrt(self.missing.centred("missing", self.rows) * self.users / (self.users - 1.0)) / self.rows
+        error = self._error(self.missing, "missing") if self.users > 1 else 0.0
         return self.missing.total("missing") / self.rows, error
 
     def deviations(self, sums: UserSums, form: Form) -> Deviations:
-        """Deviations of users that are ``form`` of their sums, the fourth powers 0 where the sums are of degree 2.
+        """Return the deviations of users, which are ``form`` of their sums; fourth powers are 0 at degree 2.
 
         A spread that is a rounding counts as none.
         """
         second = sums.product(form, form)
-        squares = math.fsum(c * c * sums.product({name: 1.0}, {name: 1.0}) for name, c in form.items())
-        if second <= ROUNDING * squares:
-            return Deviations(0.0, 0.0, 0.0, self.users, self.rewarded_users)
-        if sums.degree == 4:
+        fourth = 0.0
+        if second <= ROUNDING * math.fsum(c * c * sums.squares(name) for name, c in form.items()):
+            second = 0.0
+        elif sums.degree == 4:
             fourth = max(sums.product(form, form, form, form), 0.0)
-        else:
-            fourth = 0.0
         return Deviations(second, 0.0, fourth, self.users, self.rewarded_users)
 
 
@@ -399,30 +390,30 @@ class LeftOut:
 
     @staticmethod
     def of(rows: Rows, used: Floats, *, counts: bool) -> LeftOut:
-        """Sum all rows of a log, or those of whole users.
+        """Sum all rows of a log, or a block of whole users.
 
         Args:
-            rows: of the log.
+            rows: the rows.
             used: (n,) the weights u.
             counts: whether scores are weight times reward, without a model.
         """
         kept = np.minimum(rows.weight, used)
         excess = rows.weight - kept
         more = used - kept
+        model = np.zeros(kept.size)
+        modelled = bool(np.any(more > 0.0))
+        if rows.q_logged is not None and not counts:
+            model = rows.q_logged
+            modelled = True
+        names: tuple[str, ...] = LeftOut.PLAIN
         columns = [np.ones(kept.size), rows.weight, kept, excess, excess * rows.reward]
-        q = None if counts else rows.q_logged
-        modelled = q is not None or bool(np.any(more > 0.0))
-        if q is None:
-            model = np.zeros(kept.size)
-        else:
-            model = q
         if modelled:
+            names = LeftOut.MODELLED
             columns += [more, more * rows.reward, excess * model, more * model]
-        names = LeftOut.MODELLED if modelled else LeftOut.PLAIN
         columns += [rows.reward, rows.reward * rows.reward]
         sums = UserSums.of(names, columns, rows.clusters, ("reward", "squared reward"), degree=2)
-        ends = float(np.max(excess)), float(np.max(more)), float(np.min(model)), float(np.max(model))
-        return LeftOut(sums, int(np.count_nonzero(excess)), *ends)
+        extremes = (float(np.max(excess)), float(np.max(more)), float(np.min(model)), float(np.max(model)))
+        return LeftOut(sums, int(np.count_nonzero(excess)), *extremes)
 
     def __add__(self, other: LeftOut) -> LeftOut:
         """Add the sums of further rows, which share no user."""
@@ -444,62 +435,77 @@ class LeftOut:
 
         For r in [0, r_max] E[(w - u)+ r] is at most r_max E[(w - u)+] <= r_max (1 - E[min(w, u)]) (Bottou et al. 2013,
         eq. 12-13), which holds even where the log lacks actions that the target takes. Where the mean weight does not
-        speak against support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] themselves hold too; the
+        contradict support, the gamma upper limits of r_max E[(w - u)+] and of E[(w - u)+ r] themselves hold too; the
         smallest is taken. Every limit is one-sided at half of 1 - level, by user.
 
         Args:
-            policy: of the same rows.
+            policy: sums of the same rows.
             reach: size of a reward that the log happens not to show.
             level: nominal coverage.
-            usual: whether one more reward is of the size that a reward of the log has; else of the largest.
+            usual: whether one more reward has the size of the log's rewards; else the largest.
         """
-        from scipy.special import ndtri
-
         modelled = len(self.by_user.names) > len(self.PLAIN)
         if math.isinf(reach):
             return reach if modelled else 0.0, reach
-        n, inflate = policy.rows, small_sample_factor(policy.users, level)
-        quantile = float(ndtri(1.0 - (1.0 - level) / 2.0))
-
-        def top(name: str, step: float) -> float:
-            """Upper gamma limit of the mean of a column that is not negative; one more row may bring ``step``."""
-            square = max(self.by_user.product({name: 1.0}, {name: 1.0}), 0.0) / n**2 * inflate
-            return gamma_limits(self.by_user.total(name) / n, square, step / n, level)[1]
-
-        def mean_and_reach(name: str) -> tuple[float, float]:
-            error = math.sqrt(self.by_user.centred(name, n) / n**2 * inflate)
-            return self.by_user.total(name) / n, quantile * error
-
-        def lost(name: str, most: float, one: float) -> float:
-            """Upper limit of the mean of an excess times a reward of at most ``most``, in the column of this name."""
-            if most <= 0.0:
-                return 0.0
-            return min(most * missing, top(name, self.largest_excess * one) if supported else math.inf)
-
-        def added(name: str, most: float) -> float:
-            """Upper limit of the mean of what the weights u add."""
-            step = self.largest_more * most
-            return top(name, step) if step > 0.0 else 0.0
-
-        kept, reach_of_kept = mean_and_reach("kept")
-        supported = sum(mean_and_reach("weight")) >= 1.0
-        missing = min(max(1.0 - (kept - reach_of_kept), 0.0), 1.0)
+        limits = _MeanLimits(self.by_user, policy, level)
+        kept_low = limits.mean("kept") - limits.normal_reach("kept")
+        supported = limits.mean("weight") + limits.normal_reach("weight") >= 1.0
+        missing = min(max(1.0 - kept_low, 0.0), 1.0)
         if supported:
-            missing = min(missing, top("excess", self.largest_excess))
+            missing = min(missing, limits.gamma("excess", self.largest_excess))
         if modelled and self.model_min < 0.0:
-            up, down = max(reach - self.model_min, 0.0), max(self.model_max, 0.0)
-            grown = top("more", self.largest_more)
-            return down * missing + grown * up, up * missing + grown * down
+            up = max(reach - self.model_min, 0.0)
+            down = max(self.model_max, 0.0)
+            added = limits.gamma("more", self.largest_more)
+            return down * missing + added * up, up * missing + added * down
+
+        def lost(name: str, largest: float, one_more: float) -> float:
+            """Return the upper limit of the mean of an excess times a factor of at most ``largest``."""
+            if largest <= 0.0:
+                return 0.0
+            if supported:
+                return min(largest * missing, limits.gamma(name, self.largest_excess * one_more))
+            return largest * missing
+
+        one_reward = reach
         rewards = self.by_user.total("reward")
         if usual and rewards > 0.0:
             one_reward = self.by_user.total("squared reward") / rewards
-        else:
-            one_reward = reach
-        below, above = 0.0, lost("excess earned", reach, one_reward)
+        below = 0.0
+        above = lost("excess earned", reach, one_reward)
         if modelled:
-            below = lost("excess model", self.model_max, self.model_max) + added("more earned", reach)
-            above += added("more model", self.model_max)
+            below = lost("excess model", self.model_max, self.model_max)
+            below += limits.gamma("more earned", self.largest_more * reach)
+            above += limits.gamma("more model", self.largest_more * self.model_max)
         return below, above
+
+
+@dataclass(frozen=True)
+class _MeanLimits:
+    """Upper limits by user of the mean over rows of columns that are not negative."""
+
+    sums: UserSums
+    policy: PolicySums
+    level: float
+
+    def mean(self, name: str) -> float:
+        """Return a column's mean."""
+        return self.sums.total(name) / self.policy.rows
+
+    def _variance(self, squares: float) -> float:
+        return squares / self.policy.rows**2 * small_sample_factor(self.policy.users, self.level)
+
+    def normal_reach(self, name: str) -> float:
+        """Return the distance from a column's mean to its normal limit."""
+        from scipy.special import ndtri
+
+        quantile = float(ndtri(1.0 - (1.0 - self.level) / 2.0))
+        return quantile * math.sqrt(self._variance(self.sums.centred(name, self.policy.rows)))
+
+    def gamma(self, name: str, step: float) -> float:
+        """Return the gamma limit of a column's mean, where one more row may bring ``step``."""
+        variance = self._variance(max(self.sums.squares(name), 0.0))
+        return gamma_limits(self.mean(name), variance, step / self.policy.rows, self.level)[1]
 
 
 @dataclass
@@ -507,14 +513,14 @@ class ScoreSums:
     """Sums by user of an estimator's row scores.
 
     Attributes:
-        policy: of the same rows; its sums serve where the scores are weights and weighted rewards.
-        by_user: of ones ("rows") and of the parts that the estimator has.
+        policy: sums of the same rows; they serve where the scores are weights and weighted rewards.
+        by_user: sums of ones ("rows") and of the parts that the estimator has.
         linear, numerator, denominator: names of the parts; "" for none.
         positive: whether the estimate is a sum of parts that are not negative.
-        modelled: whether a reward model takes part.
-        slope: largest size of what a row's score takes off per unit of weight.
-        left_out: by weights in place of target / propensity; None where there are none.
-        warnings: what the estimator brings along.
+        modelled: whether the estimator uses a reward model.
+        slope: largest amount that a row's score subtracts per unit of weight.
+        left_out: mass left out by changed weights; None where they are target / propensity.
+        warnings: findings of the estimator itself.
     """
 
     policy: PolicySums
@@ -530,21 +536,26 @@ class ScoreSums:
 
     @staticmethod
     def of(scores: Scores, rows: Rows, policy: PolicySums) -> ScoreSums:
-        """Sum all rows of a log, or those of whole users."""
-        parts = {"linear": scores.linear, "numerator": scores.numerator, "denominator": scores.denominator}
-        given_values = {name: values for name, values in parts.items() if values is not None}
-        names_by_column = {id(rows.weight): "weight", id(rows.earned): "earned"}
-        if all(id(values) in names_by_column for values in given_values.values()):
+        """Sum all rows of a log, or a block of whole users."""
+        parts: dict[str, Floats] = {}
+        for part in ("linear", "numerator", "denominator"):
+            values = getattr(scores, part)
+            if values is not None:
+                parts[part] = values
+        policy_columns = {id(rows.weight): "weight", id(rows.earned): "earned"}
+        if all(id(values) in policy_columns for values in parts.values()):
             sums = policy.by_user
-            names = {part: names_by_column[id(values)] for part, values in given_values.items()}
+            names = {part: policy_columns[id(values)] for part, values in parts.items()}
         else:
-            columns = [np.ones(rows.reward.size), *given_values.values()]
-            sums = UserSums.of(("rows", *given_values), columns, rows.clusters, degree=policy.by_user.degree)
-            names = {part: part for part in given_values}
-        if scores.other_weights:
-            used = None
-        else:
-            used = scores.used
+            columns = [np.ones(rows.reward.size), *parts.values()]
+            sums = UserSums.of(("rows", *parts), columns, rows.clusters, degree=policy.by_user.degree)
+            names = {part: part for part in parts}
+        left_out = None
+        if scores.used is not None and not scores.other_weights:
+            left_out = LeftOut.of(rows, scores.used, counts=scores.counts)
+        slope = scores.slope
+        if rows.q_logged is not None:
+            slope = max(float(np.max(rows.q_logged)), 0.0)
         return ScoreSums(
             policy,
             sums,
@@ -553,27 +564,23 @@ class ScoreSums:
             denominator=names.get("denominator", ""),
             positive=scores.counts or scores.linear is None,
             modelled=rows.q_target is not None,
-            slope=scores.slope if rows.q_logged is None else max(float(np.max(rows.q_logged)), 0.0),
-            left_out=None if used is None else LeftOut.of(rows, used, counts=scores.counts),
+            slope=slope,
+            left_out=left_out,
             warnings=scores.warnings,
         )
 
     def __add__(self, other: ScoreSums) -> ScoreSums:
         """Add the sums of further rows, which share no user."""
-        left = self.left_out
-        if left is not None and other.left_out is not None:
-            left = left + other.left_out
+        left_out = self.left_out
+        if left_out is not None and other.left_out is not None:
+            left_out = left_out + other.left_out
         policy = self.policy + other.policy
-        sums = self.by_user + other.by_user
-        return replace(self, policy=policy, by_user=sums, left_out=left)
+        return replace(self, policy=policy, by_user=self.by_user + other.by_user, left_out=left_out)
 
     @staticmethod
     def weighted(policy: PolicySums, *, ratio: bool) -> ScoreSums:
-        """Sum weighted rewards, for ips or snips."""
-        if ratio:
-            names = ("", "earned", "weight")
-        else:
-            names = ("earned", "", "")
+        """Return the sums of ips, or of snips if ``ratio``."""
+        names = ("", "earned", "weight") if ratio else ("earned", "", "")
         return ScoreSums(policy, policy.by_user, *names, positive=True)
 
     @property
@@ -584,12 +591,13 @@ class ScoreSums:
         return 0.0
 
     @property
+    def _denominator_total(self) -> float:
+        return self.by_user.total(self.denominator) if self.denominator else 0.0
+
+    @property
     def ratio(self) -> float:
-        """Ratio of the sums of numerator and denominator; without a denominator 0."""
-        if self.denominator:
-            below = self.by_user.total(self.denominator)
-        else:
-            below = 0.0
+        """Ratio of the sums of numerator and denominator; 0 without a denominator."""
+        below = self._denominator_total
         if below != 0.0:
             return self.by_user.total(self.numerator) / below
         return 0.0
@@ -600,32 +608,25 @@ class ScoreSums:
         return self.mean + self.ratio
 
     def influence(self) -> dict[str, float]:
-        """The estimate's first-order response to a user, times the number of rows, as a form of the user's sums."""
+        """Return the estimate's first-order response to a user, times the number of rows, as a form of the sums."""
         form = dict.fromkeys(self.by_user.names, 0.0)
         if self.linear:
             form[self.linear] += 1.0
             form["rows"] -= self.mean
-        if self.denominator:
-            below = self.by_user.total(self.denominator)
-        else:
-            below = 0.0
+        below = self._denominator_total
         if below != 0.0:
             form[self.numerator] += self.policy.rows / below
             form[self.denominator] -= self.policy.rows / below * self.ratio
         return form
 
-    def deviations(self) -> Deviations:
-        """Compute the deviations of the users from the estimate."""
-        return self.policy.deviations(self.by_user, self.influence())
-
     def limits(self, reach: float, level: float) -> Limits:
-        """Student's limits by user, on a log scale where the estimate is a positive sum of parts that are not negative.
+        """Return Student's limits by user, on a log scale where the estimate is positive and no part is negative.
 
         Where the target's rows have no reward, up to -log((1 - level) / 2) of them at the largest weight.
         """
         policy = self.policy
         value = self.value
-        deviations = self.deviations()
+        deviations = policy.deviations(self.by_user, self.influence())
         if self.positive and value == 0.0 and deviations.second == 0.0:
             high = -math.log((1.0 - level) / 2.0) * policy.weight_max * reach / policy.rows
             return Limits(Interval(0.0, high, f"no reward seen, {policy.unit}"), 0.0, 0.0)
@@ -634,11 +635,11 @@ class ScoreSums:
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of a value above the least reward, and what they rest on.
+    """Limits of a value above the least reward.
 
     Attributes:
         interval: by user.
-        carrying: users that carry the variance.
+        carrying: number of users that carry the variance.
         error: standard error.
     """
 
@@ -648,8 +649,10 @@ class Limits:
 
     @staticmethod
     def of(deviations: Deviations, value: float, policy: PolicySums, level: float, *, log_scale: bool) -> Limits:
-        """Student's, of a mean over rows."""
+        """Compute Student's limits of a mean over rows."""
         n = float(policy.rows)
         low, high = deviations.limits(value, n, level, log_scale=log_scale)
-        method = f"Student {policy.unit}" + (", log scale" if log_scale else "")
+        method = f"Student {policy.unit}"
+        if log_scale:
+            method += ", log scale"
         return Limits(Interval(low, high, method), deviations.carrying, deviations.error(n))

@@ -1,4 +1,4 @@
-"""From sums by user to an answer: their interval, the checks, the estimate.
+"""Estimates from sums by user: interval, checks and verdict.
 
 The sums of an estimator's scores (:mod:`recsim_mnar.estimators.sums`) give the value, its influence and its interval; a
 difference of two policies is an estimate with the weight w - b.
@@ -23,7 +23,7 @@ from recsim_mnar.estimators.verdict import Diagnostics, Estimate, Verdict
 AUTO = "auto"
 """The estimator that leads."""
 LEADING = "snips"
-"""The estimator that leads, with no clip: the one of least error in benchmarks/ope_trust, and at home in any unit."""
+"""The leading estimator without a clip: the one of least error in benchmarks/ope_trust, in any unit of the reward."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Bounds:
 
     Attributes:
         least: reward from which rewards are counted.
-        stated: largest reward possible as stated, None where it is not.
+        stated: largest possible reward as stated, or None.
         seen: largest reward of the log, ``least`` where none is larger.
     """
 
@@ -43,20 +43,17 @@ class Bounds:
     @staticmethod
     def of(policy: PolicySums, facts: Facts) -> Bounds:
         """Combine the stated bounds with those that the log shows."""
-        if facts.reward_max is None:
-            stated = None
-        else:
+        stated = None
+        if facts.reward_max is not None:
             stated = float(facts.reward_max)
         return Bounds(policy.shift, stated, max(policy.reward_max, policy.shift))
 
     @property
     def most(self) -> float:
-        """Largest reward possible as stated, else of the log; inf where that shows none."""
+        """Largest possible reward as stated, else of the log; inf where that shows none."""
         if self.stated is not None:
             return self.stated
-        if self.seen > self.least:
-            return self.seen
-        return math.inf
+        return self.seen if self.seen > self.least else math.inf
 
     @property
     def reach(self) -> float:
@@ -65,17 +62,13 @@ class Bounds:
 
     @property
     def ceiling(self) -> float:
-        """Get the largest possible value, from the least reward on; only a stated range has one."""
-        if self.stated is None:
-            return math.inf
-        return self.stated - self.least
+        """Largest possible value above the least reward, if stated; else inf."""
+        return math.inf if self.stated is None else self.reach
 
     @property
     def one_reward(self) -> float:
-        """Size of a reward that the log happens not to show: the largest seen, else as stated, else inf."""
-        if self.seen > self.least:
-            return self.seen - self.least
-        return self.reach
+        """Size of a reward that the log happens not to show: the largest of the log, else as stated, else inf."""
+        return self.seen - self.least if self.seen > self.least else self.reach
 
 
 # -------------------------------------------------------------------------------------------------------------- a value
@@ -91,98 +84,109 @@ def value_of(
     clip: float = math.inf,
     sampling: Interval | None = None,
 ) -> Estimate:
-    """The estimate of a policy's value, its interval, diagnostics and verdict.
+    """Estimate a policy's value, with interval, diagnostics and verdict.
 
     Args:
-        scored: of the estimator.
+        scored: sums of the estimator's scores.
         estimator: its name.
-        facts: of the log.
+        facts: knowledge of the log.
         level: nominal coverage.
         precision: half the interval over the value up to which the value is trusted.
-        clip: weights are cut there.
+        clip: largest weight.
         sampling: an interval from sample size in place of Student's.
 
     Raises:
-        UserError: no rows, or no weight that counts.
+        UserError: weights too small to be squared.
     """
-    policy, value = scored.policy, scored.value
-    if policy.by_user.total("weight") > 0.0 and policy.ess == 0.0:  # their squares are below the least number
+    policy = scored.policy
+    value = scored.value
+    if policy.by_user.total("weight") > 0.0 and policy.ess == 0.0:  # the squares underflow
         raise UserError(f"no weight is above {policy.weight_max:g}; give the probability of the logged action")
     bounds = Bounds.of(policy, facts)
-    reason = ""
-    if policy.users < 2:
-        reason = "one user"
-    elif policy.supported == 0 and estimator != "dm":
-        reason = "no support"
-    evidence: dict[str, Any] = {}
-    if reason:
-        sampling = total = Interval(0.0, bounds.reach, f"no interval: {reason}")
-    else:
-        limits = scored.limits(bounds.one_reward, level)
-        sampling = total = limits.interval if sampling is None else sampling
-        if not scored.modelled:
-            heavy = heavy_tail(policy, ScoreSums.weighted(policy, ratio=True).limits(bounds.one_reward, level).error)
-            evidence |= {"carrying": limits.carrying, "heavy_tail": heavy}
-        total, outside = _with_hidden(scored, sampling, bounds, level, clips=math.isfinite(clip))
-        evidence["value_outside"] = outside
-    sampling, total = (interval.within(0.0, bounds.ceiling) for interval in (sampling, total))
-    part = _beyond(total, sampling)
     support = Support.of(policy, facts.supports, level)
-    gap = support.entering * bounds.reach if support.entering > 0.0 else 0.0
-    # Ratios and control variates take the missing mass for mass that earns as the rest does. A weighted mean may be too
-    # large by the proved excess of the mean weight.
-    low = total.low * (1.0 - (support.too_much if scored.linear or reason else support.entering))
-    low, high = max(low - support.entering * scored.slope, 0.0), min(total.high + gap, bounds.ceiling)
-    if not evidence.get("value_outside"):  # a point whose bias is proved does not stretch the interval
-        low, high = min(low, value), max(high, value)
-    base = bounds.least
+    clips = math.isfinite(clip)
+    sampling, total, evidence = _value_intervals(scored, estimator, bounds, level, sampling, clips=clips)
+    part = _beyond(total, sampling)
+    gap = _gap(support, bounds)
+    # Ratios and control variates extrapolate to the missing mass. A weighted mean may be too large by the proved excess
+    # of the mean weight.
+    too_much = support.too_much if scored.linear or not evidence else support.entering
+    low = max(total.low * (1.0 - too_much) - support.entering * scored.slope, 0.0)
+    high = min(total.high + gap, bounds.ceiling)
+    if not evidence.get("value_outside"):  # a value that is proved biased does not stretch the interval
+        low = min(low, value)
+        high = max(high, value)
+    share_clipped = None
+    if scored.left_out is not None:
+        share_clipped = scored.left_out.rows_cut / policy.rows
     diagnostics = replace(
         _diagnostics(policy, bounds, sampling, clip),
         clip_part=part,
         gap_part=gap,
-        share_clipped=None if scored.left_out is None else scored.left_out.rows_cut / policy.rows,
+        share_clipped=share_clipped,
         missing_mass=support.entering,
         full_support=facts.supports,
         **_identified(policy, support, value, sampling, estimator, level),
     )
-    judged = Evidence(
-        diagnostics,
-        policy,
-        support,
-        estimator,
-        low,
-        high,
-        facts.bounds,
-        abs(value + base),
-        precision,
-        hidden=part,
-        warnings=scored.warnings,
-        **evidence,
-    )
+    base = bounds.least
+    evidence |= {"scale": abs(value + base), "precision": precision, "hidden": part, "warnings": scored.warnings}
+    verdict = judge(Evidence(diagnostics, policy, support, estimator, low, high, facts.bounds, **evidence))
+    ends = (value + base, low + base, high + base)
     method = _method(sampling, part, gap)
-    ends = value + base, low + base, high + base
-    return Estimate(*ends, level, method, policy.rows, policy.ess, diagnostics, judge(judged), estimator)
+    return Estimate(*ends, level, method, policy.rows, policy.ess, diagnostics, verdict, estimator)
 
 
-def _beyond(whole: Interval, sampling: Interval) -> float:
-    """Compute how far an interval goes beyond another one, at either end; 0 where both have no end."""
-    if math.isfinite(sampling.high):
-        above = whole.high - sampling.high
+def _value_intervals(
+    scored: ScoreSums, estimator: str, bounds: Bounds, level: float, sampling: Interval | None, *, clips: bool
+) -> tuple[Interval, Interval, dict[str, Any]]:
+    """Return the interval from sample size, the one that allows for changed weights, and evidence from both.
+
+    There is no evidence where the log allows no interval.
+    """
+    policy = scored.policy
+    evidence: dict[str, Any] = {}
+    if policy.users < 2 or (policy.supported == 0 and estimator != "dm"):
+        reason = "one user" if policy.users < 2 else "no support"
+        sampling = Interval(0.0, bounds.reach, f"no interval: {reason}")
+        total = sampling
     else:
-        above = 0.0
-    return max(above, sampling.low - whole.low, 0.0)
+        limits = scored.limits(bounds.one_reward, level)
+        sampling = sampling or limits.interval
+        if not scored.modelled:
+            error = ScoreSums.weighted(policy, ratio=True).limits(bounds.one_reward, level).error
+            evidence |= {"carrying": limits.carrying, "heavy_tail": heavy_tail(policy, error)}
+        total, evidence["value_outside"] = _with_hidden(scored, sampling, bounds, level, clips=clips)
+    return sampling.within(0.0, bounds.ceiling), total.within(0.0, bounds.ceiling), evidence
+
+
+def _gap(support: Support, bounds: Bounds) -> float:
+    """Return the largest possible value of the target's missing mass."""
+    return support.entering * bounds.reach if support.entering > 0.0 else 0.0
+
+
+def _beyond(total: Interval, sampling: Interval) -> float:
+    """Compute how far an interval extends beyond another one, at either end; 0 where both are unbounded."""
+    above = 0.0
+    if math.isfinite(sampling.high):
+        above = total.high - sampling.high
+    return max(above, sampling.low - total.low, 0.0)
 
 
 def _method(sampling: Interval, part: float, gap: float) -> str:
-    return sampling.method + (" + clip part" if part > 0.0 else "") + (" + missing mass" if gap > 0.0 else "")
+    method = sampling.method
+    if part > 0.0:
+        method += " + clip part"
+    if gap > 0.0:
+        method += " + missing mass"
+    return method
 
 
 def _with_hidden(
     scored: ScoreSums, sampling: Interval, bounds: Bounds, level: float, *, clips: bool
 ) -> tuple[Interval, float]:
-    """The interval with what changed weights may hide, and how far the value is outside that of unchanged ones.
+    """Widen an interval by the bias of changed weights; also return the value's distance from the unbiased interval.
 
-    Where scores are weighted rewards and the two intervals agree, both hold.
+    Where scores are weighted rewards, the interval of the unchanged weights is valid too, and the two are intersected.
     """
     if scored.left_out is None:
         return sampling, 0.0
@@ -192,33 +196,33 @@ def _with_hidden(
     if not scored.positive or not sampling.method.startswith(("Student", "no reward")):
         return interval, 0.0
     unchanged = ScoreSums.weighted(scored.policy, ratio=False).limits(bounds.one_reward, level).interval
-    return _both(interval, unchanged, scored.value)
+    return _intersection(interval, unchanged, scored.value)
 
 
-def _both(whole: Interval, unchanged: Interval, value: float) -> tuple[Interval, float]:
-    """Intersect two intervals, or return the second where they share nothing.
-
-    And how far the value is outside that one.
-    """
+def _intersection(interval: Interval, unchanged: Interval, value: float) -> tuple[Interval, float]:
+    """Intersect two intervals, and return the value's distance from the second, which is kept if they are disjoint."""
     outside = max(unchanged.low - value, value - unchanged.high, 0.0)
-    low = max(whole.low, unchanged.low)
-    high = min(whole.high, unchanged.high)
-    return unchanged if low > high else Interval(low, high, whole.method), outside
+    low = max(interval.low, unchanged.low)
+    high = min(interval.high, unchanged.high)
+    if low > high:
+        return unchanged, outside
+    return Interval(low, high, interval.method), outside
 
 
 def heavy_tail(policy: PolicySums, error: float, squares: float | None = None) -> float:
-    """Compute the ratio of the standard error of the ratio to the one expected from its weights.
+    """Compute the ratio of the standard error expected from the weights to the one of a ratio estimate.
 
     The expected variance is that of rewards which do not follow the weights, sum w^2 times the target's variance of
-    rewards, sum w (r - v)^2 / sum w. Where the heaviest rows happen to earn nothing the error is far smaller than it.
+    rewards, sum w (r - v)^2 / sum w. Where the heaviest rows happen to earn nothing the error is far smaller.
 
     Args:
         policy: sums of the target.
-        error: of the self-normalised value, or difference.
+        error: standard error of the self-normalised value, or difference.
         squares: sum of squared weights; None for the policy's own.
     """
     sums = policy.by_user
-    total, earned = sums.total("weight"), sums.total("earned")
+    total = sums.total("weight")
+    earned = sums.total("earned")
     if total <= 0.0 or error <= 0.0 or policy.thinned:
         return 1.0
     value = earned / total
@@ -232,7 +236,7 @@ def _diagnostics(policy: PolicySums, bounds: Bounds, sampling: Interval, clip: f
     n = policy.rows
     total = policy.by_user.total("weight")
     base = bounds.least
-    by_user = policy.by_user.product({"weight": 1.0}, {"weight": 1.0})
+    by_user = policy.by_user.squares("weight")
     return Diagnostics(
         n=n,
         users=policy.users,
@@ -261,7 +265,7 @@ def _diagnostics(policy: PolicySums, bounds: Bounds, sampling: Interval, clip: f
 def _identified(
     policy: PolicySums, support: Support, value: float, sampling: Interval, estimator: str, level: float
 ) -> dict[str, Any]:
-    """The covered share of the target, and the mean reward of that part with an interval."""
+    """Return the share of the target that the log covers, and the mean reward of that part with an interval."""
     share = support.covered
     base = policy.shift
     if share >= 1.0 or policy.users < 2 or policy.by_user.total("weight") <= 0.0:
@@ -289,8 +293,9 @@ class PairSums:
 
     Attributes:
         ours, theirs: scores of the two under one estimator.
-        ratio: of (w - b) r, b r, w - b and b.
-        means: of 1 and (w - b) r; of the changed weights first, where the estimator changes them. None of a ratio.
+        ratio: sums of (w - b) r, b r, w - b and b.
+        means: sums of 1 and (w - b) r; of the changed weights first, where the estimator changes them. Empty for a
+            ratio.
         differing: rows whose weights differ.
     """
 
@@ -302,30 +307,26 @@ class PairSums:
 
     @staticmethod
     def of(target: tuple[Rows, Scores, ScoreSums], baseline: tuple[Rows, Scores, ScoreSums]) -> PairSums:
-        """Sum all rows of a log, or those of whole users; each policy's rows, scores and sums."""
-        (rows, scores, ours), (baseline_rows, other_scores, theirs) = target, baseline
+        """Sum all rows of a log, or a block of whole users, from each policy's rows, scores and sums."""
+        rows, scores, ours = target
+        baseline_rows, baseline_scores, theirs = baseline
         ones = np.ones(rows.reward.size)
         apart = rows.weight - baseline_rows.weight
         earned = apart * rows.reward
-        columns = earned, baseline_rows.earned, apart, baseline_rows.weight
-        # Of a mean the ratio's error is asked for, and no more.
-        if scores.linear is None:
-            degree = 4
-        else:
-            degree = 2
+        products = []
+        if scores.used is not None and baseline_scores.used is not None:
+            products.append((scores.used - baseline_scores.used) * rows.reward)
+        if scores.linear is not None:
+            products.append(earned)
+        means = tuple(UserSums.of(("rows", "apart"), (ones, product), rows.clusters) for product in products)
+        degree = 4 if scores.linear is None else 2  # of a mean only the ratio's error is used
+        columns = (earned, baseline_rows.earned, apart, baseline_rows.weight)
         ratio = UserSums.of(("earned apart", "earned", "apart", "weight"), columns, rows.clusters, degree=degree)
-        if scores.linear is None:
-            of_means = []
-        else:
-            of_means = [earned]
-        if scores.used is not None and other_scores.used is not None:
-            of_means.insert(0, (scores.used - other_scores.used) * rows.reward)
-        means = tuple(UserSums.of(("rows", "apart"), (ones, mean), rows.clusters) for mean in of_means)
         return PairSums(ours, theirs, ratio, means, int(np.count_nonzero(apart)))
 
     def __add__(self, other: PairSums) -> PairSums:
         """Add the sums of further rows, which share no user."""
-        means = tuple(one + more for one, more in zip(self.means, other.means, strict=True))
+        means = tuple(mean + more for mean, more in zip(self.means, other.means, strict=True))
         ours = self.ours + other.ours
         theirs = self.theirs + other.theirs
         ratio = self.ratio + other.ratio
@@ -338,91 +339,105 @@ class PairSums:
 
     @property
     def value(self) -> float:
-        """The difference of the two estimates."""
+        """Difference of the two estimates."""
         return self.ours.value - self.theirs.value
 
-    def limits(self, sums: UserSums, value: float, level: float) -> Limits:
-        """Limits of a difference of weighted means, on the plain scale: it has either sign."""
+    def mean_limits(self, sums: UserSums, value: float, level: float) -> Limits:
+        """Return limits of a difference of weighted means, which may have either sign."""
         policy = self.ours.policy
         deviations = policy.deviations(sums, {"apart": 1.0, "rows": -value})
         return Limits.of(deviations, value, policy, level, log_scale=False)
 
     def ratio_limits(self, level: float) -> Limits:
-        """Limits of the difference of two ratios: each user's w (r - v) / mean w, of the one less that of the other."""
-        policies = self.ours.policy, self.theirs.policy
-        one, other = (1.0 / (policy.mean_weight or 1.0) for policy in policies)
-        ours, theirs = (
-            policy.by_user.total("earned") / policy.rows * factor
-            for policy, factor in zip(policies, (one, other), strict=True)
-        )
-        # In numbers that are small where the policies are nearly the same.
+        """Return limits of the difference of two ratios.
+
+        A user's deviation is w (r - v) / mean w, of the target less that of the baseline.
+        """
+        policy = self.ours.policy
+        baseline = self.theirs.policy
+        one = 1.0 / (policy.mean_weight or 1.0)
+        other = 1.0 / (baseline.mean_weight or 1.0)
+        ours = policy.by_user.total("earned") / policy.rows * one
+        theirs = baseline.by_user.total("earned") / baseline.rows * other
+        # The terms are small where the policies are nearly the same.
         form = {
             "earned apart": one,
             "earned": one - other,
             "apart": -ours * one,
             "weight": theirs * other - ours * one,
         }
-        deviations = policies[0].deviations(self.ratio, form)
-        return Limits.of(deviations, ours - theirs, policies[0], level, log_scale=False)
+        return Limits.of(policy.deviations(self.ratio, form), ours - theirs, policy, level, log_scale=False)
 
 
 def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float, clip: float = math.inf) -> Estimate:
-    """The estimate of the difference of two policies' values.
+    """Estimate the difference of two policies' values.
 
     Args:
-        pair: of the rows, under the estimator.
+        pair: sums of the rows under the estimator.
         estimator: "ips", "clipped_ips" or "snips".
-        facts: of the log.
+        facts: knowledge of the log.
         level: nominal coverage.
-        clip: weights are cut there.
+        clip: largest weight.
     """
-    ours, theirs = both = (pair.ours.policy, pair.theirs.policy)
-    bounds, value, is_ratio = Bounds.of(ours, facts), pair.value, not pair.ours.linear
-    supports = [Support.of(sums, facts.supports, level) for sums in both]
-    gaps = [sums.entering * bounds.reach if sums.entering > 0.0 else 0.0 for sums in supports]
-    most, same = bounds.ceiling, pair.differing == 0
-    sampling = interval = Interval(-most, most, "no interval: one user")
-    evidence: dict[str, Any] = {}
-    if same:
-        sampling = interval = Interval(0.0, 0.0, "no interval: the same policy")
-        gaps = [0.0, 0.0]
-    elif ours.users > 1:
-        ratios = pair.ratio_limits(level)
-        limits = ratios if is_ratio else pair.limits(pair.means[0], value, level)
-        sampling = interval = limits.interval
-        squares = max(pair.ratio.product({"apart": 1.0}, {"apart": 1.0}), 0.0)
-        evidence |= {"carrying": limits.carrying, "heavy_tail": heavy_tail(ours, ratios.error, squares)}
-        interval, evidence["value_outside"] = _difference_with_hidden(pair, sampling, bounds, level)
-    part = _beyond(interval, sampling) if pair.ours.left_out is not None else 0.0
-    lost = [
-        sums.entering * policy.value if is_ratio else 0.0
-        for sums, policy in zip(supports, (pair.ours, pair.theirs), strict=True)
-    ]
-    low = min(max(interval.low - gaps[1] - lost[0], -most), most)
-    high = max(min(interval.high + gaps[0] + lost[1], most), -most)
-    if not evidence.get("value_outside"):  # a point whose bias is proved does not stretch the interval
-        low, high = min(low, value), max(high, value)
+    ours = pair.ours.policy
+    theirs = pair.theirs.policy
+    bounds = Bounds.of(ours, facts)
+    support = Support.of(ours, facts.supports, level)
+    baseline_support = Support.of(theirs, facts.supports, level)
+    value = pair.value
+    most = bounds.ceiling
+    same = pair.differing == 0
+    gap = 0.0 if same else _gap(support, bounds)
+    baseline_gap = 0.0 if same else _gap(baseline_support, bounds)
+    sampling, total, evidence = _difference_intervals(pair, bounds, level)
+    part = _beyond(total, sampling)
+    low = total.low - baseline_gap
+    high = total.high + gap
+    if not pair.ours.linear:
+        low -= support.entering * pair.ours.value
+        high += baseline_support.entering * pair.theirs.value
+    low = min(max(low, -most), most)
+    high = max(min(high, most), -most)
+    if not evidence.get("value_outside"):  # a value that is proved biased does not stretch the interval
+        low = min(low, value)
+        high = max(high, value)
     diagnostics = replace(
         _diagnostics(ours, bounds, sampling, clip),
         sampling_low=sampling.low,
         sampling_high=sampling.high,
         clip_part=part,
-        gap_part=max(gaps),
+        gap_part=max(gap, baseline_gap),
         value_target=pair.ours.value + bounds.least,
         value_baseline=pair.theirs.value + bounds.least,
         ess_baseline=theirs.ess,
-        identified_share_target=supports[0].covered,
-        identified_share_baseline=supports[1].covered,
+        identified_share_target=support.covered,
+        identified_share_baseline=baseline_support.covered,
     )
-    of_target = Evidence(
-        diagnostics, ours, supports[0], estimator, low, high, facts.bounds, hidden=part, same=same, **evidence
-    )
-    of_baseline = Evidence(
-        _diagnostics(theirs, bounds, sampling, clip), theirs, supports[1], estimator, low, high, facts.bounds, same=True
-    )
-    verdict = _joined(judge(of_target), judge(of_baseline))
-    method, ess = _method(sampling, part, max(gaps)), min(ours.ess, theirs.ess)
+    common = (estimator, low, high, facts.bounds)
+    verdict = judge(Evidence(diagnostics, ours, support, *common, hidden=part, same=same, **evidence))
+    of_baseline = _diagnostics(theirs, bounds, sampling, clip)
+    verdict = _joined(verdict, judge(Evidence(of_baseline, theirs, baseline_support, *common, same=True)))
+    method = _method(sampling, part, max(gap, baseline_gap))
+    ess = min(ours.ess, theirs.ess)
     return Estimate(value, low, high, level, method, ours.rows, ess, diagnostics, verdict, estimator)
+
+
+def _difference_intervals(pair: PairSums, bounds: Bounds, level: float) -> tuple[Interval, Interval, dict[str, Any]]:
+    """Return the interval from sample size, the one that allows for changed weights, and evidence from both."""
+    if pair.differing == 0:
+        interval = Interval(0.0, 0.0, "no interval: the same policy")
+        return interval, interval, {}
+    if pair.ours.policy.users < 2:
+        interval = Interval(-bounds.ceiling, bounds.ceiling, "no interval: one user")
+        return interval, interval, {}
+    ratio = pair.ratio_limits(level)
+    limits = ratio
+    if pair.ours.linear:
+        limits = pair.mean_limits(pair.means[0], pair.value, level)
+    squares = max(pair.ratio.squares("apart"), 0.0)
+    heavy = heavy_tail(pair.ours.policy, ratio.error, squares)
+    total, outside = _difference_with_hidden(pair, limits.interval, bounds, level)
+    return limits.interval, total, {"carrying": limits.carrying, "heavy_tail": heavy, "value_outside": outside}
 
 
 def _difference_with_hidden(pair: PairSums, sampling: Interval, bounds: Bounds, level: float) -> tuple[Interval, float]:
@@ -436,12 +451,12 @@ def _difference_with_hidden(pair: PairSums, sampling: Interval, bounds: Bounds, 
     _, below = pair.theirs.left_out.hidden(pair.theirs.policy, bounds.one_reward, level, usual=True)
     interval = Interval(sampling.low - below, sampling.high + above, sampling.method)
     unchanged = pair.means[-1]
-    value = unchanged.total("apart") / pair.ours.policy.rows
-    return _both(interval, pair.limits(unchanged, value, level).interval, pair.value)
+    mean = unchanged.total("apart") / pair.ours.policy.rows
+    return _intersection(interval, pair.mean_limits(unchanged, mean, level).interval, pair.value)
 
 
 def _joined(ours: Verdict, theirs: Verdict) -> Verdict:
-    """The findings of both verdicts, each once, with the baseline's marked."""
+    """Add the baseline's findings, marked as such, to a verdict that does not have them."""
     codes = {finding.code for finding in ours.findings if finding.level != "trust"}
-    more = [entry for entry in theirs.findings if entry.level != "trust" and entry.code not in codes]
+    more = [finding for finding in theirs.findings if finding.level != "trust" and finding.code not in codes]
     return ours.with_findings([replace(entry, message=f"of the baseline, {entry.message}") for entry in more])

@@ -24,18 +24,18 @@ LEAST_USERS = 100
 
 @functools.cache
 def texts() -> dict[str, dict[str, Any]]:
-    """``findings.toml``: by group and code what a finding means and says, and ``titles`` and ``options``."""
+    """Read ``findings.toml``: texts of findings by group and code, and ``titles`` and ``options``."""
     return tomllib.loads(files(__package__).joinpath("findings.toml").read_text(encoding="utf-8"))
 
 
 class Text(str):
-    """A text for readers in Python; ``command`` is the same for those of the command line, who know other options."""
+    """A text for readers in Python; ``command`` is the same for the command line, with its own options."""
 
     __slots__ = ("command",)
     command: str
 
     def __new__(cls, text: str, command: str) -> Text:
-        """Both texts."""
+        """Make a text of both versions."""
         self = super().__new__(cls, text)
         self.command = command
         return self
@@ -45,36 +45,29 @@ class Text(str):
 
 
 def for_command(text: str) -> str:
-    """A text as the command line and JSON have it."""
+    """Return a text's version for the command line and JSON."""
     if isinstance(text, Text):
         return text.command
     return str(text)
 
 
 def written(code: str, part: str, params: Mapping[str, Any]) -> str:
-    """A text of a code, with its parameters; "" where the table has none.
+    """Fill in a text of a finding; "" where the table has none.
 
     Args:
-        code: of a finding.
+        code: code of the finding.
         part: "says" or "do".
-        params: by name; that of ``part`` chooses another case of the text.
+        params: parameters by name; that of ``part`` chooses another case of the text.
 
     Raises:
-        KeyError: parameters are given, and the table has no such text, or one with others.
+        KeyError: there are parameters, and the table has no such text, or one with others.
     """
-    by_code = {finding: of_it for group in texts().values() for finding, of_it in group.items()}
-    if part in params:
-        key = f"{part}_{params[part]}"
-    else:
-        key = part
-    if params:
-        template = by_code[code][key]
-    else:
-        template = by_code.get(code, {}).get(key, "")
-    python, command = (
-        template.format(**{name: words[place] for name, words in texts()["options"].items()}, **params)
-        for place in (0, 1)
-    )
+    by_code = {finding: entry for group in texts().values() for finding, entry in group.items()}
+    key = f"{part}_{params[part]}" if part in params else part
+    template = by_code[code][key] if params else by_code.get(code, {}).get(key, "")
+    options = texts()["options"].items()
+    python = template.format(**{name: words[0] for name, words in options}, **params)
+    command = template.format(**{name: words[1] for name, words in options}, **params)
     if python == command:
         return python
     return Text(python, command)
@@ -82,15 +75,15 @@ def written(code: str, part: str, params: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, init=False)
 class Finding:
-    """One reason to doubt an estimate, or how far it is from being one.
+    """One reason to doubt an estimate, or its distance from being one.
 
     Attributes:
         code: stable name, for programs.
-        severity: 0 and more; from 1 a reason for caution, from 2 a reason not to use the estimate. Below 1 it says how
-            near it comes, and does not stand in the sentence.
-        number: what was measured, in the unit that ``message`` names.
-        message: it, in words.
-        action: one thing to do, which the estimator at hand allows.
+        severity: 0 and more; from 1 a reason for caution, from 2 a reason not to use the estimate. Below 1 it is the
+            distance from such a reason, and is not part of the sentence.
+        number: the measured number, in the unit that ``message`` names.
+        message: the finding in words.
+        action: one thing to do that the estimator allows.
     """
 
     code: str
@@ -102,7 +95,7 @@ class Finding:
     def __init__(
         self, code: str, severity: float, number: float, message: str = "", action: str = "", **params: Any
     ) -> None:
-        """A finding, whose texts are those of its code in ``findings.toml`` unless they are given.
+        """Make a finding; texts that are empty are those of its code in ``findings.toml``.
 
         Args:
             code: a code of the table.
@@ -110,7 +103,7 @@ class Finding:
             number: likewise.
             message: likewise.
             action: likewise.
-            **params: of the texts; ``says`` and ``do`` choose another case of them.
+            **params: parameters of the texts; ``says`` and ``do`` choose another case of them.
         """
         message = message or written(code, "says", params)
         action = action or written(code, "do", params)
@@ -119,20 +112,18 @@ class Finding:
 
     @property
     def level(self) -> str:
-        """The level that this finding alone would give."""
+        """Level of a verdict with this finding alone."""
         if self.severity >= GRAVE:
             return "do_not_use"
-        if self.severity >= CAUTION:
-            return "caution"
-        return "trust"
+        return "caution" if self.severity >= CAUTION else "trust"
 
     @staticmethod
-    def from_dict(found: Mapping[str, Any]) -> Finding:
-        """The finding of :meth:`to_dict`."""
-        return Finding(*(found[name] for name in Finding.__match_args__))
+    def from_dict(fields: Mapping[str, Any]) -> Finding:
+        """Read the result of :meth:`to_dict`."""
+        return Finding(*(fields[name] for name in Finding.__match_args__))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, with the options of the command line."""
+        """Convert to JSON types, with the options of the command line."""
         texts = {"message": for_command(self.message), "action": for_command(self.action)}
         return {"code": self.code, "level": self.level, **asdict(self), **texts}
 
@@ -142,7 +133,7 @@ class Verdict(str):
 
     Attributes:
         level: "trust", "caution" or "do_not_use".
-        findings: those of the gravest level first, those that only say how near a limit is last.
+        findings: all findings, the gravest level first.
     """
 
     __slots__ = ("findings", "level")
@@ -150,16 +141,16 @@ class Verdict(str):
     findings: tuple[Finding, ...]
 
     def __new__(cls, level: str = "trust", findings: Iterable[Finding] = ()) -> Verdict:
-        """A verdict of a level that is at least as bad as its findings.
+        """Make a verdict of a level, or of the worst level of its findings.
 
         Raises:
             UserError: an unknown level.
         """
-        if level not in LEVELS:
-            raise UserError(f"no verdict {level!r}; {nearest(str(level), LEVELS)}")
-        ordered = tuple(sorted(findings, key=lambda finding: -LEVELS.index(finding.level)))
-        ranks = [LEVELS.index(level), *(LEVELS.index(finding.level) for finding in ordered)]
-        level = LEVELS[max(ranks)]
+        rank = _rank(level)
+        ordered = tuple(sorted(findings, key=lambda finding: -_rank(finding.level)))
+        if ordered:
+            rank = max(rank, _rank(ordered[0].level))
+        level = LEVELS[rank]
         self = super().__new__(cls, _sentence(level, ordered, str))
         self.level = level
         self.findings = ordered
@@ -167,7 +158,7 @@ class Verdict(str):
 
     @staticmethod
     def of(findings: Iterable[Finding]) -> Verdict:
-        """The verdict that findings give."""
+        """Return the verdict of findings."""
         return Verdict("trust", findings)
 
     def __getnewargs__(self) -> tuple[str, tuple[Finding, ...]]:  # type: ignore[override]  # what copies are made of
@@ -175,25 +166,23 @@ class Verdict(str):
 
     @property
     def severity(self) -> float:
-        """The largest severity of a finding, 0 without any."""
+        """Largest severity of a finding, 0 without any."""
         return max((finding.severity for finding in self.findings), default=0.0)
 
     def meets(self, level: str) -> bool:
-        """True if the verdict is ``level`` or better.
+        """Return whether the verdict is ``level`` or better.
 
         Raises:
             UserError: an unknown level.
         """
-        if level not in LEVELS:
-            raise UserError(f"no verdict {level!r}; {nearest(str(level), LEVELS)}")
-        return LEVELS.index(self.level) <= LEVELS.index(level)
+        return _rank(self.level) <= _rank(level)
 
     def with_findings(self, findings: Iterable[Finding]) -> Verdict:
-        """This verdict with more findings."""
+        """Return this verdict with more findings."""
         return Verdict(self.level, (*self.findings, *findings))
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: the sentence, the level, and the findings, with the options of the command line."""
+        """Convert to JSON types: the sentence, the level, and the findings, with the options of the command line."""
         sentence = _sentence(self.level, self.findings, for_command)
         return {
             "verdict": sentence,
@@ -205,33 +194,40 @@ class Verdict(str):
         return "".join(self)
 
 
+def _rank(level: str) -> int:
+    """Return the place of a level among all, or raise UserError."""
+    if level not in LEVELS:
+        raise UserError(f"no verdict {level!r}; {nearest(str(level), LEVELS)}")
+    return LEVELS.index(level)
+
+
 def _sentence(level: str, findings: Iterable[Finding], write: Callable[[str], str]) -> str:
-    """A level and the findings that make it, their texts as ``write`` has them."""
-    reasons = [f"{write(f.message)}: {write(f.action)}" for f in findings if f.level == level != "trust"]
-    return ": ".join(filter(None, (LEVEL_WORDS[level], "; ".join(reasons))))
+    """Compose a level and the findings that cause it; ``write`` chooses the version of a text."""
+    sentence = LEVEL_WORDS[level]
+    reasons = [f"{write(f.message)}: {write(f.action)}" for f in findings if f.level == level]
+    if reasons and level != "trust":
+        sentence += ": " + "; ".join(reasons)
+    return sentence
 
 
 TRUST = Verdict()
 
 
 def few_users(users: int, unit: str = "users") -> list[Finding]:
-    """The finding of fewer independent users (or rows) than an interval needs; none where there are enough."""
+    """Return the finding of fewer independent users (or rows) than an interval needs, if any."""
     if users >= LEAST_USERS:
         return []
-    if users == 1:
-        counted = {"users": "user", "rows": "row"}[unit]
-    else:
-        counted = unit
+    counted = unit.removesuffix("s") if users == 1 else unit
     return [Finding("few_users", GRAVE, float(users), users=users, counted=counted, unit=unit, least=LEAST_USERS)]
 
 
 def scaled(number: float, caution: float, grave: float) -> float:
-    """Severity of a number whose limits are ``caution`` and ``grave``, straight between; either may be the larger.
+    """Return the severity of a number by two limits, linear between them; either may be the larger.
 
     Args:
-        number: what was measured; below both limits (above, where grave is the smaller) the severity is below 1.
-        caution: severity 1.
-        grave: severity 2; inf for a number that alone never makes an estimate useless.
+        number: the measured number; below both limits (above, where grave is the smaller) the severity is below 1.
+        caution: number of severity 1.
+        grave: number of severity 2; inf for a number that alone never makes an estimate useless.
     """
     if grave < caution:
         number, caution, grave = (float("inf") if x == 0.0 else 1.0 / x for x in (number, caution, grave))
@@ -249,28 +245,28 @@ class Diagnostics:
     """Numbers on what an estimate rests on; None for those that do not apply.
 
     Attributes:
-        n: rows.
-        users: users, or rows where none are known.
+        n: number of rows.
+        users: number of users, or of rows without users.
         clustered: whether users are known.
         clicks: rows with a reward other than the least.
         ess: Kish's effective rows.
-        mean_weight, mean_weight_se: of target / propensity, which should be 1, and its standard error by user.
-        max_weight, max_weight_share: the heaviest row, and its share of all weights.
-        clip, share_clipped: where weights are cut, and the share of rows whose weight is.
+        mean_weight, mean_weight_se: mean of target / propensity, which should be 1, and its standard error by user.
+        max_weight, max_weight_share: the heaviest row's weight, and its share of all weights.
+        clip, share_clipped: largest weight, and the share of rows whose weight is cut.
         support: share of rows whose action the target can take.
-        mean_reward: of the log.
-        propensity_min, least_propensity_rows: the least propensity, and how many rows have it.
+        mean_reward: mean reward of the log.
+        propensity_min, least_propensity_rows: the least propensity, and the number of rows that have it.
         effective_users: Kish's effective users.
         sampling_low, sampling_high: the interval from sample size alone.
-        clip_part, gap_part: what changed weights, and mass that the log never shows, add to the interval.
+        clip_part, gap_part: parts of the interval from changed weights, and from mass that the log never shows.
         reward_min, reward_max: the range of rewards, as stated or seen.
-        missing_mass: upper limit of the target's mass that the log never shows, as a column says.
-        full_support: as stated.
+        missing_mass: upper limit of the target's mass that the log never shows, from its column.
+        full_support: full support as stated.
         identified_share: share of the target that the log covers.
         value_identified, identified_low, identified_high: mean reward of that part, and its interval.
-        value_target, value_baseline, ess_baseline: of a difference.
+        value_target, value_baseline, ess_baseline: the two policies of a difference.
         identified_share_target, identified_share_baseline: likewise.
-        bootstrap_low, bootstrap_high: where propensities are estimated.
+        bootstrap_low, bootstrap_high: bootstrap interval, where propensities are estimated.
     """
 
     n: int
@@ -310,25 +306,25 @@ class Diagnostics:
     bootstrap_high: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON types, without those that do not apply."""
+        """Convert to JSON types, without the numbers that do not apply."""
         return {name: value for name, value in vars(self).items() if value is not None}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """An estimate of a target policy's mean reward a decision.
+    """Estimate of a target policy's mean reward per decision.
 
     Attributes:
         value: the point estimate, in units of the reward.
-        low: lower end of the interval for the target policy's value, what clipping may hide included.
+        low: lower end of the interval for the target policy's value, the bias of clipping included.
         high: upper end.
         level: nominal coverage of the interval.
-        method: how the interval was made, in words; "asymptotic" where it holds for many users only.
+        method: method of the interval, in words; "asymptotic" where it holds for many users only.
         n: rows used.
         ess: Kish's effective sample size of the unclipped weights, (sum w)^2 / sum w^2.
-        diagnostics: what the estimate rests on: :class:`Diagnostics` of decisions.
-        verdict: its level and findings; as a text "trust", "caution: ..." or "do not use: ...", with reasons and what
-            to do.
+        diagnostics: numbers on what the estimate rests on: :class:`Diagnostics` of decisions.
+        verdict: its level and findings; as a text "trust", "caution: ..." or "do not use: ...", with reasons and
+            advice.
         estimator: name of the estimator.
     """
 
@@ -349,13 +345,13 @@ class Estimate:
         return self.verdict.level == "trust"
 
     def numbers(self) -> dict[str, Any]:
-        """The diagnostics, for JSON."""
+        """Return the diagnostics as JSON types."""
         if isinstance(self.diagnostics, Mapping):
             return dict(self.diagnostics)
         return self.diagnostics.to_dict()
 
     def with_findings(self, findings: Iterable[Finding]) -> Estimate:
-        """This estimate, its verdict with more findings."""
+        """Return this estimate with more findings in its verdict."""
         more_findings = tuple(findings)
         if more_findings:
             return replace(self, verdict=self.verdict.with_findings(more_findings))

@@ -119,7 +119,7 @@ def calibrate_world(
 
 
 def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[[], FittedWorld]) -> FittedWorld:
-    """The world that is finished, if it is of what is asked; else the one that ``fit`` makes."""
+    """Return the finished world if it was made from the same arguments, else the one that ``fit`` makes."""
     if finished is not None:
         there = {"made_from": finished.made_from or None}
         here = {"made_from": asked}
@@ -132,7 +132,7 @@ def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[
 
 
 def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any]) -> Any:
-    """The class of the world that is to be fitted; what is asked must be possible, whatever the log.
+    """Return the class of the world to fit, after checking arguments that do not depend on the log.
 
     Raises:
         UserError: it is not.
@@ -282,7 +282,7 @@ def _method(facts: Mapping[str, Any]) -> list[str]:
 
 
 def ratings_of(log: Log, n_items: int | None) -> Ratings:
-    """The revealed ratings of a log, its organic rows with a reward; UserError where there are none."""
+    """Return the revealed ratings of a log, its organic rows with a reward; UserError where there are none."""
     rated = ~log.is_bandit & np.isfinite(log["reward"])
     if not rated.any():
         raise UserError("the log has no revealed ratings (organic rows with a reward): the ratings world needs them")
@@ -384,7 +384,7 @@ def _params(point: Floats, shares: Floats, density: float, n_items: int, assume:
 
 
 def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tuple[Floats, Floats]:
-    """The point (sigma_item, sigma_noise, log alpha) whose simulated statistics are those seen, and their slopes."""
+    """Find (sigma_item, sigma_noise, log alpha) whose simulated statistics are the log's, and their slopes."""
     from scipy.optimize import least_squares
 
     def gap(point: Floats) -> Floats:

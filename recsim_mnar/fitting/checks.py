@@ -75,7 +75,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Validation:
-    """A world compared with a log.
+    """Comparison of a world with a log.
 
     Attributes:
         checks: graded.
@@ -108,7 +108,7 @@ class Validation:
         return self._questions(CANNOT_SAY)
 
     def check(self, name: str) -> Check:
-        """A check by its name; UserError where there is none."""
+        """Return a check by its name; UserError where there is none."""
         by_name = {check.name: check for check in self.checks}
         if name not in by_name:
             raise UserError(f"no check {name!r}; {nearest(name, by_name)}")
@@ -128,7 +128,7 @@ class Validation:
 
 
 def graded(checks: Sequence[Check]) -> list[Check]:
-    """The checks with adjusted p-values and grades; one that cannot be tested stays as it is."""
+    """Return the checks with adjusted p-values and grades; one that cannot be tested is unchanged."""
     adjusted = iter(holm(np.array([check.p for check in checks if check.p is not None])).tolist())
     return [check if check.p is None else _graded(check, next(adjusted)) for check in checks]
 
@@ -262,7 +262,7 @@ def compared(c: Columns, groups: Groups) -> Comparison:
 
 
 def _sum(labels: NDArray[Any], sums: Any) -> Floats:
-    """(P, k) sums over the users of each group."""
+    """Return (P, k) sums over the users of each group."""
     return np.asarray((sums.T @ np.asarray(labels, np.float64).T).T, np.float64)
 
 
@@ -288,7 +288,7 @@ def _metric(c: Columns, groups: Groups, tested: Any, total: Floats) -> tuple[Flo
 
 
 def _apart(distance: str, a: Floats, b: Floats, weights: Floats, inverse: Floats) -> tuple[Floats, Floats]:
-    """(P,) test statistics, and (P,) natural sizes of differences."""
+    """Return (P,) test statistics, and (P,) natural sizes of differences."""
     if distance == CUMULATIVE:
         gap = np.abs(a - b).max(axis=1)
         return gap, gap
@@ -314,7 +314,7 @@ def _pictured(c: Columns, a: Floats, b: Floats) -> NDArray[np.int64]:
 
 
 def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
-    """The check by a classifier, with its positive control; none where users have no features that differ."""
+    """Run the check by a classifier, with its positive control; none where no feature of users differs."""
     named = {name: values for c in columns for name, values in c.features.items() if np.ptp(values) > 0}
     if not named:
         return []
@@ -365,7 +365,7 @@ def cross_validated_auc(features: Floats, labels: Floats, seed: int) -> Floats:
 
 
 def auc(scores: Floats, labels: Floats) -> Floats:
-    """(P,) probability that a member of the first group scores higher than one of the second; both (n, P)."""
+    """Return (P,) the probability that a member of the first group (n, P) scores higher than one of the second."""
     from scipy.stats import rankdata
 
     n = labels.sum(axis=0)
@@ -375,7 +375,7 @@ def auc(scores: Floats, labels: Floats) -> Floats:
 
 
 def _known_again(features: Floats, groups: Groups) -> float:
-    """The area of a world that knew the users it was fitted on by heart: of these, drawn again, and held-out ones."""
+    """Return the area of a world that memorised its users: between these, drawn again, and held-out ones."""
     features_found = []
     held = features[groups.n_known : groups.n_known + groups.n_held]
     for i in range(3):
@@ -389,7 +389,7 @@ def _known_again(features: Floats, groups: Groups) -> float:
 
 
 def _giving_away(names: list[str], features: Floats, real: NDArray[np.bool_]) -> list[dict[str, float | str]]:
-    """The features that separate the two best on their own."""
+    """Name the features that alone separate the two groups best."""
     areas = auc(features, np.repeat(real[:, None], len(names), axis=1).astype(np.float64))
     rows: list[dict[str, float | str]] = [
         {

@@ -1,13 +1,13 @@
-"""Click probabilities given the user: items' click factors and offsets by their posterior.
+"""Click probabilities given the user: posterior of items' click factors and offsets.
 
 The click probability of item a for interests omega is link(b_a + beta_a . omega), the coefficients normal about a line:
 b_a ~ N(b0 + k mu_a, s_b^2), beta_a ~ N(r gamma_a, s^2 I). r, k and b0 are normal, s and s_b half-normal
 (:data:`PRIORS`). gamma_a is known with an error, and views give a mean and a covariance of a user's interests: a row's
-likelihood is the mean over them, by three points of Gauss and Hermite along beta_a . omega.
+likelihood is averaged over them, by three-point Gauss-Hermite quadrature along beta_a . omega.
 
-The posterior of coefficients is normal about its mode, which is reached by Fisher's scoring and checked; r, k and b0
-are integrated out in closed form, s and s_b on a grid that narrows to where the posterior is (Tierney & Kadane 1986).
-Rows of one user share what is not known of the user: draws carry that error too.
+The posterior of coefficients is normal about its mode, which is found by Fisher scoring and checked; r, k and b0
+are integrated out in closed form, s and s_b on a grid that narrows to the bulk of the posterior (Tierney & Kadane
+1986). Rows of one user share the error of the user's interests, and draws have it too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from recsim_mnar.worlds.sessions.params import LOGISTIC
 
 
 class Prior(NamedTuple):
-    """On a link's own scale: b0's mean and deviation, that of r and of k, the scales of s and of s_b."""
+    """Prior on a link's own scale: mean and deviation of b0, deviation of r and k, scales of s and s_b."""
 
     level: float
     levels: float
@@ -36,17 +36,17 @@ class Prior(NamedTuple):
 
 PRIORS = {"recogym": Prior(0.0, 3.0, 1.0, 1.0, 2.0), LOGISTIC: Prior(-3.0, 1.0, 0.4, 0.25, 0.5)}
 _NODES, _LOWEST, _HIGHEST, _CUT = 9, np.log(0.002), np.log(4.0), 6.0
-"""Nodes of log s and of log s_b, in units of their prior's scale; less likely by that than the best is left out."""
+"""Nodes of log s and log s_b in units of their prior's scale, and the log posterior ratio at which nodes are cut."""
 _STEPS, _STILL, _NEAR, _ROUNDS = 60, 1e-3, 0.1, 8
 _AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0, 1.0]) / 6.0
 
 
 @dataclass(frozen=True)
 class Recommended:
-    """Recommendations, an item's to a user together, by item; users' interests, items' gamma and mu, their errors.
+    """Recommendations by item and user: times shown and clicks; users' interests, items' gamma and mu, their errors.
 
-    In slates an item's at one place to a user are together: ``logs`` (n,) of the places 1, 2, ..., and ``exponent``, of
-    which a row's chance of a look is place^-exponent. Single items are always looked at.
+    In slates a row is of an item at one place to a user: ``logs`` (n,) of the places 1, 2, ..., and ``exponent``: a
+    row is looked at with probability place^-exponent. Single items are always looked at.
     """
 
     user: Ints
@@ -63,28 +63,29 @@ class Recommended:
 
     @property
     def looked(self) -> Floats | float:
-        """Chance that a row is looked at."""
+        """Probability that a row is looked at."""
         if self.exponent:
             return np.exp(-self.exponent * self.logs)
         return 1.0
 
     def seen(self) -> float:
-        """Share of the rows that is looked at."""
+        """Return the share of the rows that is looked at."""
         return float(np.average(self.looked * np.ones(len(self.times)), weights=self.times))
 
     def rate(self) -> tuple[float, float]:
-        """The click rate and its standard error, users drawn anew; that of one click at least."""
-        times_asked = np.bincount(self.user, self.times)
+        """Return the click rate and its standard error by user, which is at least that of one click."""
+        times = np.bincount(self.user, self.times)
         clicks = np.bincount(self.user, self.clicks)
-        rate = float(clicks.sum() / times_asked.sum())
-        error = float(np.sqrt(((clicks - rate * times_asked) ** 2).sum()) / times_asked.sum())
-        return rate, max(error, 1.0 / float(times_asked.sum()))
+        total = float(times.sum())
+        rate = float(clicks.sum()) / total
+        error = float(np.sqrt(((clicks - rate * times) ** 2).sum())) / total
+        return rate, max(error, 1.0 / total)
 
 
 class Draw(NamedTuple):
-    """Coefficients of all items, (P, K + 1), the offset last; their link; r, how far clicks go with views; s.
+    """Coefficients of all items, (P, K + 1), the offset last; their link; r, the slope of clicks on views; s.
 
-    ``follows``: what an exponent of examination larger by 1 adds to the offsets, the log's clicks being what they are.
+    ``follows``: change of the offsets per unit of the exponent of examination, given the log's clicks.
     """
 
     theta: Floats
@@ -95,7 +96,7 @@ class Draw(NamedTuple):
 
 
 class ClickModel(NamedTuple):
-    """The best fit, draws from the posterior, links by theirs, and facts, such as why a link is refused."""
+    """The best fit, draws from the posterior, links included, and facts, such as why a link is refused."""
 
     best: Draw
     draws: list[Draw]
@@ -103,24 +104,32 @@ class ClickModel(NamedTuple):
 
 
 def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ...]) -> ClickModel:
-    """Fit with each link that can be; draw links by their evidence, and coefficients from their posterior."""
+    """Fit each possible link; draw links by their evidence, and coefficients from their posterior."""
     rate, error = shown.rate()
     seen = shown.seen()
-    per = " per look" if seen < 1.0 else ""
-    refused = {link: why + per for link in links if (why := outside(link, rate / seen, error / seen))}
-    fits = {link: Posterior(shown, link) for link in links if link not in refused}
-    for link in [link for link, fit in fits.items() if fit.step > _NEAR]:
-        refused[link] = f"its fit did not reach a mode (a step of {fits.pop(link).step:.2g} standard errors is left)"
+    refused = {}
+    fits = {}
+    for link in links:
+        why = outside(link, rate / seen, error / seen)
+        if why:
+            refused[link] = why + (" per look" if seen < 1.0 else "")
+            continue
+        fit = Posterior(shown, link)
+        if fit.step > _NEAR:
+            refused[link] = f"its fit did not reach a mode (a step of {fit.step:.2g} standard errors is left)"
+        else:
+            fits[link] = fit
     if not fits:
         why = "; ".join(f"{link}: {text}" for link, text in refused.items())
         raise UserError(f"no click model can be fitted: {why}. Fit the views alone, without the recommendations")
     evidence = {link: fit.evidence for link, fit in fits.items()}
     best = max(evidence, key=lambda link: evidence[link])
     chances = np.exp(np.array(list(evidence.values())) - evidence[best])
-    u = rng.uniforms(rng.derive_seed(seed, "link"), rng.Stream.BOOTSTRAP, np.arange(n_draws), 0)
-    chosen = [list(fits)[drawn_place(chances, x)] for x in u]
-    draws = [fits[link].drawn(rng.derive_seed(seed, f"clicks/{i}")) for i, link in enumerate(chosen)]
-    model = fits[best].spread_out()
+    draws = []
+    for i, u in enumerate(rng.uniforms(rng.derive_seed(seed, "link"), rng.Stream.BOOTSTRAP, np.arange(n_draws), 0)):
+        fit = list(fits.values())[drawn_place(chances, u)]
+        draws.append(fit.draw(rng.derive_seed(seed, f"clicks/{i}")))
+    model = fits[best].rescaled_means()
     fitted = float(np.average(fits[best].probabilities(model.theta)[0], weights=shown.times))
     facts = {
         "click_link": best,
@@ -136,22 +145,21 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
 
 
 def outside(link: str, rate: float, error: float) -> str:
-    """Why a link's range excludes a click rate, or nothing; a rate within four standard errors is possible."""
+    """Return why a link cannot have a click rate; "" for a rate within four standard errors of its range."""
     low, high = link_of(np.array([-1e3, 1e3]), link)[0].tolist()
-    can = low - 4.0 * error <= rate <= high + 4.0 * error
-    if can:
+    if low - 4.0 * error <= rate <= high + 4.0 * error:
         return ""
     return f"its click rates are between {low:.3g} and {high:.3g}, the log's is {rate:.3g}"
 
 
 def drawn_place(chances: Floats, u: float) -> int:
-    """Find where a uniform number falls among chances."""
+    """Return the place of a uniform number among cumulated chances."""
     upto = np.cumsum(chances)
     return min(int(np.searchsorted(upto, u * upto[-1], side="right")), len(upto) - 1)
 
 
 class _Cell:
-    """The posterior at one pair of spreads: of r, k and b0 (``along``), of coefficients given them, its normaliser."""
+    """Posterior at one pair of spreads: of r, k and b0 (``along``), of coefficients given them, and its normaliser."""
 
     def __init__(self, fit: Posterior, spreads: tuple[float, float]) -> None:
         self.fit = fit
@@ -176,7 +184,7 @@ class _Cell:
         )
 
     def mean(self, pull: Floats, noise: Floats | float = 0.0) -> tuple[Floats, Floats]:
-        """Posterior means of the coefficients (P, K + 1) and of r, k and b0, these moved by ``noise``."""
+        """Return posterior means of the coefficients (P, K + 1) and of r, k and b0, the latter moved by ``noise``."""
         side = np.einsum("pim,pi->m", self.reached, pull) + self.fit.tight * self.fit.centre
         along = np.einsum("mn,n->m", self.doubt_along, side) + noise
         return np.einsum("pij,pj->pi", self.doubt, pull + np.einsum("pim,m->pi", self.weighed, along)), along
@@ -211,7 +219,7 @@ class Posterior:
         self._centre()
 
     def _settle(self) -> None:
-        """The mode moves with the spreads, the likeliest spreads with the mode."""
+        """Alternate between the mode given the spreads and the likeliest spreads given the mode."""
         spreads = (self.prior.factors, self.prior.offsets)
         along = 0.0
         for _ in range(_ROUNDS):
@@ -226,7 +234,7 @@ class Posterior:
         self.likeliest = _Cell(self, climbed)
 
     def _grid(self) -> None:
-        """Log posteriors ``values`` (n, m) at the nodes of log s and log s_b, of a node's width each."""
+        """Compute log posteriors ``values`` (n, m) at the nodes of log s and log s_b, times a node's width each."""
         cells = [[self._at(s, o) for o in self.axes[1]] for s in self.axes[0]]
         self.values = np.array([[cell.value for cell in row] for row in cells])
         for axis, shape in zip(self.axes, ((-1, 1), (1, -1)), strict=True):
@@ -240,19 +248,20 @@ class Posterior:
         return _Cell(self, (self.prior.factors * float(np.exp(factors)), self.prior.offsets * float(np.exp(offsets))))
 
     def _narrowed(self) -> bool:
-        """Axes from a node below to a node above where the posterior is; whether that is another grid."""
+        """Narrow the axes to the bulk of the posterior and a node on either side; return whether they changed."""
         narrowed = False
         for i, axis in enumerate(self.axes):
             if len(axis) > 1:
-                there = axis[self.values.max(axis=1 - i) > self.values.max() - _CUT]
+                likely = axis[self.values.max(axis=1 - i) > self.values.max() - _CUT]
                 width = axis[1] - axis[0]
-                ends = max(there[0] - width, _LOWEST), min(there[-1] + width, _HIGHEST)
+                ends = (max(likely[0] - width, _LOWEST), min(likely[-1] + width, _HIGHEST))
                 if np.abs(np.array(ends) - axis[[0, -1]]).max() > 1.5 * width:
-                    self.axes[i], narrowed = np.linspace(*ends, _NODES), True
+                    self.axes[i] = np.linspace(*ends, _NODES)
+                    narrowed = True
         return narrowed
 
     def _centre(self) -> None:
-        """From the mode to the mean: rows' probabilities averaged over what coefficients may be (skewness)."""
+        """Move from the mode to the mean: average rows' probabilities over the coefficients' posterior (skewness)."""
         likeliest = self.likeliest
         recommended = self.shown
         design = np.concatenate([recommended.interests[recommended.user], np.ones((len(recommended.user), 1))], axis=1)
@@ -267,7 +276,7 @@ class Posterior:
         self.likeliest = likeliest
 
     def _climb(self, spreads: tuple[float, float]) -> None:
-        """To the mode for these spreads, by scoring; a step that does not gain is halved."""
+        """Find the mode for these spreads, by scoring; halve a step that does not gain."""
         self._look()
         for _ in range(_STEPS):
             cell = _Cell(self, spreads)
@@ -295,48 +304,55 @@ class Posterior:
         return 0.5 * float(np.einsum("pi,pij,pj->", apart, cell.precision, apart) + (self.tight * far**2).sum())
 
     def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
-        """Rows' click probabilities (n,), their logits varying by ``more`` too; slopes (n, K + 1) in coefficients."""
+        """Return rows' click probabilities (n,) and their slopes (n, K + 1) in coefficients.
+
+        ``more`` is further variance of their logits.
+        """
         recommended = self.shown
-        own_theta = theta[self.shown.action]
-        beta = own_theta[:, :-1]
-        mean = np.einsum("nk,nk->n", recommended.interests[recommended.user], own_theta[:, :-1]) + own_theta[:, -1]
+        interests = recommended.interests[recommended.user]
+        coefficients = theta[recommended.action]
+        beta = coefficients[:, :-1]
+        mean = np.einsum("nk,nk->n", interests, beta) + coefficients[:, -1]
         swung = np.einsum("nkl,nl->nk", recommended.doubt[recommended.user], beta)
         sd = np.sqrt(np.einsum("nk,nk->n", swung, beta) + more + 1e-12)
-        here = [tuple(recommended.looked * part for part in link_of(mean + at * sd, self.link)) for at in _AT]
-        p = np.einsum("jn,j->n", [value[0] for value in here], _WEIGHT)
-        by_mean = np.einsum("jn,j->n", [value[1] for value in here], _WEIGHT)
-        by_sd = np.einsum("jn,j->n", [value[1] for value in here], _WEIGHT * _AT)
-        slopes = by_mean[:, None] * recommended.interests[recommended.user] + (by_sd / sd)[:, None] * swung
-        return p, np.concatenate([slopes, by_mean[:, None]], axis=1)
+        values, slopes = [], []
+        for node in _AT:
+            value, slope = link_of(mean + node * sd, self.link)
+            values.append(recommended.looked * value)
+            slopes.append(recommended.looked * slope)
+        p = np.einsum("jn,j->n", values, _WEIGHT)
+        by_mean = np.einsum("jn,j->n", slopes, _WEIGHT)
+        by_sd = np.einsum("jn,j->n", slopes, _WEIGHT * _AT)
+        in_beta = by_mean[:, None] * interests + (by_sd / sd)[:, None] * swung
+        return p, np.concatenate([in_beta, by_mean[:, None]], axis=1)
 
     def _look(self, more: Floats | float = 0.0) -> None:
-        """Log likelihood at the coefficients, and the normal one that touches it: information and pull."""
-        recommended = self.shown
+        """Compute the log likelihood at the coefficients, its information, and its pull: information times the mode."""
+        clicks = self.shown.clicks
+        times = self.shown.times
         k = self.k + 1
         self.p, self.slopes = self.probabilities(self.theta, more)
         odds = self.p * (1.0 - self.p)
-        self.value = float(
-            (recommended.clicks * np.log(self.p) + (recommended.times - recommended.clicks) * np.log1p(-self.p)).sum()
-        )
-        gradient = self.summed(((recommended.clicks - recommended.times * self.p) / odds)[:, None] * self.slopes)
-        weighted = (recommended.times / odds)[:, None] * self.slopes
+        self.value = float((clicks * np.log(self.p) + (times - clicks) * np.log1p(-self.p)).sum())
+        gradient = self.summed(((clicks - times * self.p) / odds)[:, None] * self.slopes)
+        weighted = (times / odds)[:, None] * self.slopes
         self.curve = self.summed((weighted[:, :, None] * self.slopes[:, None, :]).reshape(-1, k * k)).reshape(-1, k, k)
         self.pull = np.einsum("pij,pj->pi", self.curve, self.theta) + gradient
 
     def summed(self, rows: Floats) -> Floats:
-        """(P, ...) sums over each item's rows."""
+        """Return (P, ...) sums over each item's rows."""
         sums = np.zeros((len(self.theta), rows.shape[1]))
         sums[self.shown.action[self.starts]] = np.add.reduceat(rows, self.starts)
         return sums
 
-    def drawn(self, seed: int) -> Draw:
-        """From the posterior; the pull of the rows varies, too, with what is not known of each user."""
+    def draw(self, seed: int) -> Draw:
+        """Draw from the posterior; the pull of the rows varies with the error of each user's interests, too."""
         recommended = self.shown
         bootstrap = rng.Stream.BOOTSTRAP
         cell = self._drawn_cell(rng.uniforms(seed, bootstrap, np.arange(3), 0))
         z = rng.normals(seed, bootstrap, 1, (len(recommended.interests), self.k))
-        other = np.einsum("ukl,ul->uk", np.linalg.cholesky(recommended.doubt), z)[recommended.user]
-        swing = np.einsum("nk,nk->n", other, self.theta[recommended.action, :-1]) * self.slopes[:, -1]
+        errors = np.einsum("ukl,ul->uk", np.linalg.cholesky(recommended.doubt), z)[recommended.user]
+        swing = np.einsum("nk,nk->n", errors, self.theta[recommended.action, :-1]) * self.slopes[:, -1]
         pull = self.pull + self.summed((recommended.times * swing / (self.p * (1.0 - self.p)))[:, None] * self.slopes)
         normal = rng.normals(seed, bootstrap, 2, (len(self.theta) + 1, self.k + 4))
         moved = np.einsum("mn,n->m", np.linalg.cholesky(cell.doubt_along), normal[-1, :3])
@@ -345,14 +361,12 @@ class Posterior:
         return Draw(theta, self.link, float(along[0]), cell.spreads[0], self.follows())
 
     def follows(self) -> float:
-        """Implement :class:`Draw`."""
-        recommended = self.shown
-        return float(
-            (recommended.times * self.p * recommended.logs).sum() / (recommended.times * self.slopes[:, -1]).sum()
-        )
+        """Return ``follows`` of :class:`Draw`."""
+        times = self.shown.times
+        return float((times * self.p * self.shown.logs).sum() / (times * self.slopes[:, -1]).sum())
 
     def _drawn_cell(self, u: Floats) -> _Cell:
-        """A node by its chance, and a place within its width."""
+        """Draw a node by its probability, and a place within its width."""
         node = np.unravel_index(drawn_place(np.exp(self.values - self.values.max()), u[0]), self.values.shape)
         place = []
         for axis, i, within in zip(self.axes, node, u[1:], strict=True):
@@ -360,8 +374,8 @@ class Posterior:
             place.append(float(axis[i] + (within - 0.5) * width))
         return self._at(*place)
 
-    def spread_out(self) -> Draw:
-        """Posterior means, moved away from their line until they vary about it as coefficients do (Louis 1984)."""
+    def rescaled_means(self) -> Draw:
+        """Return posterior means, rescaled about their line to the spread of coefficients (Louis 1984)."""
         cell = self.likeliest
         mean, along = cell.mean(self.pull)
         line = np.einsum("pim,m->pi", self.lines, along)
@@ -372,7 +386,7 @@ class Posterior:
 
 
 def link_of(x: Floats, link: str) -> tuple[Floats, Floats]:
-    """Click probabilities and their slopes (Rohde et al. 2018 for RecoGym's)."""
+    """Return click probabilities and their slopes (Rohde et al. 2018 for RecoGym's)."""
     from scipy.special import expit
 
     if link == LOGISTIC:

@@ -34,7 +34,7 @@ _JEFFREYS, _WIDEST = 0.5, 0.755
 
 
 class Transitions(NamedTuple):
-    """Views that were followed by a view, by a recommendation, by nothing; recommendations without and with a click."""
+    """Counts of views followed by a view, a recommendation, nothing; of recommendations without and with a click."""
 
     organic: Ints
     bandit: Ints
@@ -43,40 +43,40 @@ class Transitions(NamedTuple):
 
     @property
     def both(self) -> bool:
-        """True if there are views and recommendations."""
+        """Return whether there are views and recommendations."""
         return bool(self.organic.sum() and (self.bandit.sum() + self.clicked.sum()))
 
 
 def transitions_of(log: Log) -> Transitions:
-    """Count what follows what; the end of a user's rows counts as leaving."""
+    """Count the events that follow each kind of event; the end of a user's rows counts as leaving."""
     user = log["user"]
-    decision_rows = log.is_bandit
+    bandit = log.is_bandit
     following = np.full(len(user), 2)
-    following[:-1] = np.where(user[1:] == user[:-1], decision_rows[1:].astype(np.int64), 2)
-    clicked = decision_rows & (log["reward"] > 0)
+    following[:-1] = np.where(user[1:] == user[:-1], bandit[1:].astype(np.int64), 2)
+    clicked = bandit & (log["reward"] > 0)
     return Transitions(
-        organic=np.bincount(following[~decision_rows], minlength=3),
-        bandit=np.bincount(following[decision_rows & ~clicked], minlength=3),
+        organic=np.bincount(following[~bandit], minlength=3),
+        bandit=np.bincount(following[bandit & ~clicked], minlength=3),
         clicked=np.bincount(following[clicked], minlength=3),
         n_users=len(user_starts(user)),
     )
 
 
-def rows_of(found: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
-    """Parameters that the log identifies, at the posterior mean, or a member's: Dirichlet by gammas, by inversion."""
+def rows_of(transitions: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
+    """Return the transition probabilities that the log identifies, at the posterior mean or drawn for a member.
+
+    A draw is a Dirichlet one, of gamma quantiles.
+    """
     from scipy.special import gammaincinv
 
-    organic: Floats = np.asarray(found.organic + _JEFFREYS, np.float64)
-    bandit: Floats = np.asarray(found.bandit + _JEFFREYS, np.float64)
+    rows = [np.asarray(counts + _JEFFREYS, np.float64) for counts in (transitions.organic, transitions.bandit)]
     if member is not None:
-
-        def drawn(row: Floats, name: str) -> Floats:
-            u = rng.uniforms(rng.derive_seed(seed, name), rng.Stream.BOOTSTRAP, member, np.arange(3))
-            return np.maximum(gammaincinv(row, np.maximum(u, 1e-300)), 1e-12)
-
-        organic = drawn(organic, "transitions/0")
-        bandit = drawn(bandit, "transitions/1")
-    if found.both:
+        for i, row in enumerate(rows):
+            member_seed = rng.derive_seed(seed, f"transitions/{i}")
+            u = rng.uniforms(member_seed, rng.Stream.BOOTSTRAP, member, np.arange(3))
+            rows[i] = np.maximum(gammaincinv(row, np.maximum(u, 1e-300)), 1e-12)
+    organic, bandit = rows
+    if transitions.both:
         organic = organic / organic.sum()
         bandit = bandit / bandit.sum()
         return {
@@ -85,13 +85,13 @@ def rows_of(found: Transitions, seed: int, member: int | None = None) -> dict[st
             "p_bandit_to_organic": float(bandit[0]),
             "p_leave_bandit": float(bandit[2]),
         }
-    if found.organic.sum():
+    if transitions.organic.sum():
         return {"p_leave_organic": float(organic[2] / (organic[0] + organic[2])), "p_leave_bandit": 0.0}
     return {}
 
 
 def clock_of(log: Log) -> dict[str, str | float]:
-    """By the moments of times between events: the world's, ``|mean + sd z|``, vary by at most .756 of their mean."""
+    """Fit the clock to the moments of times between events; the world's, ``|mean + sd z|``, vary by at most .756."""
     from scipy.optimize import brentq
     from scipy.stats import foldnorm
 
@@ -116,15 +116,16 @@ class FittedWorld:
 
     Attributes:
         world: its name.
-        params: of the best fit.
+        params: parameters of the best fit.
         ensemble: parameters of each member.
-        identified: by name what the log says: ``value``, ``low`` and ``high`` (90 %), ``why``, a sentence.
-        not_identified: by name what it does not: ``used``, ``low`` and ``high`` of the draws, ``why``.
+        identified: by name, evidence on parameters that the log identifies: ``value``, ``low`` and ``high`` (90 %),
+            ``why``, a sentence.
+        not_identified: by name, parameters that it does not: ``used``, ``low`` and ``high`` of the draws, ``why``.
         facts: statistics of the log.
-        method: sentences on how the fit and the ensemble were made.
-        catalogues: of the best fit and of each member, where the world has its items from them.
-        path: of the file that it was read from or written to; None before.
-        made_from: the digest of the log, what was asked, and with which versions it was fitted; JSON types.
+        method: sentences on the fit and the ensemble.
+        catalogues: catalogues of the best fit and of each member, where the world has its items from them.
+        path: file that it was read from or written to, or None.
+        made_from: digest of the log, arguments, and versions of the fit; JSON types.
     """
 
     world: str
@@ -139,19 +140,17 @@ class FittedWorld:
     made_from: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, i: int | None = None) -> Any:
-        """The world: of the best fit, or of the ensemble's member ``i``, from 0; UserError where there is none."""
+        """Make the world of the best fit, or of the ensemble's member ``i``, from 0; UserError where there is none."""
         if i is not None and not 0 <= i < len(self.ensemble):
             raise UserError(f"the ensemble has {len(self.ensemble)} worlds, from 0: there is no number {i}")
         params: Any = self.params if i is None else self.ensemble[i]
         kind: Any = entry_of(self.world).world_class()
         if self.catalogues is None:
-            more = {}
-        else:
-            more = {"catalogue": self.catalogues[0 if i is None else i + 1]}
-        return kind(params, **more)
+            return kind(params)
+        return kind(params, catalogue=self.catalogues[0 if i is None else i + 1])
 
     def to_dict(self) -> dict[str, Any]:
-        """Everything except arrays, and what it was made from, as JSON types."""
+        """Convert to JSON types, without arrays and ``made_from``."""
         best = self.params.to_dict()
         return {
             "format": FORMAT,
@@ -165,11 +164,11 @@ class FittedWorld:
         }
 
     def digest(self) -> str:
-        """Sha256 of all contents."""
+        """Return the SHA-256 of all contents."""
         return digest_of({**self.to_dict(), "arrays": arrays_digest(self._arrays())})
 
     def save(self, path: str | Path) -> FittedWorld:
-        """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz``; returns the world of that file."""
+        """Write ``WORLD.toml`` and, where there are arrays, ``WORLD.npz``; return the world of that file."""
         import tomli_w
 
         path = path_of(path)
@@ -207,14 +206,13 @@ class FittedWorld:
         stored = read_world_file(str(path))
         content: Mapping[str, Any] = stored.content
         members: list[Any] = [make_world(f"{path}#{i + 1}") for i in range(len(content.get("ensemble", [])))]
+        catalogues = None
         if "arrays" in content:
-            catalogues = [w.catalogue for w in (best, *members)]
-        else:
-            catalogues = None
+            catalogues = [world.catalogue for world in (best, *members)]
         return cls(
             world=stored.world,
             params=best.params,
-            ensemble=[w.params for w in members],
+            ensemble=[world.params for world in members],
             identified=content.get("identified", {}),
             not_identified=content.get("not_identified", {}),
             facts=content.get("facts", {}),
@@ -256,10 +254,8 @@ class Maker:
 
     @property
     def n_factors(self) -> int:
-        """Count the factors of the views."""
-        if self.views is not None:
-            return self.views.model.factors.shape[1]
-        return 0
+        """Number of factors of the views."""
+        return 0 if self.views is None else self.views.model.factors.shape[1]
 
     def best(self) -> Member:
         """The best fit."""
@@ -309,14 +305,14 @@ class Maker:
         return params, checked_catalogue(factors, offsets, beta, clicks.theta[:, -1], where="the fit")
 
     def _drawn_views(self, i: int, turned: Floats) -> tuple[Floats, Floats, float, float]:
-        """Draw what is viewed in member ``i``; shares, strength and drift are those of users with its weights.
+        """Draw the views' parameters of member ``i``; shares, strength and drift are those of users with its weights.
 
         Args:
             i: the member's number.
             turned: (P, K) factors drawn about the fit.
 
         Returns:
-            (P, K) factors, (P,) offsets, the drift per view, and how many times as strong preferences are as fitted.
+            (P, K) factors, (P,) offsets, the drift per view, and the strength of preferences over the fitted one.
         """
         views = self.views
         if views is None:
@@ -337,27 +333,23 @@ class Maker:
         return factors, offsets, drift, strength
 
     def _drawn_scales(self, views: FittedViews, weights: Floats) -> tuple[float, float]:
-        """Return the drift per view and the strength, over the fitted one, by which weighted users resemble themselves.
+        """Return the drift per view and the relative strength with which weighted users resemble themselves.
 
         The steps solve slope @ (log strength, drift) = shift of the log resemblances; without far pairs of views the
         drift is not identified.
         """
         fitted = views.resemblances(np.ones(len(weights)))
         shift = np.log(np.maximum(views.resemblances(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
-        is_drift_known = bool(views.lives.far)
-        if is_drift_known:
-            target = shift
-        else:
-            target = shift * [1.0, 0.0]
-        log_strength, drift_change = np.linalg.lstsq(views.scales.slope, target, rcond=1e-3)[0]
-        if is_drift_known:
+        if not views.lives.far:
+            shift = shift * [1.0, 0.0]
+        log_strength, drift_change = np.linalg.lstsq(views.scales.slope, shift, rcond=1e-3)[0]
+        drift = 0.0
+        if views.lives.far:
             drift = float(np.clip(views.scales.drift + drift_change, 0.0, _MOST_DRIFT))
-        else:
-            drift = 0.0
         return drift, _bounded_exp(log_strength)
 
     def _turned(self, i: int) -> Floats:
-        """Factors drawn about the fit by their curvature, given the member's click factors, which go with them."""
+        """Draw factors about the fit by their curvature, given the member's click factors, which depend on them."""
         views = self.views
         if views is None or not self.n_factors:
             return np.zeros((self.n_items, 0))
@@ -375,7 +367,7 @@ class Maker:
         return np.asarray(mean + np.einsum("pkl,pl->pk", np.linalg.cholesky(spread), noise))
 
     def _unknown_clicks(self, factors: Floats, i: int | None) -> Draw:
-        """For a log without clicks: coefficients from their prior, for the best fit at its middle."""
+        """Return coefficients for a log without clicks: drawn from their prior, its middle for the best fit."""
         prior = PRIORS[LOGISTIC]
         k = factors.shape[1]
         normal = np.zeros((self.n_items + 1, k + 4))
@@ -390,7 +382,7 @@ class Maker:
 
 
 def _without_noise(views: FittedViews, drawn: Floats) -> float:
-    """Return the factor on drawn factors (P, K) that takes their noise, which alone raises resemblances, out again."""
+    """Return the factor on drawn factors (P, K) that removes the effect of their noise, which raises resemblances."""
     still = replace(views.lives, far=())
     log_drawn = np.log(expected(drawn, views.scales.offsets, still, 0.0)[0])
     log_fitted = np.log(expected(views.factors, views.scales.offsets, still, 0.0)[0])
@@ -398,19 +390,19 @@ def _without_noise(views: FittedViews, drawn: Floats) -> float:
 
 
 def _bounded_exp(logarithm: float) -> float:
-    """Return the factor of a logarithm, of which one step may take half a unit at most."""
+    """Return the exponential of a logarithm bounded to half a unit."""
     return float(np.exp(np.clip(logarithm, -0.5, 0.5)))
 
 
 def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
-    """(n_users,) of mean 1, those of the i-th member's Bayesian bootstrap (Rubin 1981)."""
+    """Return (n_users,) weights of mean 1 of the i-th member's Bayesian bootstrap (Rubin 1981)."""
     member_seed = derive_seed(seed, f"calibrate/member/{i}")
     weights = -np.log1p(-uniforms(member_seed, Stream.BOOTSTRAP, np.arange(n_users), 0))
     return np.asarray(weights / weights.mean())
 
 
 def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
-    """Parameters that the log identifies, with intervals, and those it does not, with the assumed range."""
+    """Return evidence on parameters that the log identifies, with intervals, and on others, with the assumed range."""
     here = functionals(SessionsWorld(best[0], catalogue=best[1]))
     draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
     identified: dict[str, Evidence] = {}
@@ -435,7 +427,7 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[di
 
 
 def rate_on_log(facts: Mapping[str, Any]) -> Evidence:
-    """The log's click rate, and how far from it the fitted world's is."""
+    """Return the log's click rate, and its distance from the fitted world's."""
     (rate, error), off = facts["click_rate_of_log"], facts["click_rate_off"]
     why = f"click rate of the log; the best fit's on the same recommendations is {facts['click_rate_fitted']:.4g}"
     if off > OFF:
@@ -444,7 +436,7 @@ def rate_on_log(facts: Mapping[str, Any]) -> Evidence:
 
 
 def _why_not(maker: Maker, name: str) -> str:
-    """Why the log does not identify a number; empty if it does."""
+    """Return why the log does not identify a number; "" if it does."""
     views = maker.views
     if name in maker.assume:
         return "assumed, as asked"
@@ -458,13 +450,12 @@ def _why_not(maker: Maker, name: str) -> str:
         return "users are not found to differ in what they view"
     if name == "drift_per_event" and not views.lives.far:
         return "lives are too short: too few pairs of views far apart"
-    of_views = (*OF_VIEWS, "views_per_user", "p_leave_organic")
-    if maker.found.both or name in of_views:
+    if maker.found.both or name in (*OF_VIEWS, "views_per_user", "p_leave_organic"):
         return ""
     return "the log has no recommendations"
 
 
 def interval(value: float, draws: list[float], why: str = "") -> Evidence:
-    """90 %: between quantiles of the draws, of which 20 are the fewest that reach that far; the best fit is inside."""
+    """Return a 90 % interval between quantiles of the draws, 20 at least, extended to include the best fit."""
     low, high = np.quantile([*draws], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="weibull")
     return {"value": float(value), "low": min(float(low), value), "high": max(float(high), value), "why": why}

@@ -144,7 +144,7 @@ def slates_of(log: Log) -> Ints | None:
 
 
 def decisions_of(log: Log, rows: Ints | None) -> Log:
-    """The log with one row per decision: of slates ``rows`` (S, k) their first, its reward 1 if any place's is."""
+    """Return the log with one row per decision: the first of slates ``rows`` (S, k), its reward 1 if any place's is."""
     if rows is None:
         return log
     reward = log["reward"].copy()
@@ -238,12 +238,12 @@ def _examined(
 
 
 def _by_user(owner: Ints, values: Floats) -> Floats:
-    """(U, k) sums of values (S, k) over each user's slates."""
+    """Return (U, k) sums of values (S, k) over each user's slates."""
     return np.stack([np.bincount(owner, column).astype(np.float64) for column in values.T], axis=1)
 
 
 def _effective(sums: Floats) -> Floats:
-    """(k,) effective number of users' sums (U, k)."""
+    """Return (k,) the effective number of users' sums (U, k)."""
     return np.asarray(sums.sum(axis=0) ** 2 / np.maximum((sums**2).sum(axis=0), 1e-300))
 
 
@@ -375,7 +375,7 @@ class Places:
         }
 
     def drawn(self, seed: int, i: int) -> float:
-        """The exponent of the ensemble's i-th."""
+        """Draw the exponent of the ensemble's i-th member."""
         normal = normals(derive_seed(seed, "calibrate/examination"), Stream.BOOTSTRAP, i, (1, 1))
         return max(self.exponent + self.deviation * float(normal[0, 0]), 0.0)
 

@@ -42,7 +42,7 @@ class Lives:
 
     @classmethod
     def of(cls, log: Log, n_items: int) -> Lives:
-        """The lives of a log with rows ordered by (user, step)."""
+        """Make the lives of a log with rows ordered by (user, step)."""
         owner = user_numbers(log["user"])
         decision_rows = log["event"] == schema.BANDIT
         item = np.where(decision_rows, log["action"], log["item"]).astype(np.int64)
@@ -58,7 +58,7 @@ class Lives:
 
     @staticmethod
     def joined(parts: Sequence[Lives]) -> Lives:
-        """The users of several logs over the same items, one after another."""
+        """Concatenate the users of several logs over the same items."""
         first = np.cumsum([0] + [part.n_users for part in parts])
         columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
         columns["owner"] = np.concatenate([part.owner + start for part, start in zip(parts, first, strict=False)])
@@ -66,12 +66,12 @@ class Lives:
 
     @functools.cached_property
     def views(self) -> Lives:
-        """The organic rows."""
+        """Return the organic rows."""
         return self.rows(~self.shown)
 
     @functools.cached_property
     def decisions(self) -> Lives:
-        """The recommendations."""
+        """Return the recommendations."""
         return self.rows(self.shown)
 
     @functools.cached_property
@@ -80,21 +80,21 @@ class Lives:
         return bool(np.isfinite(self.reward[~self.shown]).any())
 
     def per_user(self, values: Floats | None = None) -> Floats:
-        """(n_users,) sums over each user's rows, of 1 where no values are given."""
+        """Return (n_users,) sums over each user's rows, of 1 by default."""
         return np.bincount(self.owner, values, minlength=self.n_users).astype(np.float64)
 
     def position(self) -> Ints:
-        """(n,) place of each row among its user's, from 0."""
+        """Return (n,) the place of each row among its user's, from 0."""
         return steps_within(self.owner)
 
     def place_in_run(self) -> Ints:
-        """(n,) place of each row, from 0, among the rows of one kind and user that follow each other."""
+        """Return (n,) the place of each row, from 0, in its run of rows of one kind and user."""
         new = user_begins(self.owner)
         new[1:] |= self.shown[1:] != self.shown[:-1]
         return steps_within(np.cumsum(new) - 1)
 
     def earlier(self, counted: NDArray[np.bool_]) -> Ints:
-        """(n,) how many earlier rows of the same user and item are marked."""
+        """Count (n,) the marked earlier rows of the same user and item."""
         pair = self.owner * self.n_items + self.item
         order = np.argsort(pair, kind="stable")
         first = user_begins(pair[order])
@@ -128,7 +128,7 @@ class Material:
 
     @classmethod
     def of(cls, sides: Sequence[Lives], *, same_items: bool) -> Material:
-        """The material of the users of several sides, one after another."""
+        """Make the material of the users of several sides, one after another."""
         lives = Lives.joined(sides)
         return cls(lives, same_items, directions_of(lives.views) if same_items else None)
 
@@ -156,7 +156,7 @@ def directions_of(views: Lives) -> Floats | None:
 
 
 def by_item(rows: Lives):  # type: ignore[no-untyped-def]  # scipy has no types
-    """(U, n_items) sparse counts of the rows by user and item."""
+    """Return (U, n_items) sparse counts of the rows by user and item."""
     from scipy import sparse
 
     return sparse.csr_array((np.ones(len(rows.owner)), (rows.owner, rows.item)), shape=(rows.n_users, rows.n_items))
@@ -178,7 +178,7 @@ class Row:
     columns: Callable[[Material], Columns | None]
 
     def check(self, columns: Columns | None, groups: Groups) -> list[Check]:
-        """The check of its columns; none where there are none."""
+        """Check its columns; return no check where there are none."""
         if columns is None:
             return []
         checks = compared(columns, groups)
@@ -233,7 +233,7 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
 
 
 def popularity_level(views: Lives) -> Floats:
-    """(n_items,) share of views that are of less popular items, and half of its own: from 0 to 1."""
+    """Return (n_items,) the share of views of less popular items, plus half of the item's own: from 0 to 1."""
     count = np.bincount(views.item, minlength=views.n_items).astype(np.float64)
     order = np.argsort(count, kind="stable")
     return ((np.cumsum(count[order]) - count[order] / 2) / max(count.sum(), 1.0))[np.argsort(order)]
@@ -252,7 +252,7 @@ def traits_of(m: Material) -> dict[str, Floats]:
 
 
 def _likeness(lives: Lives, at: Floats) -> Floats:
-    """(n,) similarity of each row's item to the user's earlier views: 0 if there are none."""
+    """Return (n,) the similarity of each row's item to the user's earlier views, 0 if there are none."""
     seen = np.column_stack([at, np.ones(len(at))]) * ~lives.shown[:, None]
     running = np.cumsum(seen, axis=0) - seen
     before = running - running[np.arange(len(at)) - lives.position()]
@@ -351,7 +351,7 @@ def _agreements(m: Material, views: Lives) -> Iterator[tuple[str, Callable[[Ints
 
 
 def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[int, int]) -> Floats:
-    """(n,) mean agreement of each view with those of the same user so many views before; NaN where there are none."""
+    """Return (n,) the mean agreement of each view with the same user's at given lags; NaN where there are none."""
     total = np.zeros(len(views.owner))
     count = np.zeros(len(views.owner))
     position = views.position()

@@ -1,4 +1,4 @@
-"""validate_world: a world compared with a log, check by check, each next to its distribution by chance."""
+"""Comparison of a world with a log, check by check, each with its distribution by chance."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ from recsim_mnar.simulation.run_folder import logging_policy, names_catalogue, r
 from recsim_mnar.worlds.base import DecisionWorld, as_world
 
 MOST_ITEMS = 3000
-"""Of which cosines are kept for the logit; beyond them it is left out."""
+"""Largest number of items for which the logit, which needs all their cosines, is fitted."""
 LAST = 64
-"""Views of a user that the logit looks back on."""
+"""Last views of a user that the logit uses."""
 _ROUNDS, _STEPS = 60, 15
 _CELLS = 400_000
 
 
 def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
-    """Item shares of a log, and the conditional logit of what it shows on what the user viewed; fitted, by name.
+    """Fit policies that imitate a log: its item shares, and a conditional logit of shown items on the user's views.
 
-    The logit is left out beyond :data:`MOST_ITEMS` items. ``seed`` is of the decisions that it is fitted on.
+    The logit is left out beyond :data:`MOST_ITEMS` items. ``seed`` chooses the decisions that it is fitted on.
     """
     from scipy import sparse
     from scipy.special import softmax
@@ -64,7 +64,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
     like = like / norm[:, None] / norm * (1.0 - np.eye(n_items))
 
     def features(last: NDArray[Any]) -> Floats:
-        """(n, n_items, 4): log views, whether last, likeness to what was viewed, log share; of (n, LAST) views."""
+        """Return (n, n_items, 4) log views, is last, mean cosine with the views, log share; from (n, LAST) views."""
         counts = np.zeros((len(last), n_items + 1))
         np.add.at(counts, (np.arange(len(last))[:, None], last.astype(np.int64)), 1.0)
         counts = counts[:, 1:]
@@ -84,7 +84,7 @@ def imitations(log: Log, n_items: int, seed: int) -> list[Policy]:
 
 
 def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
-    """(f,) likeliest weights of choices among (n, n_items, f), less a ridge of 1/2 their squares (Newton's method)."""
+    """Return (f,) weights of choices among (n, n_items, f) by maximum likelihood with a ridge (Newton's method)."""
     from scipy.special import softmax
 
     weights = np.zeros(x.shape[2])
@@ -100,7 +100,7 @@ def _conditional_logit(x: Floats, chosen: Ints) -> Floats:
 
 
 def likeliest_weights(shown: Floats) -> Floats:
-    """(M,) weights of a mixture that gives (n, M) probabilities their largest likelihood (EM)."""
+    """Return (M,) mixture weights that maximise the likelihood of (n, M) probabilities (EM)."""
     weights = np.full(shown.shape[1], 1.0 / shown.shape[1])
     for _ in range(_ROUNDS):
         part = shown * weights
@@ -112,16 +112,16 @@ MOST_DEVIATIONS = 6.0
 """Standard deviations by which items' counts may be more uneven than uniform ones (chi square)."""
 OWN = ("random", "user-popularity", "user-popularity-greedy")
 OF_ITEMS = ("popularity", "item-knn", "user-knn", "svd")
-"""Recommenders that a fitted policy is mixed of: whatever the items, and where items are the log's."""
+"""Recommenders in a fitted mixture: always, and only if the world's items are the log's."""
 FAR, OFTEN = 0.1, 0.3
-"""Standard deviations by which what a fitted policy shows may miss what the log shows, in each trait; and in how often
-users were shown the same before, on which no statistic hangs."""
+"""Largest misses of a fitted policy, in standard deviations of each trait, and of the number of earlier showings, on
+which no statistic depends."""
 _AGAIN = "shown before"
 _LEAST = 0.01
 
 
 class ShownPolicy(NamedTuple):
-    """Recommendations of simulated users: their policy, whether it shows (nearly) the same as the log's, and why."""
+    """Policy that recommends to simulated users, whether it shows (nearly) what the log's did, and a note on it."""
 
     policy: Policy
     known: bool
@@ -132,10 +132,10 @@ class ShownPolicy(NamedTuple):
 def shown_in(
     world: Any, log: Log, halves: tuple[Log, Log], logging: Any, *, same_items: bool, seed: int
 ) -> ShownPolicy:
-    """The policy that made a log, as far as its propensities bear it out, in a world that users are simulated in.
+    """Return the policy that made a log, verified by its propensities, for a world in which users are simulated.
 
-    One without a name is fitted on the first of the ``halves`` of the users, and tried on the second. ``logging`` is
-    a policy, its name or its file; None for what the provenance names.
+    A policy that is not named is fitted on the first of the ``halves`` of the users, and tested on the second.
+    ``logging`` is a policy, its name or its file; None for the one in the provenance.
     """
     if _is_uniform(log, stated_items(log.provenance, 0) or world.n_items):
         return ShownPolicy(uniform_policy(world.n_items), True, "", {"how": "uniform"})
@@ -143,25 +143,24 @@ def shown_in(
     if policy is not None and policy.n_items == world.n_items and gives_propensities(log, policy):
         return ShownPolicy(policy, True, "", {"how": "replayed", "policy": name})
     fitted = _fitted(world, log, halves, same_items=same_items, seed=seed)
-    problem = f"{name}, replayed, does not give the logged propensities: it did not make this log; "
     if policy is None:
         return fitted
+    problem = f"{name}, replayed, does not give the logged propensities: it did not make this log; "
     return fitted._replace(says=problem + fitted.says)
 
 
 def _is_uniform(log: Log, n_items: int) -> bool:
-    """True if the propensities and actions say so: a file without propensities may have been read as if it were."""
-    decision_rows = log.is_bandit
-    expected = decision_rows.sum() / n_items
-    excess = ((np.bincount(log["action"][decision_rows], minlength=n_items) - expected) ** 2).sum() / max(
-        expected, 1e-300
-    ) - n_items
-    uniform = np.all(np.abs(log["propensity"][decision_rows] * n_items - 1.0) < TOLERANCE)
+    """Return whether both propensities and actions are uniform: a reader may have filled in uniform propensities."""
+    rows = log.is_bandit
+    expected = rows.sum() / n_items
+    squares = ((np.bincount(log["action"][rows], minlength=n_items) - expected) ** 2).sum()
+    excess = squares / max(expected, 1e-300) - n_items
+    uniform = np.all(np.abs(log["propensity"][rows] * n_items - 1.0) < TOLERANCE)
     return bool(uniform and excess <= MOST_DEVIATIONS * np.sqrt(2.0 * n_items))
 
 
 def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
-    """The policy that is said to have made the log, by its name; None if not stated, or if it cannot be made again."""
+    """Return name and policy of the one said to have made the log; None if not stated, or if it cannot be rebuilt."""
     if logging is not None and not isinstance(logging, str):
         return str(getattr(logging, "name", "the policy")), as_policy(logging)
     if logging is not None and logging.endswith(".npz"):
@@ -178,27 +177,30 @@ def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
 
 
 def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, seed: int) -> ShownPolicy:
-    """A mixture of recommenders whose weights are likeliest by the first half's actions, tried on the second's."""
+    """Fit a mixture of recommenders to the first half's actions, and test it on the second's."""
     n_items = max(world.n_items, log.highest_item + 1)
     parts = _parts(halves[0], n_items, same_items, seed)
-    probabilities = [np.stack([replay(half, part)[half.is_bandit] for part in parts], axis=1) for half in halves]
-    weights = likeliest_weights(probabilities[0])
+    train, test = (np.stack([replay(half, part)[half.is_bandit] for part in parts], axis=1) for half in halves)
+    weights = likeliest_weights(train)
     kept = np.flatnonzero(weights >= _LEAST)
     weights = weights[kept] / weights[kept].sum()
     policy = MixturePolicy([parts[i] for i in kept], weights, "fitted")
-    far = _misses(halves[1], policy, same_items, seed)
-    most = {trait: OFTEN if trait == _AGAIN else FAR for trait in far}
-    worst = max(far, key=lambda trait: far[trait] / most[trait])
-    score = float(np.log(np.maximum(probabilities[1][:, kept] @ weights, 1e-300)).mean())
-    mixed = {policy_part.name: weight for policy_part, weight in zip(policy.policies, weights.tolist(), strict=True)}
-    details = {"how": "fitted", "weights": mixed, "misses": far, "log_score": score}
-    if n_items != world.n_items:  # items are others: so are the recommenders, none of which knows items
+    misses = _misses(halves[1], policy, same_items, seed)
+    limits = {trait: OFTEN if trait == _AGAIN else FAR for trait in misses}
+    worst = max(misses, key=lambda trait: misses[trait] / limits[trait])
+    details = {
+        "how": "fitted",
+        "weights": dict(zip([part.name for part in policy.policies], weights.tolist(), strict=True)),
+        "misses": misses,
+        "log_score": float(np.log(np.maximum(test[:, kept] @ weights, 1e-300)).mean()),
+    }
+    if n_items != world.n_items:  # the world's items are others, so parts that do not know items are fitted for them
         parts = _parts(halves[0], world.n_items, same_items, seed)
         policy = MixturePolicy([parts[i] for i in kept], weights, "fitted")
-    if far[worst] <= most[worst]:
+    if misses[worst] <= limits[worst]:
         return ShownPolicy(policy, True, "simulated users are shown what a policy fitted on the log shows", details)
-    misses = f"it misses by {far[worst]:.2f} standard deviations of {worst!r}; name the policy that made the log"
-    return ShownPolicy(policy, False, f"no policy that was fitted shows what the log shows: {misses}", details)
+    why = f"it misses by {misses[worst]:.2f} standard deviations of {worst!r}; name the policy that made the log"
+    return ShownPolicy(policy, False, f"no policy that was fitted shows what the log shows: {why}", details)
 
 
 def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
@@ -212,7 +214,7 @@ def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
 
 
 def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, float]:
-    """Deviation of a policy's recommendations from the log's in the log's states, in standard deviations, by trait."""
+    """Compare a policy's recommendations with the log's in the log's states, in standard deviations of each trait."""
     drawn = log["action"].copy()
     acting = policy.fresh()
     for decided in walk(log, [acting], rounds_of(log, one_by_one=not policy.batches_decisions)):
@@ -221,8 +223,8 @@ def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, 
 
     def traits(side: Log) -> dict[str, Floats]:
         lives = Lives.of(side, policy.n_items)
-        again = np.log1p(lives.earlier(lives.shown)[lives.shown])
-        return {**traits_of(Material.of([lives], same_items=same_items)), _AGAIN: again}
+        earlier = np.log1p(lives.earlier(lives.shown)[lives.shown])
+        return {**traits_of(Material.of([lives], same_items=same_items)), _AGAIN: earlier}
 
     real = traits(log)
     other = traits(Log({**log.columns, "action": drawn}))
@@ -230,13 +232,13 @@ def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, 
 
 
 LEAST_USERS, MOST_USERS, _MOST_ROWS = 20, 4000, 500_000
-"""Real users, and rows, that are looked at: with three times as many simulated rows some 1.5 GB."""
+"""Limits of the real users, and rows, in use: with three times as many simulated rows they need some 1.5 GB."""
 _SIMULATED = 3
-"""Simulated users for each held-out one: their own error then adds a third, not as much again."""
+"""Simulated users per held-out one, whose own error then adds a third."""
 FITTED_USERS, FITTED_CLICKS = 1000, 5000
-"""Held-out users, and their clicks, that are looked at where the policy is fitted: more would find its error."""
+"""Held-out users, and their clicks, in use where the policy is fitted: more would detect its error."""
 _SAME = 0.2
-"""p from which a statistic of users who are shown other items is taken not to hang on what they are shown."""
+"""Least p of a statistic of users who are shown other items that counts as independent of recommendations."""
 _NEVER = (
     "what another policy would earn, and what recommendations do in the long run",
     "items and users of a kind that the log does not hold",
@@ -259,19 +261,19 @@ def validate_world(
     """Compare a world with a log.
 
     Args:
-        world: a :class:`~recsim_mnar.worlds.base.DecisionWorld` with its parameters; a fitted world (what has
-            ``make(i)`` and ``ensemble``), which is fitted anew on half of the users and compared with the others; or
-            a function that makes either of a log, which is asked for the same.
+        world: a :class:`~recsim_mnar.worlds.base.DecisionWorld` with its parameters; a fitted world (with ``make(i)``
+            and ``ensemble``), which is fitted anew on half of the users and compared with the others; or a function
+            from a log to either, which is called with the same half.
         log: real users, ordered by (user, step).
-        seed: of simulated users and of all divisions.
-        logging: the policy that made the log, or its name (an agent's, or the file of a saved policy); what the
-            provenance names where None. Simulated users are shown what it would show them if its replayed propensities
-            are those of the log, else what a policy fitted on the log would.
-        n_items: how many items there are; as the world says, or the log's largest, where None.
+        seed: seed of simulated users and of all divisions.
+        logging: the policy that made the log, or its name (an agent's, or the file of a saved policy); the one in the
+            provenance where None. Simulated users are shown its recommendations if its replayed propensities are those
+            of the log, else those of a policy fitted on the log.
+        n_items: number of items; as the world says, or the log's largest, where None.
         same_items: whether item numbers mean the same in world and log; where None: for a fitted world, and for a log
             whose provenance names this world's catalogue.
-        as_it_is: hold a fitted world itself against all users, those included that it was fitted on.
-        most_users: real users looked at; a random choice where there are more.
+        as_it_is: compare a fitted world itself with all users, including those that it was fitted on.
+        most_users: largest number of real users in use, chosen at random.
         report: called with a line whenever a stage begins.
 
     Raises:
@@ -295,29 +297,29 @@ def check_logging(logging: Any) -> None:
         learner(logging)
 
 
-def _drawn(log: Log, seed: int) -> Ints:
-    """The users of a log in a drawn order."""
+def _shuffled_users(log: Log, seed: int) -> Ints:
+    """Return the users of a log in a random order."""
     users = log.users()
     return users[np.argsort(uniforms(seed, Stream.PROTOCOL, users, 0), kind="stable")]
 
 
 def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
-    """At most so many real users and :data:`_MOST_ROWS` rows, and two random halves of them."""
-    users = _drawn(log, derive_seed(seed, "users"))
+    """Choose at most so many real users and :data:`_MOST_ROWS` rows, and divide them into two random halves."""
+    users = _shuffled_users(log, derive_seed(seed, "users"))
     if len(users) < LEAST_USERS:
         needs = f"validate needs at least {LEAST_USERS} users to divide the log by user"
         raise UserError(f"{needs}, it has {len(users)}: log more, or name a column of users")
     users = users[: max(LEAST_USERS, min(most, int(_MOST_ROWS * len(users) / len(log))))]
 
-    def rows_of(some: Ints) -> Log:
-        return log.select(np.isin(log["user"], some))
+    def rows_of(part: Ints) -> Log:
+        return log.select(np.isin(log["user"], part))
 
     return rows_of(users), rows_of(users[::2]), rows_of(users[1::2])
 
 
 def _fewer(held: Log, seed: int) -> Log:
-    """At most :data:`FITTED_USERS` users, and some :data:`FITTED_CLICKS` clicks."""
-    users = _drawn(held, derive_seed(seed, "fewer"))
+    """Keep at most :data:`FITTED_USERS` users, and some :data:`FITTED_CLICKS` clicks."""
+    users = _shuffled_users(held, derive_seed(seed, "fewer"))
     clicks = float(held["reward"][held.is_bandit].sum())
     most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
     if len(users) <= most:
@@ -327,7 +329,7 @@ def _fewer(held: Log, seed: int) -> Log:
 
 @dataclass(frozen=True)
 class _Case:
-    """A world, and the users it is compared with: ``known``, on whom it was fitted, and ``held``, the others or all."""
+    """A world and the users it is compared with: ``known``, on whom it was fitted, and ``held``, the others or all."""
 
     world: Any
     known: Log | None
@@ -339,7 +341,7 @@ class _Case:
     notes: list[str]
 
     def simulated(self, n_users: int, policy: Policy) -> list[Lives]:
-        """At least so many users, in parts numbered as the log's: a world may take a user's number for a date."""
+        """Simulate at least so many users, numbered as the log's: a world may take a user's number for a date."""
         users = self.held.users()
         span = int(users[-1] - users[0]) + 1
         alike = span <= n_users
@@ -353,7 +355,7 @@ class _Case:
         return [Lives.of(log if shows else log.organic(), self.n_items) for log in logs]
 
     def facts(self) -> Mapping[str, Any]:
-        """The result as JSON types."""
+        """Return the settings of the comparison as JSON types."""
         return {
             "world": self.world.describe(),
             "users_held_out": len(self.held.users()),
@@ -410,7 +412,7 @@ def _case(
 
 
 def _refuse(made: Any, largest: int, n_items: int | None, same: bool) -> None:
-    """Raise UserError for a world and a log, whose largest item is known, that do not go together."""
+    """Raise UserError for a world and a log that do not go together; ``largest`` is the log's largest item."""
     if not isinstance(made, DecisionWorld):
         wanted = "one whose users are recommended one item at a time (sessions, ratings, features)"
         raise UserError(f"validate: the {made.name} world is not {wanted}")
@@ -422,7 +424,7 @@ def _refuse(made: Any, largest: int, n_items: int | None, same: bool) -> None:
 
 
 def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[[str], None]) -> Any:
-    """The world that is made of a log by what the user brings, or by calibration as the fitted world was made."""
+    """Fit a world to a log, by the caller's function or by calibration as the fitted world was made."""
     if callable(world):
         return world(log)
     from recsim_mnar.fitting.calibration import calibrate_world
@@ -433,51 +435,59 @@ def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[
 
 
 def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], list[str]]:
-    """The results of exchanging users: the statistics, the classifier, and questions without data."""
+    """Return the checks of statistics and of the classifier, by exchanging users, and questions without data."""
     report("simulating users")
-    real = [Lives.of(world_part, case.n_items) for world_part in (case.known, case.held) if world_part is not None]
-    n_known = sum(part.n_users for part in real[:-1])
-    held = real[-1].n_users
-    simulated = case.simulated(_SIMULATED * held, case.shown.policy)
+    held = Lives.of(case.held, case.n_items)
+    real = [held]
+    n_known = 0
+    if case.known is not None:
+        real.insert(0, Lives.of(case.known, case.n_items))
+        n_known = real[0].n_users
+    simulated = case.simulated(_SIMULATED * held.n_users, case.shown.policy)
     n_simulated = sum(part.n_users for part in simulated)
+    allowance = 1.0
     if n_known:
-        allowance = 1.0 + (1.0 / n_known) / (1.0 / held + 1.0 / n_simulated)
-    else:
-        allowance = 1.0
+        allowance += (1.0 / n_known) / (1.0 / held.n_users + 1.0 / n_simulated)
     material = Material.of([*real, *simulated], same_items=case.same_items)
-    groups = Groups(n_known, held, n_simulated, derive_seed(case.seed, "groups"), allowance)
+    groups = Groups(n_known, held.n_users, n_simulated, derive_seed(case.seed, "groups"), allowance)
     columns = {row: row.columns(material) for row in TABLE}
-    rows = TABLE if case.shown.known else _whatever_is_shown(case, simulated)
+    rows = TABLE if case.shown.known else _independent_rows(case, simulated)
     result: list[Check] = []
     report("statistics")
     for row in counting(TABLE, "checks"):
         checks = row.check(columns[row], groups)
-        if row in rows:
-            result += checks
-        else:
-            result += [dataclasses.replace(c, p=None, says=case.shown.says) for c in checks]
+        if row not in rows:
+            checks = [dataclasses.replace(check, p=None, says=case.shown.says) for check in checks]
+        result += checks
     report("classifier")
-    of = [world_part for row in rows if (world_part := columns[row]) is not None]
-    result += classifier_check(of, groups)
+    usable = [columns[row] for row in rows]
+    result += classifier_check([part for part in usable if part is not None], groups)
     return result, _unseen(case, material)
 
 
-def _whatever_is_shown(case: _Case, simulated: list[Lives]) -> list[Row]:
-    """Rows of the table that do not depend on the recommendations: users shown random items look much the same."""
+def _independent_rows(case: _Case, simulated: list[Lives]) -> list[Row]:
+    """Return the rows of the table in which users who are shown random items look much the same."""
     n = simulated[0].n_users
     other_parts = case.simulated(n, uniform_policy(case.world.n_items))[:1]
     material = Material.of([simulated[0], *other_parts], same_items=case.same_items)
     groups = Groups(0, n, n, derive_seed(case.seed, "shown"), draws=199)
-    checks = [(row, row.check(row.columns(material), groups)) for row in TABLE if not row.shown]
-    return [row for row, row_checks in checks if all(check.p is not None and check.p > _SAME for check in row_checks)]
+    rows = []
+    for row in TABLE:
+        if not row.shown:
+            checks = row.check(row.columns(material), groups)
+            if all(check.p is not None and check.p > _SAME for check in checks):
+                rows.append(row)
+    return rows
 
 
 def _unseen(case: _Case, material: Material) -> list[str]:
-    """Questions without data in the log."""
+    """List questions on which the log has no data."""
     lives = material.lives
-    remarks = {
-        "which items are popular, and which the same users meet: the world's items are others": not case.same_items,
-        "clicks: the log has no recommendations that were clicked": not (lives.decisions.reward > 0).any(),
-        "what users browse: the log has no views": not (~lives.shown).any(),
-    }
-    return [question for question, lacks in remarks.items() if lacks]
+    questions = []
+    if not case.same_items:
+        questions.append("which items are popular, and which the same users meet: the world's items are others")
+    if not (lives.decisions.reward > 0).any():
+        questions.append("clicks: the log has no recommendations that were clicked")
+    if lives.shown.all():
+        questions.append("what users browse: the log has no views")
+    return questions

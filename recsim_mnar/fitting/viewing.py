@@ -1,22 +1,22 @@
 """Users' views: popularity, factors, their strength and their drift.
 
-**The shape of the factors**, by a model with a likelihood: each user's interests are normal, items are drawn by their
-factors. User u's interests are omega_u ~ N(0, I) and item i has the weight w_ui = exp(mu_i + gamma_i . omega_u). Views
-that may repeat are Poisson counts of mean T_u w_ui given how many there are. Where no item is met twice, item i is met
-by the time T_u of a race of exponential clocks of rates w_ui, with probability 1 - exp(-T_u w_ui) (Rosen 1972,
-successive sampling). T_u is a nuisance that is profiled out. Interests stand still here: their drift is found by
-moments.
+**The shape of the factors** comes from a model with a likelihood: each user's interests are normal, items are drawn by
+their factors. User u's interests are omega_u ~ N(0, I) and item i has the weight w_ui = exp(mu_i + gamma_i . omega_u).
+Views that may repeat are Poisson counts of mean T_u w_ui given their number. Where no item is viewed twice, item i is
+viewed by the time T_u of a race of exponential clocks of rates w_ui, with probability 1 - exp(-T_u w_ui) (Rosen 1972,
+successive sampling). T_u is a nuisance parameter that is profiled out. Interests stand still here: their drift is
+estimated by moments.
 
-Fitted by EM: a normal approximation of each user's posterior, at its mean and not at its mode, which is nearer to 0
+The fit is EM: a normal approximation of each user's posterior, at its mean and not at its mode, which is nearer to 0
 where tastes are strong (weights are averaged over it to second order); two antithetic draws from it for the items'
-regressions; normal priors whose spreads are estimated too, those of factors one by one, so that one of which there is
-no sign fades (MacKay 1994); expanded parameters (Liu, Rubin & Wu 1998, PX-EM). Errors of factors are those of the
-observed information: what is not known of interests is taken off (Louis 1982). Sums are einsum's, whose bits do not
-hang on how many threads BLAS has.
+regressions; normal priors whose spreads are estimated too, those of factors one by one, so that a factor without
+evidence fades (MacKay 1994); expanded parameters (Liu, Rubin & Wu 1998, PX-EM). Errors of factors are those of the
+observed information, that is less the information missing on interests (Louis 1982). Sums are einsum's, whose bits do
+not depend on the number of BLAS threads.
 
-**How strong they are.** A scale of all factors and the drift of interests a view are set so that as many pairs of a
-user's views are expected to be of the same item as the log holds, near each other and far apart. Where no item is met
-twice there are no such pairs: the scale is the likelihood's, and no drift is found.
+**Their strength** is a scale of all factors, set together with the drift of interests per view so that the expected
+number of pairs of a user's views with the same item, near each other and far apart, is that of the log. Where no item
+is viewed twice there are no such pairs: the scale is the likelihood's, and no drift is estimated.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ Cells = NDArray[np.float32]
 
 _STEP, _FARTHEST, _LEAST, _MISSED = 2.0, 30.0, 1e-3, 0.8
 _STRONG = 12.0
-"""Of an item's squared factors: from here on the second order is no approximation, and EM with it diverges."""
+"""Sum of an item's squared factors from which the second order is no approximation, and EM with it diverges."""
 _ABOVE = 2.5
-"""Of a factor's squares their errors': where items are shuffled the first is at most 2.3."""
+"""Ratio of a factor's squares to their errors above which it is kept; shuffled items reach 2.3."""
 _RETURNS = 4.0
-"""Standard errors by which users return to items more than if all were alike: from here on they differ, though views
-may be too few for a factor to stand out."""
+"""Standard errors by which users return to items more than if all were alike, from which they differ, even if views are
+too few for a factor to be significant."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +55,8 @@ class ViewModel:
     offsets: Floats
     spread: Floats
 
-    def shown(self) -> ViewModel:
-        """The factors that are well above their errors."""
+    def significant(self) -> ViewModel:
+        """Return the model with the factors that are well above their errors."""
         size = (self.factors**2).mean(axis=0)
         error = np.einsum("pkk->k", self.spread) / max(len(self.spread), 1)
         kept = np.flatnonzero(size > _ABOVE * error)
@@ -64,39 +64,39 @@ class ViewModel:
 
 
 def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, iterations: int = 14) -> ViewModel:
-    """Fit the model to the views (U, P) of each item by each user; 0 or 1 where there are no repeats."""
+    """Fit the model to the number of views (U, P) of each item by each user; 0 or 1 where there are no repeats."""
     shares = (counts.sum(axis=0, dtype=np.float64) + 0.5) / (counts.sum(dtype=np.float64) + 0.5 * counts.shape[1])
     first = _first_factors(counts, shares, n_factors, seed)
     state = _State(counts, first, np.log(shares), no_repeats, seed)
     state.averages = False
     _iterate(state, iterations)
     if not no_repeats and not state.strong:
-        finer = _State(counts, first, np.log(shares), no_repeats, seed)
-        _iterate(finer, iterations)
-        if not finer.strong:
-            state = finer
+        second_order = _State(counts, first, np.log(shares), no_repeats, seed)
+        _iterate(second_order, iterations)
+        if not second_order.strong:
+            state = second_order
     return ViewModel(state.factors, state.offsets, state.spread)
 
 
 def _iterate(state: _State, iterations: int) -> None:
-    """Take the steps of EM; of the second order only while factors are not strong, since then it diverges."""
+    """Take the steps of EM; stop at the second order if factors become strong, since then it diverges."""
     state.offsets -= state.offsets.mean()
-    state.posterior(6)
+    state.update_posterior(6)
     for _ in counting(range(iterations), "steps"):
         state.regress_items()
         if state.averages and state.strong:
             return
-        state.posterior(2)
+        state.update_posterior(2)
 
 
-def interests_of(model: ViewModel, counts: Cells, wide: Floats, *, no_repeats: bool) -> tuple[Floats, Floats]:
-    """Posterior means (U, K) and covariances (U, K, K) of users' interests, of these prior variances (U,)."""
+def interests_of(model: ViewModel, counts: Cells, variances: Floats, *, no_repeats: bool) -> tuple[Floats, Floats]:
+    """Return posterior means (U, K) and covariances (U, K, K) of users' interests, given prior variances (U,)."""
     if model.factors.shape[1] == 0:
         return np.zeros((len(counts), 0)), np.zeros((len(counts), 0, 0))
     state = _State(counts, model.factors, model.offsets, no_repeats, 0)
-    state.tight = 1.0 / wide
-    state.posterior(8)
-    return state.interests, state.doubt
+    state.prior_precision = 1.0 / variances
+    state.update_posterior(8)
+    return state.interests, state.covariance
 
 
 class _State:
@@ -107,150 +107,151 @@ class _State:
         self.no_repeats = no_repeats
         self.factors = factors.copy()
         self.offsets = offsets.copy()
-        n_users = len(counts)
-        k = factors.shape[1]
-        self.interests = np.zeros((n_users, k))
-        self.log_time = np.zeros(n_users)
-        self.settled = False
-        self.noise = rng.normals(seed, rng.Stream.FIT, 0, (n_users, k))
-        self.tight = np.ones(n_users)
-        self.tilt: Floats | float = 0.0
+        shape = (len(counts), factors.shape[1])
+        self.interests = np.zeros(shape)
+        self.log_time = np.zeros(len(counts))
+        self.has_times = False
+        self.noise = rng.normals(seed, rng.Stream.FIT, 0, shape)
+        self.prior_precision = np.ones(len(counts))
+        self.correction: Floats | float = 0.0
         self.averages = not no_repeats and not self.strong
         self.prior = np.maximum((factors**2).mean(axis=0), _LEAST)
 
     @property
     def strong(self) -> bool:
-        """True if tastes are too strong for second-order averages."""
+        """Return whether tastes are too strong for second-order averages."""
         return bool((self.factors**2).sum() >= _STRONG * len(self.factors))
 
-    def eta(self, omega: Floats) -> Floats:
-        """(U, P) logarithms of weights."""
-        return np.asarray(np.einsum("uk,pk->up", omega, self.factors) + self.offsets)
+    def log_weights(self, interests: Floats) -> Floats:
+        """Return (U, P) logarithms of weights."""
+        return np.asarray(np.einsum("uk,pk->up", interests, self.factors) + self.offsets)
 
-    def cells(self, eta: Floats, log_time: Floats) -> tuple[Cells, Cells]:
-        """Score and information of each cell's linear predictor, (U, P) each."""
-        rate = np.exp(np.minimum((eta + log_time[:, None]).astype(np.float32), _FARTHEST))
+    def cells(self, log_weights: Floats, log_time: Floats) -> tuple[Cells, Cells]:
+        """Return score and information of each cell's linear predictor, (U, P) each."""
+        rate = np.exp(np.minimum((log_weights + log_time[:, None]).astype(np.float32), _FARTHEST))
         if not self.no_repeats:
             return self.counts - rate, rate
-        small = np.maximum(rate, np.float32(1e-12))
-        pull = small / np.expm1(np.minimum(small, np.float32(80.0)))
-        return np.where(self.counts > 0, pull, -rate), np.asarray(small * pull, np.float32)
+        rate_or_tiny = np.maximum(rate, np.float32(1e-12))
+        pull = rate_or_tiny / np.expm1(np.minimum(rate_or_tiny, np.float32(80.0)))
+        return np.where(self.counts > 0, pull, -rate), np.asarray(rate_or_tiny * pull, np.float32)
 
-    def timed(self, eta: Floats, log_time: Floats) -> Floats:
-        """T_u, the nuisance, where its score is 0."""
+    def times(self, log_weights: Floats, log_time: Floats) -> Floats:
+        """Return (U,) logarithms of T_u where its score is 0."""
         n_items = self.counts.shape[1]
-        met = np.maximum(self.counts.sum(axis=1, dtype=np.float64), 0.5)
+        views = np.maximum(self.counts.sum(axis=1, dtype=np.float64), 0.5)
         if not self.no_repeats:
-            top = eta.max(axis=1)
-            return np.log(met) - top - np.log(np.exp((eta - top[:, None]).astype(np.float32)).sum(axis=1, dtype=float))
-        if not self.settled:
-            log_time = np.log(-np.log1p(-np.minimum(met, n_items - 0.5) / n_items))
-        for _ in range(2 if self.settled else 12):
-            score, information = self.cells(eta, log_time)
+            top = log_weights.max(axis=1)
+            relative = np.exp((log_weights - top[:, None]).astype(np.float32))
+            return np.log(views) - top - np.log(relative.sum(axis=1, dtype=float))
+        if not self.has_times:
+            log_time = np.log(-np.log1p(-np.minimum(views, n_items - 0.5) / n_items))
+        for _ in range(2 if self.has_times else 12):
+            score, information = self.cells(log_weights, log_time)
             step = score.sum(axis=1, dtype=np.float64) / np.maximum(information.sum(axis=1, dtype=np.float64), 1e-9)
             log_time = log_time + np.clip(step, -1.0, 1.0)
         return log_time
 
-    def posterior(self, steps: int) -> None:
-        """Newton's steps to the mean of each user's interests, and the curvature there."""
+    def update_posterior(self, steps: int) -> None:
+        """Take Newton's steps to the mean of each user's interests, and compute the covariance there."""
         k = self.factors.shape[1]
         outer = (self.factors[:, :, None] * self.factors[:, None, :]).reshape(-1, k * k)
         for step in range(steps + 1):
-            eta = self.eta(self.interests) + self.tilt
-            self.log_time = self.timed(eta, self.log_time)
-            self.settled = True
-            score, information = self.cells(eta, self.log_time)
+            log_weights = self.log_weights(self.interests) + self.correction
+            self.log_time = self.times(log_weights, self.log_time)
+            self.has_times = True
+            score, information = self.cells(log_weights, self.log_time)
             total = np.maximum(information.sum(axis=1, dtype=np.float64), 1e-9)
             mean = _product(information, self.factors) / total[:, None]
-            curve: Floats = _product(information, outer).reshape(-1, k, k)
-            curve -= total[:, None, None] * mean[:, :, None] * mean[:, None, :]
-            curve += self.tight[:, None, None] * np.eye(k)
-            self.doubt = np.asarray(np.linalg.inv(curve), np.float64)
+            precision: Floats = _product(information, outer).reshape(-1, k, k)
+            precision -= total[:, None, None] * mean[:, :, None] * mean[:, None, :]
+            precision += self.prior_precision[:, None, None] * np.eye(k)
+            self.covariance = np.asarray(np.linalg.inv(precision), np.float64)
             if step < steps:
                 gradient = _product(score, self.factors) - score.sum(axis=1, dtype=np.float64)[:, None] * mean
-                gradient -= self.tight[:, None] * self.interests
-                self.interests += _short(np.linalg.solve(curve, gradient[:, :, None]))
+                gradient -= self.prior_precision[:, None] * self.interests
+                self.interests += _bounded(np.linalg.solve(precision, gradient[:, :, None]))
                 if self.averages:
-                    self.tilt = self.averaged(mean, outer)
+                    self.correction = self.second_order(mean, outer)
                 else:
-                    self.tilt = 0.0
+                    self.correction = 0.0
 
-    def averaged(self, mean: Floats, outer: Floats) -> Floats:
-        """(U, P) by how much averages over the posterior move logarithms of weights: half their variance about it."""
-        reached = np.einsum("ukl,ul->uk", self.doubt, mean)
-        variance = _product(outer, self.doubt.reshape(len(self.doubt), -1).T).T
-        variance += np.einsum("uk,uk->u", reached, mean)[:, None]
-        return np.asarray(0.5 * variance - np.einsum("uk,pk->up", reached, self.factors))
+    def second_order(self, mean: Floats, outer: Floats) -> Floats:
+        """Return (U, P) the effect of averaging over the posterior on log weights: half their variance about it."""
+        direction = np.einsum("ukl,ul->uk", self.covariance, mean)
+        variance = _product(outer, self.covariance.reshape(len(self.covariance), -1).T).T
+        variance += np.einsum("uk,uk->u", direction, mean)[:, None]
+        return np.asarray(0.5 * variance - np.einsum("uk,pk->up", direction, self.factors))
 
     def regress_items(self) -> None:
-        """A Newton step of each item's factors and offset, then interests brought back to mean 0 and covariance I."""
+        """Take a Newton step of each item's factors and offset, then standardise interests."""
         k = self.factors.shape[1]
         n_items = self.counts.shape[1]
-        root = np.linalg.cholesky(self.doubt + 1e-9 * np.eye(k))
+        root = np.linalg.cholesky(self.covariance + 1e-9 * np.eye(k))
         shift = np.einsum("ukl,ul->uk", root, self.noise)
         gradient = np.zeros((n_items, k + 1))
-        curve = np.zeros((n_items, k + 1, k + 1))
+        information_sums = np.zeros((n_items, k + 1, k + 1))
         sides = []
         for sign in (1.0, -1.0):
             omega = self.interests + sign * shift
-            score, information = self.cells(eta := self.eta(omega), self.timed(eta, self.log_time))
+            log_weights = self.log_weights(omega)
+            score, information = self.cells(log_weights, self.times(log_weights, self.log_time))
             design = np.concatenate([omega, np.ones((len(omega), 1))], axis=1)
             gradient += 0.5 * _product(score.T, design)
-            curve += 0.5 * _squares(information, design, design)
+            information_sums += 0.5 * _squares(information, design, design)
             sides.append((sign, score, design))
         precision = 1.0 / np.append(self.prior, max(float(self.offsets.var()), _LEAST))
         gradient -= precision * np.concatenate([self.factors, self.offsets[:, None]], axis=1)
-        curve += np.diag(precision)
-        move = _short(np.linalg.solve(curve, gradient[:, :, None]))
+        information_sums += np.diag(precision)
+        move = _bounded(np.linalg.solve(information_sums, gradient[:, :, None]))
         self.factors += move[:, :k]
         self.offsets += move[:, k]
-        missed = sum(0.25 * a * b * _squares(s * t, x, z) for a, s, x in sides for b, t, z in sides)
-        self.spread = _observed(curve, np.asarray(missed))[:, :k, :k]
-        self._expand()
+        missing = sum(0.25 * a * b * _squares(s * t, x, z) for a, s, x in sides for b, t, z in sides)
+        self.spread = _observed_inverse(information_sums, np.asarray(missing))[:, :k, :k]
+        self._standardise()
 
-    def _expand(self) -> None:
-        """Interests brought back to mean 0 and covariance I, factors turned to their main axes; prior variances."""
+    def _standardise(self) -> None:
+        """Bring interests back to mean 0 and covariance I, and factors to their principal axes; update priors."""
         centre = self.interests.mean(axis=0)
         apart = self.interests - centre
-        second = np.einsum("uk,ul->kl", apart, apart) / len(apart) + self.doubt.mean(axis=0)
+        second = np.einsum("uk,ul->kl", apart, apart) / len(apart) + self.covariance.mean(axis=0)
         self.offsets += np.einsum("pk,k->p", self.factors, centre)
         self.offsets -= self.offsets.mean()
         root = np.linalg.cholesky(second + 1e-9 * np.eye(len(centre)))
-        turned = np.einsum("pk,kl->pl", self.factors, root)
-        root = np.einsum("kl,lm->km", root, np.linalg.eigh(np.einsum("pk,pl->kl", turned, turned))[1])
+        scaled = np.einsum("pk,kl->pl", self.factors, root)
+        root = np.einsum("kl,lm->km", root, np.linalg.eigh(np.einsum("pk,pl->kl", scaled, scaled))[1])
         self.factors = np.einsum("pk,kl->pl", self.factors, root)
         self.spread = np.einsum("lk,plm,mn->pkn", root, self.spread, root)
         self.interests = np.linalg.solve(root, apart.T).T
         self.prior = np.maximum((self.factors**2 + np.diagonal(self.spread, axis1=1, axis2=2)).mean(axis=0), _LEAST)
 
 
-def _short(move: Floats) -> Floats:
-    """Steps (n, m, 1) as (n, m), none longer than a bound."""
+def _bounded(move: Floats) -> Floats:
+    """Return steps (n, m, 1) as (n, m), shortened to at most ``_STEP``."""
     return np.asarray(move[:, :, 0] * np.minimum(1.0, _STEP / np.maximum(np.sqrt((move**2).sum(axis=1)), 1e-12)))
 
 
-def _observed(curve: Floats, missed: Floats) -> Floats:
-    """(P, m, m) inverse of the information less what is missed of it, of which four fifths at most in any direction."""
-    root = np.linalg.inv(np.linalg.cholesky(curve))
-    share, axes = np.linalg.eigh(np.einsum("pij,pjk,plk->pil", root, missed, root))
+def _observed_inverse(information: Floats, missing: Floats) -> Floats:
+    """Return (P, m, m) inverses of the information less the missing one, up to four fifths in any direction."""
+    root = np.linalg.inv(np.linalg.cholesky(information))
+    share, axes = np.linalg.eigh(np.einsum("pij,pjk,plk->pil", root, missing, root))
     axes = np.einsum("pij,pik->pkj", axes, root)
     return np.einsum("pij,pj,pkj->pik", axes, 1.0 / (1.0 - np.minimum(share, _MISSED)), axes)
 
 
 def _squares(cells: Cells, one: Floats, other: Floats) -> Floats:
-    """(P, m, m) sums over users of cells (U, P) times outer products of rows (U, m)."""
+    """Return (P, m, m) sums over users of cells (U, P) times outer products of rows (U, m)."""
     m = one.shape[1]
     return _product(cells.T, (one[:, :, None] * other[:, None, :]).reshape(len(one), -1)).reshape(-1, m, m)
 
 
 def _product(cells: Cells | Floats, columns: Floats) -> Floats:
-    """(n, m) product of cells (n, P) and columns (P, m)."""
+    """Return (n, m) the product of cells (n, P) and columns (P, m)."""
     slim = np.ascontiguousarray(columns.T, np.float32)
     return np.einsum("np,mp->nm", np.ascontiguousarray(cells), slim).astype(np.float64)
 
 
 def _first_factors(counts: Cells, shares: Floats, n_factors: int, seed: int) -> Floats:
-    """Leading directions of the Pearson residuals, (P, K), by subspace iteration."""
+    """Return the leading directions of the Pearson residuals, (P, K), by subspace iteration."""
     expected = counts.sum(axis=1, dtype=np.float64)[:, None] * shares
     residual = ((counts - expected) / np.sqrt(np.maximum(expected, 1e-9))).astype(np.float32)
     factors = rng.normals(seed, rng.Stream.FIT, 1, (counts.shape[1], n_factors))
@@ -262,9 +263,9 @@ def _first_factors(counts: Cells, shares: Floats, n_factors: int, seed: int) -> 
 
 
 FACTORS = 5
-"""As RecoGym's; those of which the log shows no sign fade."""
+"""Number of factors, RecoGym's; those without evidence in the log fade."""
 CELLS, _MOST_USERS = 4_000_000, 4000
-"""Of a table of users by items that memory bears."""
+"""Largest table of users by items that is kept in memory."""
 _NEAR, _FAR = (1, 2), (20, 10, 5)
 _PAIRS, _LONG_LIVES, _PLACES = 2000, 100, 4
 _STEPS = (0.05, 0.002)
@@ -273,7 +274,7 @@ _LOWEST, _HIGHEST = (np.log(0.1), 0.0), (np.log(6.0), 4.0)
 
 @dataclass(frozen=True)
 class LifeLengths:
-    """Views of each user (U,), logarithms of items' shares (P,), whether none is met twice, lags of far pairs."""
+    """Views of each user (U,), logarithms of items' shares (P,), whether no item is viewed twice, lags of far pairs."""
 
     lengths: Ints
     log_shares: Floats
@@ -283,7 +284,7 @@ class LifeLengths:
 
 @dataclass(frozen=True)
 class Scales:
-    """Scale of the factors, variance of the drift a view, offsets (P,); (2, 2) slopes of log resemblances with them."""
+    """Scale of the factors, drift variance per view, offsets (P,), and (2, 2) slopes of log resemblances in both."""
 
     scale: float
     drift: float
@@ -293,26 +294,25 @@ class Scales:
 
 @dataclass(frozen=True)
 class Shares:
-    """Logarithms (P,) of items' shares of views, what true ones vary about, and (P,) how much of that is no error."""
+    """Logarithms (P,) of items' shares of views, their mean, and (P,) the share of each one's variance that is true."""
 
     logs: Floats
     centre: float
     kept: Floats
 
     def settled(self, noise: Floats | None = None) -> Floats:
-        """Logarithms (P,) that vary as true ones do: a posterior draw, given errors to add, else the best fit."""
+        """Return logarithms (P,) that vary as true ones do: the best fit, or a posterior draw of given errors."""
         apart = self.logs - self.centre
-        kept = self.kept
         if noise is None:
-            moved = np.sqrt(kept) * apart
+            moved = np.sqrt(self.kept) * apart
         else:
-            moved = kept * apart + np.sqrt(kept) * noise
+            moved = self.kept * apart + np.sqrt(self.kept) * noise
         return np.asarray(self.centre + moved)
 
 
 @dataclass(frozen=True)
 class FittedViews:
-    """Views of U users, from 0 in their order, and what was made of them; ``sums``, ``pairs``: :func:`resemblance`."""
+    """Views of U users, numbered from 0, and the models fitted to them; ``sums``, ``pairs``: :func:`resemblance`."""
 
     user: Ints
     item: Ints
@@ -325,16 +325,16 @@ class FittedViews:
 
     @property
     def factors(self) -> Floats:
-        """(P, K) of the items, at the strength found."""
+        """Factors (P, K) of the items, at the fitted strength."""
         return self.scales.scale * self.model.factors
 
     def resemblances(self, weights: Floats) -> Floats:
-        """(2,) mean affinity of near pairs, and how much of it far pairs keep, users being their own measure."""
+        """Return (2,) the mean affinity of near pairs, and the share of it that far pairs of the same users keep."""
         return np.einsum("u,uj->j", weights, self.sums) / np.maximum(np.einsum("u,uj->j", weights, self.pairs), 1e-9)
 
 
 def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -> FittedViews:
-    """Fit what is viewed: a log of at least one view of P = ``n_items`` items; ``report`` is called at each stage."""
+    """Fit the views of a log, at least one, of P = ``n_items`` items; ``report`` is called at each stage."""
     organic = log.organic()
     user = user_numbers(organic["user"])
     item = organic["item"].astype(np.int64)
@@ -344,28 +344,27 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     no_repeats = repeats == 0 and float((lengths * (lengths - 1.0)).sum() / 2 * (by_item**2).sum()) > 5.0
     shares = shares_of(user, item, n_items)
     lives = LifeLengths(lengths, shares.settled(), no_repeats, () if no_repeats else far_lags(lengths))
-    drawn = np.argsort(uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
-    kept = np.sort(drawn[: min(_MOST_USERS, max(CELLS // n_items, 200))])
-    counts = counted_views(user, item, kept, n_items)
-    most = min(FACTORS, n_items - 1)
-    report(f"fit what is viewed, {most} factors")
-    all_views = fit_views(counts, most, no_repeats=no_repeats, seed=seed)
+    order = np.argsort(uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
+    sample = np.sort(order[: min(_MOST_USERS, max(CELLS // n_items, 200))])
+    n_factors = min(FACTORS, n_items - 1)
+    report(f"fit what is viewed, {n_factors} factors")
+    counts = counted_views(user, item, sample, n_items)
+    full = fit_views(counts, n_factors, no_repeats=no_repeats, seed=seed)
     report("set the strength and the drift of preferences")
     sums, pairs = resemblance(user, item, lives.far)
-    model = all_views.shown()
-    more = sums[:, 0] - float((by_item**2).sum()) * pairs[:, 0]  # than if all users were alike
-    if model.factors.shape[1] == 0 and more.sum() > _RETURNS * np.sqrt((more**2).sum()):
-        model = all_views
+    model = full.significant()
+    excess = sums[:, 0] - float((by_item**2).sum()) * pairs[:, 0]  # over users who are all alike
+    if model.factors.shape[1] == 0 and excess.sum() > _RETURNS * np.sqrt((excess**2).sum()):
+        model = full
     if model.factors.shape[1] == 0 or no_repeats:
         scales = Scales(1.0, 0.0, match_popularity(model.factors, model.offsets, lives, 0.0), np.eye(2))
     else:
-        observed = sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9)
-        scales = fit_scales(model, lives, observed)
+        scales = fit_scales(model, lives, sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9))
     return FittedViews(user, item, lives, shares, model, scales, sums, pairs)
 
 
 def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
-    """Shares of views, half a view more of each item, and their errors, users drawn anew (Paule & Mandel 1982)."""
+    """Return shares of views, with half a view more of each item, and their errors by user (Paule & Mandel 1982)."""
     by_item = np.bincount(item, minlength=n_items) + 0.5
     lengths = np.bincount(user).astype(np.float64)
     pairs, count = np.unique(user * n_items + item, return_counts=True)
@@ -383,16 +382,16 @@ def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
     return Shares(logs, centre, between / (between + errors))
 
 
-def counted_views(user: Ints, item: Ints, wanted: Ints, n_items: int) -> Cells:
-    """(U, P) views of each item by the wanted users, ascending."""
-    place = np.minimum(np.searchsorted(wanted, user), len(wanted) - 1)
-    mine = wanted[place] == user
-    cells = np.bincount(place[mine] * n_items + item[mine], minlength=len(wanted) * n_items)
-    return cells.astype(np.float32).reshape(len(wanted), n_items)
+def counted_views(user: Ints, item: Ints, users: Ints, n_items: int) -> Cells:
+    """Count the views of each item by some users, ascending; (U, P)."""
+    place = np.minimum(np.searchsorted(users, user), len(users) - 1)
+    included = users[place] == user
+    cells = np.bincount(place[included] * n_items + item[included], minlength=len(users) * n_items)
+    return cells.astype(np.float32).reshape(len(users), n_items)
 
 
 def far_lags(lengths: Ints) -> tuple[int, ...]:
-    """Lags with pairs enough to see a drift; none where lives are too short."""
+    """Return lags with enough pairs to show a drift; none where lives are too short."""
     for first in _FAR:
         lags = tuple(range(first, first + first // 2 + 1))
         if (lengths > first).sum() >= _LONG_LIVES and _pairs_of(lengths, lags).sum() >= _PAIRS:
@@ -401,16 +400,19 @@ def far_lags(lengths: Ints) -> tuple[int, ...]:
 
 
 def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
-    """(U, 2) near and far pairs of the same item; (U, 2) near pairs, far pairs times the user's share of near ones."""
+    """Count each user's pairs of views at near and far lags.
+
+    Returns:
+        (U, 2) near and far pairs of the same item; (U, 2) near pairs, and far pairs times the share of the user's near
+        ones that are of the same item.
+    """
     n_users = int(user[-1]) + 1
     sums = np.zeros((n_users, 2))
     pairs = np.zeros((n_users, 2))
     for column, lags in enumerate((_NEAR, far)):
         for lag in lags:
-            if lag < len(user):
-                first = np.flatnonzero(user[lag:] == user[:-lag])
-            else:
-                first = np.zeros(0, np.int64)
+            n_pairs = max(len(user) - lag, 0)
+            first = np.flatnonzero(user[lag:] == user[:n_pairs])
             sums[:, column] += np.bincount(user[first], item[first] == item[first + lag], n_users)
             pairs[:, column] += np.bincount(user[first], minlength=n_users)
     pairs[:, 1] *= sums[:, 0] / np.maximum(pairs[:, 0], 1.0)
@@ -418,15 +420,16 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
 
 
 def expected(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float) -> Floats:
-    """(2,) ratios of both columns' sums that are expected of :func:`resemblance`; the second is 1 without far lags."""
+    """Return (2,) expected ratios of both columns' sums of :func:`resemblance`; the second is 1 without far lags."""
     near = _at_places(factors, offsets, lives, drift, _NEAR)
-    of = _pairs_of(lives.lengths, _NEAR)
-    first = float((_pairs_at(lives.lengths, _NEAR) * near).sum() / of.sum())
+    near_pairs = _pairs_of(lives.lengths, _NEAR)
+    first = float((_pairs_at(lives.lengths, _NEAR) * near).sum() / near_pairs.sum())
     if not lives.far:
         return np.array([first, 1.0])
     far = _at_places(factors, offsets, lives, drift, lives.far)
-    own_pairs = _pairs_at(lives.lengths, _NEAR, _pairs_of(lives.lengths, lives.far) / np.maximum(of, 1.0))
-    return np.array([first, (_pairs_at(lives.lengths, lives.far) * far).sum() / (own_pairs * near).sum()])
+    far_per_near = _pairs_of(lives.lengths, lives.far) / np.maximum(near_pairs, 1.0)
+    below = _pairs_at(lives.lengths, _NEAR, far_per_near) * near
+    return np.array([first, (_pairs_at(lives.lengths, lives.far) * far).sum() / below.sum()])
 
 
 def _pairs_of(lengths: Ints, lags: Sequence[int]) -> Floats:
@@ -434,42 +437,40 @@ def _pairs_of(lengths: Ints, lags: Sequence[int]) -> Floats:
 
 
 def _pairs_at(lengths: Ints, lags: Sequence[int], weight: Floats | None = None) -> Floats:
-    """(longest life,) how many pairs begin after so many views, users weighted."""
+    """Count the pairs that begin after 0, 1, ... views, users weighted; (longest life,)."""
     alive = [np.bincount(np.maximum(lengths - lag, 0), weight, int(lengths.max()) + 1) for lag in lags]
     return np.asarray(np.cumsum(np.sum(alive, axis=0)[::-1])[::-1][1:])
 
 
 def _at_places(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float, lags: Sequence[int]) -> Floats:
-    """(longest life,) chance of the same item by the first view's place: taken at some places, straight between."""
+    """Return (longest life,) the chance of the same item by the first view's place, interpolated."""
     upto = np.cumsum(_pairs_at(lives.lengths, lags))
     places = np.unique(np.searchsorted(upto, (np.arange(_PLACES) + 0.5) / _PLACES * upto[-1]))
-    # interests that stand still are alike at all places
-    if not (drift > 0.0):
+    if not drift > 0.0:  # then all places are alike
         places = places[:1]
     k = factors.shape[1]
     _, normal = points(n_points(len(offsets)), 2 * k)
-    walked = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:]
-    values = []
+    walk = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:]
+    chances = []
     for place in places:
         omega = interests_at(normal[:, :k], float(place), drift)
-        one = softmax(omega, factors, offsets)
+        earlier = softmax(omega, factors, offsets)
+        later = earlier
         if drift > 0.0:
-            other = softmax(omega + walked, factors, offsets)
-        else:
-            other = one
-        values.append(float(np.einsum("np,np->", one, other)) / len(one))
-    return np.interp(np.arange(len(upto)), places, values)
+            later = softmax(omega + walk, factors, offsets)
+        chances.append(float(np.einsum("np,np->", earlier, later)) / len(earlier))
+    return np.interp(np.arange(len(upto)), places, chances)
 
 
 def match_popularity(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float, rounds: int = 12) -> Floats:
-    """Offsets (P,) with which the items' expected shares of views are those of the log."""
+    """Return offsets (P,) with which the items' expected shares of views are those of the log."""
     uniform, normal = points(n_points(len(offsets)), factors.shape[1])
     omega = interests_at(normal, views_before(uniform, float(lives.lengths.mean())), drift)
     lengths = np.quantile(lives.lengths, (np.arange(len(omega)) * 0.618034 + 0.5 / len(omega)) % 1.0)
     for _ in range(rounds):
         weights = softmax(omega, factors, offsets)
         if lives.no_repeats:
-            weights = _met(weights, np.minimum(lengths, 0.9 * len(offsets)))
+            weights = _viewed(weights, np.minimum(lengths, 0.9 * len(offsets)))
         shares = weights.sum(axis=0)
         step = lives.log_shares - np.log(np.maximum(shares / shares.sum(), 1e-30))
         offsets = offsets + np.clip(step, -2.0, 2.0)
@@ -479,12 +480,12 @@ def match_popularity(factors: Floats, offsets: Floats, lives: LifeLengths, drift
     return offsets
 
 
-def _met(weights: Floats, lengths: Floats) -> Floats:
-    """Probabilities (n, P) that an item is met in so many views without repeats: 1 - exp(-T w), the race's T."""
+def _viewed(weights: Floats, lengths: Floats) -> Floats:
+    """Return probabilities (n, P) that an item is among so many views without repeats: 1 - exp(-T w), the race's T."""
     time = lengths.copy()
-    for _ in range(20):  # how many are met is concave in T: Newton's steps come from below
-        left = np.exp(-weights * time[:, None])
-        step = (lengths - (1.0 - left).sum(axis=1)) / np.maximum(np.einsum("np,np->n", weights, left), 1e-9)
+    for _ in range(20):  # the number of viewed items is concave in T: Newton's steps come from below
+        survival = np.exp(-weights * time[:, None])
+        step = (lengths - (1.0 - survival).sum(axis=1)) / np.maximum(np.einsum("np,np->n", weights, survival), 1e-9)
         time += step
         if np.abs(step).max() < 1e-3 * time.max():
             break
@@ -492,22 +493,19 @@ def _met(weights: Floats, lengths: Floats) -> Floats:
 
 
 def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales:
-    """Set the scale of the factors and the drift so that :func:`expected` is what is observed, (2,)."""
+    """Set the scale of the factors and the drift so that :func:`expected` equals the observed ratios, (2,)."""
     from scipy.optimize import least_squares
 
     free = 2 if lives.far else 1
-    held = model.offsets
+    offsets = model.offsets
 
     def gap(point: Floats) -> Floats:
-        nonlocal held
-        scaled = np.exp(point[0]) * model.factors
-        if free == 2:
-            drift = float(point[1])
-        else:
-            drift = 0.0
-        held = match_popularity(scaled, held, lives, drift)
-        pairs = expected(scaled, held, lives, drift)
-        return np.asarray((np.log(np.maximum(pairs, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
+        nonlocal offsets
+        factors = np.exp(point[0]) * model.factors
+        drift = float(point[1]) if free == 2 else 0.0
+        offsets = match_popularity(factors, offsets, lives, drift)
+        ratios = expected(factors, offsets, lives, drift)
+        return np.asarray((np.log(np.maximum(ratios, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
 
     def slope(point: Floats) -> Floats:
         here = gap(point)
@@ -525,6 +523,6 @@ def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales
         max_nfev=10,
     )
     gap(solution.x)
-    steep = np.eye(2)
-    steep[:free, :free] = solution.jac
-    return Scales(float(np.exp(solution.x[0])), float(solution.x[1]) if free == 2 else 0.0, held, steep)
+    slopes = np.eye(2)
+    slopes[:free, :free] = solution.jac
+    return Scales(float(np.exp(solution.x[0])), float(solution.x[1]) if free == 2 else 0.0, offsets, slopes)

@@ -42,7 +42,7 @@ _RIDGE, _DOUBT = 0.1, 4.0
 
 
 def check_log(log: Log, n_items: int) -> NDArray[np.bool_]:
-    """Mask of the recommendations.
+    """Return a mask of the recommendations.
 
     Raises:
         UserError: no bandit rows, an item out of range, a propensity or reward that is none, or users out of order.
@@ -141,7 +141,7 @@ class ViewMap:
 
 
 def _leading(matrix: Floats, k: int, seed: int) -> Floats:
-    """The k leading left singular vectors, the largest first, each with its largest entry positive."""
+    """Return the k leading left singular vectors, largest first, each with its largest entry positive."""
     if len(matrix) <= _DENSE:
         vectors = np.linalg.svd(matrix)[0][:, :k]
     else:
@@ -166,7 +166,7 @@ class Ridge:
     offset_spread: float
 
     def precision(self, k: int) -> Floats:
-        """(k + 1,) added to the sum of squared errors of standardised rewards."""
+        """Return (k + 1,) penalties, in units of squared errors of standardised rewards."""
         return np.append(np.full(k, self.spread**-2.0), self.offset_spread**-2.0)
 
 
@@ -187,7 +187,7 @@ class Solution:
     common: float
 
     def times(self, factor: float, shift: float = 0.0) -> Solution:
-        """The solution whose predictions are ``factor`` times these plus ``shift``."""
+        """Return the solution whose predictions are ``factor`` times these plus ``shift``."""
         return Solution(
             factor * self.factors, shift + factor * self.offsets, factor * self.stretch, shift + factor * self.common
         )
@@ -212,7 +212,7 @@ class Scale:
 
 @dataclass(frozen=True)
 class RewardMoments:
-    """Sums over recommendations by fold and item, of standardised rewards; sums of two logs add up.
+    """Sums of standardised rewards over recommendations by fold and item; sums of two logs can be added.
 
     Attributes:
         gram: (F, P, K + 1, K + 1), of w u u' with u = (x M - centre, 1).
@@ -287,11 +287,11 @@ class RewardMoments:
         )
 
     def fold_of(self, users: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-        """The fold of each user, for the seed of :meth:`from_log`."""
+        """Return the fold of each user, for the seed of :meth:`from_log`."""
         return _folds(users, len(self.rows), seed)
 
     def scale(self, without: int | None = None) -> Scale:
-        """Mean, deviation and items' noise of the rewards, of all folds or of all but one."""
+        """Return mean, deviation and items' noise of the rewards, of all folds or of all but one."""
         kept = np.arange(len(self.rows)) != without
         mass = self.gram[kept, :, -1, -1].sum(axis=0)
         first = self.cross[kept, :, -1].sum(axis=0)
@@ -350,7 +350,7 @@ class RewardMoments:
         return Solution(theta[:, :k], theta[:, k], stretch[:k], float(stretch[k])).times(scale.sd, scale.mean)
 
     def held_out(self, solution: Solution, fold: int) -> float:
-        """Weighted squared error on a fold's recommendations, less that of predicting the mean; a sum."""
+        """Sum the weighted squared error on a fold's recommendations, less that of predicting the mean."""
         theta = np.concatenate([solution.factors, solution.offsets[:, None]], axis=1)
         quadratic = float(np.einsum("pi,pij,pj->", theta, self.gram[fold], theta, optimize=True))
         return quadratic - 2.0 * float((theta * self.cross[fold]).sum())
@@ -420,7 +420,7 @@ class Contexts:
         )
 
     def only(self, rows: NDArray[np.bool_]) -> Contexts:
-        """The recommendations at a mask; the contexts stay, some of them perhaps without any."""
+        """Select the recommendations at a mask; contexts are kept, even without any."""
         return replace(
             self,
             context=self.context[rows],
@@ -485,14 +485,14 @@ class JointObjective:
         return x[:edge].reshape(p, -1), x[edge : 2 * edge].reshape(p, -1), x[2 * edge :]
 
     def start(self) -> Floats:
-        """M_0 and the solution."""
+        """Return M_0 and the solution as a vector."""
         x = np.zeros(self.size)
         _, w, b = self._split(x)
         w[:, : self.k], b[:] = self.solution.factors, self.solution.offsets
         return x
 
     def parts(self, x: Floats) -> tuple[ViewMap, Solution]:
-        """The map and the items' parameters of a vector."""
+        """Return the map and the items' parameters of a vector."""
         m, w, b = self._split(x)
         moved = self.view_map.mapping + self._scale * m[:, : self.k]
         return (
@@ -501,7 +501,7 @@ class JointObjective:
         )
 
     def __call__(self, x: Floats, gradient: Floats) -> float:
-        """Value at ``x``; ``gradient`` is filled."""
+        """Return the value at ``x`` and fill ``gradient``."""
         from recsim_mnar.kernels import _vectors_kernel
         from recsim_mnar.models import _factorization_kernel as k
 

@@ -56,7 +56,7 @@ class FactorizationConfig:
         number_in(self.smoothing, "smoothing", ends="(]")
 
     def to_dict(self) -> Mapping[str, Any]:
-        """All fields."""
+        """Return all fields as a dictionary."""
         return asdict(self)
 
 
@@ -71,11 +71,11 @@ class Factors:
     c: float
 
     def matrix(self) -> Floats:
-        """Predictions of all entries, (U, I)."""
+        """Predict all entries, (U, I)."""
         return self.v @ self.w.T + self.a[:, None] + self.b + self.c
 
     def at(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> Floats:
-        """Predictions of pairs, (n,)."""
+        """Predict pairs, (n,)."""
         from recsim_mnar.models import _factorization_kernel
 
         out = np.empty(len(users))
@@ -85,7 +85,7 @@ class Factors:
 
 @dataclass(frozen=True)
 class Fit:
-    """A factorisation and how its fit went.
+    """A factorisation with facts about its fit.
 
     Attributes:
         factors: the model.
@@ -148,7 +148,7 @@ class Objective:
         ).tolist()
 
     def parts(self, x: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Views of V (U, stride), W (I, stride), a and b in a vector."""
+        """Return views of V (U, stride), W (I, stride), a and b in a vector."""
         e = self._edges
         return (
             x[: e[0]].reshape(self.n_users, self.stride),
@@ -158,7 +158,7 @@ class Objective:
         )
 
     def __call__(self, x: Floats, gradient: Floats) -> float:
-        """Value at ``x``; ``gradient`` is filled."""
+        """Return the value at ``x`` and fill ``gradient``."""
         from recsim_mnar.kernels import _vectors_kernel
         from recsim_mnar.models import _factorization_kernel as k
 
@@ -197,7 +197,7 @@ class Objective:
         return float(value)
 
     def start(self, seed: int, spread: float = 0.1) -> Floats:
-        """Normal factors (``Stream.FIT``), offsets 0, c the weighted mean (mse) or median (mae)."""
+        """Return normal factors (``Stream.FIT``), offsets 0, and c, the weighted mean (mse) or median (mae)."""
         x = np.zeros(self.size)
         v, w, _, _ = self.parts(x)
         d = self.form.rank
@@ -237,7 +237,7 @@ class Objective:
         return np.maximum(out, 1e-6 * float(out.max()))
 
     def factors(self, x: Floats) -> Factors:
-        """The model of a vector."""
+        """Return the model of a vector."""
         v, w, a, b = self.parts(x)
         d = self.form.rank
         return Factors(v[:, :d].copy(), w[:, :d].copy(), a.copy(), b.copy(), float(x[-1]))

@@ -18,6 +18,7 @@ from recsim_mnar.estimators.checks import USELESS
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.estimators.verdict import Finding, Verdict, few_users, scaled
 from recsim_mnar.log import schema
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.policies.base import Policy
 from recsim_mnar.policies.softening import MixturePolicy
 from recsim_mnar.progress import counted
@@ -91,7 +92,7 @@ GROUPS = 10
 """Of items, by their place in the order of popularity."""
 VIEWS, RECOMMENDATIONS = "views", "recommendations"
 
-Counts = NDArray[np.int64]
+Counts = Ints
 
 
 class Popularity(TypedDict):
@@ -140,8 +141,6 @@ def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[Popular
     return rows
 
 
-Floats = NDArray[np.float64]
-
 DCG = "dcg"
 """Metric of slates: discounted cumulative gain per slate, the sum of clicks over log2(2 + place), place from 0."""
 CTR, REWARD = "ctr", "reward"
@@ -165,11 +164,11 @@ class Arm:
         slates: (U,) slates shown.
     """
 
-    user: NDArray[np.int64]
+    user: Ints
     decisions: Floats
     rewards: Floats
     means: Floats
-    shown: NDArray[np.int64]
+    shown: Ints
     seconds: float
     discounted: Floats
     slates: Floats
@@ -213,9 +212,7 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     return Arm(user, decisions, rewards, means, n_shown, time.perf_counter() - began, discounted, slates)
 
 
-def _reduced(
-    truth: str | None, columns: dict[str, NDArray[Any]]
-) -> tuple[tuple[NDArray[Any], ...], NDArray[np.int64], NDArray[np.int64]]:
+def _reduced(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[tuple[NDArray[Any], ...], Ints, Ints]:
     """Columns of :class:`Arm` of a shard, and items that were recommended with how often."""
     counts = np.bincount(columns["action"][columns["event"] == schema.BANDIT])
     items = np.flatnonzero(counts)
@@ -257,7 +254,7 @@ def run_arms(
 
 
 def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, paired: bool, level: float) -> list[Record]:
-    """The records of arms that have run.
+    """Make the records of arms that have run.
 
     Metrics: ``ctr`` from clicks (of slates per item shown, and their ``dcg``), and ``ctr_exact`` from the click
     probabilities of what was shown, which have less variance. Where rewards are no clicks, ``reward`` stands for
@@ -279,7 +276,7 @@ def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, pair
 
 
 def judged(users: int, scale: float, low: float, high: float) -> Verdict:
-    """The verdict of an arm's rate, or of a difference measured by the rate ``scale``."""
+    """Return the verdict on an arm's rate, or on a difference measured by the rate ``scale``."""
     findings = few_users(users)
     findings.append(_wide(high - low, scale, "value", (WIDE, USELESS), "run it on more users"))
     return Verdict.of(findings)

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError, nearest
+from recsim_mnar.log.columns import Floats
 from recsim_mnar.plugins import announced, imported, option_of, unknown
 from recsim_mnar.protocols.records import Ranking, Record, Target
 from recsim_mnar.rng import derive_seed
@@ -93,7 +93,7 @@ class RawResults:
         Raises:
             UserError: a mean is another number than its record says.
         """
-        sums: dict[tuple[str, str, str], NDArray[np.float64]] = {}
+        sums: dict[tuple[str, str, str], Floats] = {}
         for part in self.parts:
             weight = np.asarray(part["weight"], np.float64)
             key = part["protocol"], part["metric"], part["agent"]
@@ -191,7 +191,7 @@ class Trial:
         self.raw.parts.append({"protocol": protocol, "metric": metric, "agent": agent, **columns})
 
     def seed_of(self, label: str) -> int:
-        """A seed of its own for everything that is drawn under this label."""
+        """Return a separate seed for the draws under this label."""
         return derive_seed(self.seed, label)
 
     def log(self) -> Log:
@@ -206,7 +206,7 @@ class Trial:
 
 
 class Protocol(abc.ABC):
-    """A way to judge agents, in figures that rank them.
+    """Method that judges agents by numbers that rank them.
 
     Attributes:
         name: as on the command line and in the records.
@@ -249,7 +249,7 @@ class Protocol(abc.ABC):
 
 
 def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
-    """The protocol that a name stands for.
+    """Return the protocol of a name.
 
     Args:
         spec: a known name or ``package.module:Class``, followed by any of ``+parameter=value``.
@@ -376,7 +376,7 @@ class Experiment(abc.ABC):
     log_holds: ClassVar[frozenset[str] | None] = None
 
     def settings(self, preset: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
-        """The settings of a preset with options changed; texts are parsed.
+        """Return the settings of a preset with options changed; texts are parsed.
 
         Raises:
             UserError: an option that this comparison has not, or a value that is refused.
@@ -385,7 +385,7 @@ class Experiment(abc.ABC):
         return self.settings_type.from_dict({**self.presets.get(preset or "", {}), **settings_given})
 
     def field_of(self, option: str) -> str:
-        """The setting that an option names.
+        """Return the setting that an option names.
 
         Raises:
             UserError: this comparison has none of that name.

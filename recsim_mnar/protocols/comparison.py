@@ -262,7 +262,7 @@ def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
 
 
 def judged_by(one: Protocol, trial: Trial) -> list[Record]:
-    """A protocol's records, under its name.
+    """Return a protocol's records under its name.
 
     Raises:
         UserError: what it gives are no records, or none.
@@ -286,7 +286,7 @@ def judged_by(one: Protocol, trial: Trial) -> list[Record]:
 
 
 def chosen_protocols(experiment: Experiment, protocols: Sequence[str | Protocol] | None, world: str) -> list[Protocol]:
-    """The protocols that are named, or the experiment's own list.
+    """Return the named protocols, or the experiment's default ones.
 
     Raises:
         UserError: an unknown one, or one that needs what there is not.
@@ -407,7 +407,7 @@ class Setup:
                 raise UserError(f"{name} must be a list of names, as package.module:Class, got {value!r}")
 
     def command(self, catalogues: int) -> str:
-        """The line that runs the same on so many catalogues, as a person types it."""
+        """Return the command that runs the same on so many catalogues."""
         words = ["recsim-mnar", "compare"]
         if self.world != Setup.world:
             words += ["--world", self.world]
@@ -485,7 +485,7 @@ class Setup:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A setup whose names have been looked up.
+    """Setup with resolved names.
 
     Attributes:
         setup: what was asked for.

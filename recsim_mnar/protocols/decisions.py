@@ -1,12 +1,12 @@
-"""The comparison of worlds in which users live decision by decision, and its truth: each policy's long-run rate.
+"""Comparison in worlds of user lives, decision by decision, and its truth: each policy's long-run rate.
 
-A plain estimate lets users live and averages the exact expected reward of every recommendation. Here the policy is
-asked at occasions only (:mod:`recsim_mnar.worlds.lanes`): they are a random sample of the recommendations of the
-same lives, so the ratio of sums over occasions has the same limit. What a life owes to chance alone is known and taken
-away, by control variates whose expectation is exactly 0 whatever the policy does:
+A plain estimate lets users live and averages the exact expected reward of every recommendation. Here the policy acts
+at occasions only (:mod:`recsim_mnar.worlds.lanes`): they are a random sample of the recommendations of the same lives,
+so the ratio of sums over occasions has the same limit. The variance that is due to chance within a life is reduced by
+control variates whose expectation is exactly 0 whatever the policy does:
 
 - whether another occasion comes, less its probability, times the reward that is expected at the last one;
-- how many occasions are to come after a click, and after none, less their expectation before the answer;
+- the number of later occasions after a click, and after none, less their expectation before the answer;
 - the user's first interests, and their moves since, in polynomials that are martingales under the drift.
 
 Their weights are those of least squares (Lavenberg & Welch 1981), which keep the estimate's limit.
@@ -29,6 +29,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.kernels.checks import level_of
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
 from recsim_mnar.policies.answers import Acting, checked_distribution
@@ -52,14 +53,11 @@ from recsim_mnar.worlds.base import DecisionWorld, World
 from recsim_mnar.worlds.lanes import Occasions, Prospects
 from recsim_mnar.worlds.params import Params
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 _DRAWS = 8
-"""Actions that stand for a policy's choice at an occasion, where it is not sure of one; evenly spaced uniforms."""
+"""Number of draws, at evenly spaced uniforms, from a policy that is not sure of an action."""
 
 _FIXED_DRAWS = 32
-"""The same of a policy whose choice is the same for everyone, which need not be asked."""
+"""The same for a policy whose distribution is fixed, so that draws are cheap."""
 
 _PAIRED_FACTORS = 10
 """Factors up to which products of two interests are among the control variates."""
@@ -68,18 +66,18 @@ _N_CHANCE = 5
 """Control variates that are not polynomials."""
 
 _SHARDS_A_WORKER = 2
-"""Few, for a step of a life costs as much in Python for one user as for many."""
+"""Few, since a step of a life costs as much in Python for one user as for many."""
 
 
 @dataclass(frozen=True)
 class LongRun:
-    """Knowledge of a policy's long-run rate.
+    """Estimate of a policy's long-run rate.
 
     Attributes:
         value: the rate.
         influence: (n_users,) each user's part in its error: the error is their mean.
-        occasions: at which the policy was asked.
-        n_controls: control variates in use, by so many fewer the degrees of freedom.
+        occasions: number of occasions at which the policy acted.
+        n_controls: number of control variates in use, by which the degrees of freedom are reduced.
     """
 
     value: float
@@ -89,7 +87,7 @@ class LongRun:
 
 
 def asks_at_occasions(world: World, policy: Policy) -> bool:
-    """Return whether :func:`long_run` can be had: the world foresees occasions, and the choice rests on views alone."""
+    """Return whether :func:`long_run` applies: the world has occasions, and the policy depends on views only."""
     if not isinstance(world, DecisionWorld) or world.open_occasions(1, views=False) is None:
         return False
     return learning_of(policy) == "nothing" and (policy.batches_decisions or has_fixed_distribution(policy))
@@ -98,14 +96,14 @@ def asks_at_occasions(world: World, policy: Policy) -> bool:
 def long_run(
     world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None
 ) -> LongRun | None:
-    """The rate of a policy over users 0 .. n_users - 1 of a seed; None where no user comes to an occasion.
+    """Estimate the rate of a policy over users 0 .. n_users - 1 of a seed; None where no user comes to an occasion.
 
     Args:
-        world: where they live.
-        policy: one for which :func:`asks_at_occasions`.
-        n_users: how many.
-        seed: of the users.
-        executor: to spread users over; the result is the same with and without.
+        world: world of the users.
+        policy: a policy for which :func:`asks_at_occasions` is true.
+        n_users: number of users.
+        seed: seed of the users.
+        executor: spreads users over workers; the result is the same with and without.
     """
     some = carrying(_lives, world, policy, seed, in_python=acts_in_python(policy))
     shards = user_shards(0, n_users, _shard_size(world, n_users, executor))
@@ -117,7 +115,7 @@ def long_run(
 
 
 def _shard_size(world: World, n_users: int, executor: Executor | None) -> int:
-    """Users who live side by side: as many as memory is kept bounded for, and a few shards for each worker."""
+    """Return how many users live side by side: bounded by memory, with a few shards for each worker."""
     most = users_at_once(world)
     if executor is None:
         return most
@@ -125,7 +123,7 @@ def _shard_size(world: World, n_users: int, executor: Executor | None) -> int:
 
 
 def _estimate(sums: Floats) -> LongRun:
-    """From (2 + m, n_users): expected rewards, occasions, and control variates."""
+    """Estimate from (2 + m, n_users): expected rewards, occasions, and control variates."""
     rewards = sums[0]
     occasions = sums[1]
     controls = sums[2:]
@@ -137,9 +135,9 @@ def _estimate(sums: Floats) -> LongRun:
 
 
 def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
-    """``values`` (n,) less the multiple of ``controls`` (m, n), of expectation 0, that leaves the least variance.
+    """Subtract from ``values`` (n,) the multiple of ``controls`` (m, n), of expectation 0, that minimises the variance.
 
-    Returns (n,), and how many controls are in use: none where there are fewer than ten values for each.
+    Returns (n,), and the number of controls in use: none where there are fewer than ten values for each.
     """
     from recsim_mnar.kernels import _vectors_kernel
 
@@ -163,7 +161,7 @@ def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
 
 
 def _lives(world: DecisionWorld, policy: Policy, seed: int, users: Ints) -> Floats:
-    """(2 + m, n_users) sums of each user's life; see :func:`_estimate`."""
+    """Return (2 + m, n_users) sums of each user's life; see :func:`_estimate`."""
     fixed = has_fixed_distribution(policy)
     lanes = world.open_occasions(len(users), views=not fixed)
     assert lanes is not None  # who calls has asked
@@ -202,7 +200,7 @@ class _Choices:
             self._policy.observe(np.repeat(self._lanes.user[which], np.diff(starts)), items)
 
     def rewards(self, which: Ints) -> tuple[Floats, Floats]:
-        """Expected reward of what is shown in each lane, and the mean over what might be shown; (n,) each."""
+        """Return each lane's expected reward of the shown item, and the mean over the policy's choice; (n,) each."""
         users = self._lanes.user[which]
         drawn = policy_uniforms(self._seed, users, self._lanes.n_decisions[which])
         if isinstance(self._policy, Oracle):
@@ -220,7 +218,7 @@ class _Choices:
 
 
 class _FixedChoices(_Choices):
-    """The same of a policy whose distribution is the same for everyone: it sees no users, and need not be asked."""
+    """Recommendations of a policy whose distribution is the same for everyone, which does not observe users."""
 
     def __init__(self, lanes: Occasions, policy: Policy, seed: int) -> None:
         self._lanes = lanes
@@ -236,13 +234,13 @@ class _FixedChoices(_Choices):
         self._cumulative[-1] = np.inf
 
     def arrive(self, users: Ints) -> None:
-        """It need not know."""
+        """Do nothing: the policy keeps no state."""
 
     def observe(self, which: Ints, starts: Ints, items: NDArray[np.int32]) -> None:
-        """It does not look."""
+        """Do nothing: the policy keeps no state."""
 
     def rewards(self, which: Ints) -> tuple[Floats, Floats]:
-        """Implement :meth:`_Choices.rewards`: items near each other in reward stand for all their like."""
+        """Implement :meth:`_Choices.rewards`, by draws stratified over items in the order of their rewards."""
         if len(self._items) == 1:
             shown_rewards = self._lanes.reward_means(which, np.repeat(self._items, len(which)))
             return shown_rewards, shown_rewards
@@ -298,7 +296,7 @@ class _Record:
 
 
 def _terms(n_factors: int) -> list[tuple[int, ...]]:
-    """Factors of each polynomial: every one, its square, and pairs where there are not too many."""
+    """Return the factors of each polynomial: single ones, squares, and pairs where there are not too many."""
     single = [(k,) for k in range(n_factors)]
     if n_factors > _PAIRED_FACTORS:
         return [*single, *((k, k) for k in range(n_factors))]
@@ -306,7 +304,7 @@ def _terms(n_factors: int) -> list[tuple[int, ...]]:
 
 
 def _polynomials(state: Floats, variance: Floats, terms: list[tuple[int, ...]]) -> Floats:
-    """(terms, n): x_k, x_k^2 - v and x_j x_k, which stay as they are in expectation while x drifts and v grows."""
+    """Return (terms, n): x_k, x_k^2 - v and x_j x_k, whose expectations stay constant while x drifts and v grows."""
     x = np.ascontiguousarray(state.T)
     out = np.empty((len(terms), len(variance)))
     for row, factors in zip(out, terms, strict=True):
@@ -318,25 +316,25 @@ def _polynomials(state: Floats, variance: Floats, terms: list[tuple[int, ...]]) 
     return out
 
 
-def interval(found: LongRun, level: float) -> tuple[float, float]:
+def interval(rate: LongRun, level: float) -> tuple[float, float]:
     """Compute the interval of the rate, by Student's quantile over users; no end below 0."""
     from scipy.special import stdtrit
 
-    n = len(found.influence)
-    freedom = n - 1 - found.n_controls
+    n = len(rate.influence)
+    freedom = n - 1 - rate.n_controls
     if freedom < 1:
         return -math.inf, math.inf
-    error = math.sqrt(float(found.influence @ found.influence) / freedom / n)
+    error = math.sqrt(float(rate.influence @ rate.influence) / freedom / n)
     reach = float(stdtrit(freedom, 0.5 + level / 2)) * error
-    return max(found.value - reach, 0.0), found.value + reach
+    return max(rate.value - reach, 0.0), rate.value + reach
 
 
 SHARE = 0.6
-"""Of the users of a plain average, how many an average over occasions needs for intervals as narrow: see
+"""Share of the users of a plain average that an average over occasions needs for intervals as narrow; see
 ``benchmarks/speed/README.md``."""
 
 LEAST = 1000
-"""Users from which on control variates are worth their degrees of freedom; fewer live plainly."""
+"""Users from which control variates are worth their degrees of freedom."""
 
 
 def truth(
@@ -348,20 +346,20 @@ def truth(
     level: float = 0.95,
     executor: Executor | None = None,
 ) -> list[Record]:
-    """Long-run rate of each policy: exact expected rewards of what it shows, the same users for all.
+    """Estimate the long-run rate of each policy by exact expected rewards, with the same users for all.
 
-    Where the world foresees occasions and a policy's choice rests on views alone, lives halt at occasions
-    (:func:`long_run`), and :data:`SHARE` of the users give intervals as narrow. Other
-    policies, and all of them on fewer than :data:`LEAST` users, live plainly. A record's details say which of the two
-    it was, and how well its difference from each other policy's is known, user by user.
+    Where the world has occasions and a policy's choice depends on views only, lives stop at occasions
+    (:func:`long_run`), and :data:`SHARE` of the users give intervals as narrow. Other policies, and all of them with
+    fewer than :data:`LEAST` users, are averaged plainly. A record's details name the method, and how well its
+    difference from each other policy's is known, user by user.
 
     Args:
-        world: where they live.
-        policies: by name.
-        n_users: over whom a plain average would be taken.
-        seed: of the users.
-        level: of the intervals.
-        executor: to spread users over.
+        world: world of the users.
+        policies: policies by name.
+        n_users: number of users of a plain average.
+        seed: seed of the users.
+        level: nominal coverage of the intervals.
+        executor: spreads users over workers.
     """
     records: list[Record] = []
     influence: dict[str, Floats] = {}
@@ -378,7 +376,7 @@ def truth(
 def _known(
     world: World, policy: Policy, n_users: int, seed: int, level: float, executor: Executor | None
 ) -> tuple[tuple[float, float, float], int, Floats, Mapping[str, object]]:
-    """Rate with its interval, decisions it rests on, each user's part in the error, and how it was found."""
+    """Return rate with interval, number of decisions, each user's part in the error, and the method."""
     if n_users >= LEAST and asks_at_occasions(world, policy):
         fewer = math.ceil(SHARE * n_users)
         long_run_rate = long_run(world, policy, fewer, seed, executor=executor)
@@ -400,17 +398,17 @@ class Settings(Params):
 
     Attributes:
         train_users: users on whose uniformly logged data learners are fitted.
-        test_users: users whose log leave-one-out and off-policy evaluation read.
+        test_users: users in the log for leave-one-out and off-policy evaluation.
         arm_users: users of each arm of the A/B test.
         truth_users: users over whom the truth is averaged.
-        folds: of leave-one-out.
-        logging: the agent under which the test log is collected.
-        estimators: of off-policy evaluation, with commas.
+        folds: folds of leave-one-out.
+        logging: the agent that collects the test log.
+        estimators: estimators of off-policy evaluation, with commas.
         clip: largest weight of clipped IPS (M).
-        level: of all intervals.
+        level: nominal coverage of all intervals.
         paired: A/B arms share their users.
         online_runs: runs of each agent that learns from all users while it acts; such a run has ``arm_users`` users.
-        online_lanes: of these, how many live side by side.
+        online_lanes: number of these users who live side by side.
     """
 
     train_users: int = 2000
@@ -427,7 +425,7 @@ class Settings(Params):
     online_lanes: int = 32
 
     def check(self) -> None:
-        """Refuse sizes that cannot be."""
+        """Raise UserError for impossible sizes."""
         for name in ("train_users", "test_users", "arm_users", "truth_users", "folds", "online_runs", "online_lanes"):
             checked_users(name, getattr(self, name))
         if not self.clip > 0:
@@ -436,7 +434,7 @@ class Settings(Params):
 
 
 class DecisionExperiment(Experiment):
-    """Learners are fitted on a log of other users under the uniform policy.
+    """Comparison of learners fitted on a log of other users under the uniform policy.
 
     Leave-one-out and off-policy evaluation read one log of ``test_users`` users under the logging policy; A/B arms and
     truth have users of their own. The truth is each policy's long-run mean reward, the CTR where rewards are clicks, by
@@ -471,7 +469,7 @@ class DecisionExperiment(Experiment):
         return (Target(metric, title, unit="the clicks" if metric == CTR else ""),)
 
     def specs(self, preset: str | None, settings: Settings) -> Mapping[str, str]:
-        """Item-kNN of the authors' own code counts a viewed item as its own neighbour."""
+        """Give item-kNN the authors' setting, which counts a viewed item as its own neighbour."""
         if preset == "jeunen2019":
             return {"item-knn": "item-knn+include_self=true"}
         return {}
@@ -542,16 +540,15 @@ class DecisionExperiment(Experiment):
             return []
         n_users = trial.settings.truth_users
         trial.report(f"truth, {n_users:,} users")
+        judged = dict(trial.policies)
         if ORACLE in trial.references:
-            references = {ORACLE: Oracle(trial.world)}
-        else:
-            references = {}
-        judged = {**trial.policies, **references}
+            judged[ORACLE] = Oracle(trial.world)
         return truth(trial.world, judged, n_users, trial.seed, level=trial.level, executor=trial.executor)
 
 
 def _set_learners_apart(trial: Trial) -> None:
-    """Agents that learn from all users while they act are not policies that a log or a truth could judge."""
-    learning = [name for name, policy in trial.policies.items() if learning_of(policy) == "all users"]
-    trial.online = {name: trial.policies.pop(name) for name in learning}
+    """Move agents that learn from all users while they act, which no log or truth can judge, to ``trial.online``."""
+    for name, policy in list(trial.policies.items()):
+        if learning_of(policy) == "all users":
+            trial.online[name] = trial.policies.pop(name)
     trial.learners = {name: learner for name, learner in trial.learners.items() if name in trial.policies}

@@ -1,4 +1,4 @@
-"""Hold out views and rank them: the last of every user, a share of each, or all after a moment; weighted or sampled."""
+"""Hold-out of views: the last of every user, a share of each, or all after a moment; weighted or sampled."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
 from recsim_mnar.kernels.checks import number_in, one_of, whole_number
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.rows import steps_within, user_starts
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
@@ -29,18 +30,16 @@ SPLITS = ("last", "user", "time", "rolling")
 CANDIDATES = ("all", "unseen", "sampled")
 WEIGHTINGS = ("none", "stratified", "snips")
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _SCORES_AT_A_TIME = 1 << 21
 
 
 @dataclass(frozen=True)
 class Split:
-    """A log in two: what agents learn from, and the items that each judged user goes on to view.
+    """A log divided into training rows and the items that each judged user views later.
 
     Attributes:
         train: rows before the cut of their user.
-        views: its views, user by user.
+        views: views of the training rows, user by user.
         owners: (n,) index in ``views`` of the user of each held-out item, ascending.
         items: (n,) held-out items, distinct for each user and ascending.
     """
@@ -57,11 +56,11 @@ def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4, uns
     Args:
         log: ordered by (user, step).
         split: ``last``: the last view of every user with two or more (leave-last-out); ``user``: the last ``share`` of
-            each user's views; ``time``: all views after the moment that this share of all views reaches; ``rolling``:
-            this share in ``windows`` parts of equal numbers of views, each predicted from all before it.
-        share: of the views that is held out.
-        windows: of ``rolling``.
-        unseen: items that a user has viewed before the cut are nothing to find.
+            each user's views; ``time``: the last ``share`` of all views; ``rolling``: the same in ``windows`` parts of
+            equal numbers of views, each predicted from all before it.
+        share: share of the views that is held out.
+        windows: number of parts of ``rolling``.
+        unseen: hold out no item that the user has viewed before the cut.
 
     Raises:
         UserError: an argument out of range, or no user with views on both sides.
@@ -77,39 +76,36 @@ def split_log(log: Log, split: str, *, share: float = 0.2, windows: int = 4, uns
 
 
 def _cuts(log: Log, split: str, share: float, windows: int) -> list[tuple[NDArray[np.bool_], NDArray[np.bool_]]]:
-    """Rows to learn from and views to find, one pair per window."""
+    """Return masks of training rows and of held-out views, one pair per window."""
     organic = ~log.is_bandit
     rows = np.flatnonzero(organic)
     if len(rows) == 0:
         return []
-    user = log["user"]
-    moment = log["time"]
     if split in ("last", "user"):
+        user = log["user"]
         first = _first_held_out(user[rows], 0.0 if split == "last" else share)
         cut = np.full(int(user.max()) + 1, len(log), np.int64)
-        is_known = first >= 0
-        cut[np.unique(user[rows])[is_known]] = rows[first[is_known]]
+        has_cut = first >= 0
+        cut[np.unique(user[rows])[has_cut]] = rows[first[has_cut]]
         held = np.arange(len(log)) >= cut[user]
         return [(~held, held & organic)]
+    moment = log["time"]
     ordered = np.sort(moment[rows])
     # Something must come before the moment, and something after it.
     begin = max(int(len(ordered) * (1.0 - share)), int(np.searchsorted(ordered, ordered[0], side="right")))
     begin = min(begin, len(ordered) - 1)
     if split == "time":
-        parts = 1
-    else:
-        parts = windows
-    edges = ordered[np.linspace(begin, len(ordered), parts + 1).astype(np.int64)[:-1]]
-    ends = [*edges[1:], np.inf]
-    return [
-        (moment < low, organic & (moment >= low) & (moment < high))
-        for low, high in zip(edges, ends, strict=True)
-        if low < high
-    ]
+        windows = 1
+    edges = ordered[np.linspace(begin, len(ordered), windows + 1).astype(np.int64)[:-1]]
+    cuts = []
+    for low, high in zip(edges, [*edges[1:], np.inf], strict=True):
+        if low < high:
+            cuts.append((moment < low, organic & (moment >= low) & (moment < high)))
+    return cuts
 
 
 def _first_held_out(user: Ints, share: float) -> Ints:
-    """Position of each user's first held-out view among all views; -1 of users with fewer than two."""
+    """Return the position of each user's first held-out view among all views; -1 for users with fewer than two."""
     starts = user_starts(user)
     lengths = np.diff(np.append(starts, len(user)))
     held = np.clip(np.floor(share * lengths).astype(np.int64), 1, lengths - 1)
@@ -117,17 +113,15 @@ def _first_held_out(user: Ints, share: float) -> Ints:
 
 
 def _split(log: Log, before: NDArray[np.bool_], after: NDArray[np.bool_], unseen: bool) -> Split:
+    import pandas as pd
+
     train = log.select(before)
     views = Views.of(train)
-    user = log["user"][after]
     item = log["item"][after].astype(np.int64)
-    place = np.minimum(np.searchsorted(views.users, user), max(len(views.users) - 1, 0))
-    if len(views.users):
-        is_known = views.users[place] == user
-    else:
-        is_known = np.zeros(len(user), np.bool_)
+    place = pd.Index(views.users).get_indexer(log["user"][after])
     n_items = int(log["item"].max()) + 1
-    pairs = np.unique(place[is_known] * n_items + item[is_known])
+    judged = place >= 0
+    pairs = np.unique(place[judged] * n_items + item[judged])
     if unseen:
         pairs = np.setdiff1d(pairs, views.owners() * n_items + views.items)
     return Split(train, views, pairs // n_items, pairs % n_items)
@@ -136,18 +130,18 @@ def _split(log: Log, before: NDArray[np.bool_], after: NDArray[np.bool_], unseen
 def held_out_ranks(
     name: str, learner: Learner, split: Split, *, n_items: int, seed: int, candidates: str, negatives: int
 ) -> Ints:
-    """(n,) rank of each held-out item among its user's candidates, 1 for the first; ties in a drawn order.
+    """Rank each held-out item among its user's candidates, (n,), from 1 for the first; ties are in a drawn order.
 
     Args:
-        name: of the agent, for messages.
-        learner: fitted on ``split.train``.
-        split: what is held out.
+        name: name of the agent, for messages.
+        learner: learner, fitted on ``split.train``.
+        split: held-out items.
         n_items: items are 0 .. n_items - 1.
-        seed: of the training, of ties and of sampled candidates.
+        seed: seed of the training, of ties and of sampled candidates.
         candidates: ``all`` items; ``unseen``: not those that the user has viewed; ``sampled``: the held-out items and
-            ``negatives`` items drawn from those that the user does not view on either side. Either is one list per
-            user, with all held-out items in it.
-        negatives: of ``sampled``.
+            ``negatives`` items drawn from those that the user does not view on either side. Each user has one list,
+            with all held-out items in it.
+        negatives: number of drawn items of ``sampled``.
     """
     policy = fitted(learner, split.train, n_items=n_items, seed=derive_seed(seed, "fit"))
     judged, place = np.unique(split.owners, return_inverse=True)
@@ -181,7 +175,7 @@ def held_out_ranks(
 
 
 def _sampled(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int) -> NDArray[np.bool_]:
-    """Draw each user's allowed items: those with the smallest draws."""
+    """Sample each user's allowed items: those with the smallest draws."""
     n_items = allowed.shape[1]
     keys = uniforms(seed, Stream.PROTOCOL, np.repeat(users, n_items), np.tile(np.arange(n_items), len(users)))
     keys = np.where(allowed, keys.reshape(allowed.shape), np.inf)
@@ -191,23 +185,21 @@ def _sampled(users: Ints, allowed: NDArray[np.bool_], negatives: int, seed: int)
 
 
 def _ranks(scores: NDArray[np.floating], ties: Floats, allowed: NDArray[np.bool_], owner: Ints, items: Ints) -> Ints:
-    """Rank of each held-out item among its user's candidates and itself."""
-    own_scores = scores[owner, items]
-    draw = ties[owner, items]
+    """Rank each held-out item among its user's candidates and itself."""
     out = np.empty(len(items), np.int64)
-    for i, (user, score, tie) in enumerate(zip(owner, own_scores, draw, strict=True)):
-        allowed_items = allowed[user]
-        level = scores[user] == score
-        above = np.count_nonzero(allowed_items & (scores[user] > score))
-        out[i] = 1 + above + np.count_nonzero(allowed_items & level & (ties[user] < tie))
+    for i, (user, item) in enumerate(zip(owner, items, strict=True)):
+        score = scores[user, item]
+        before = scores[user] > score
+        before |= (scores[user] == score) & (ties[user] < ties[user, item])
+        out[i] = 1 + np.count_nonzero(allowed[user] & before)
     return out
 
 
 def item_weights(split: Split, weighting: str, gamma: float, n_items: int) -> Floats:
-    """(n,) weight of each held-out item.
+    """Return (n,) the weight of each held-out item.
 
     Args:
-        split: what is held out; popularity is counted in its training rows.
+        split: held-out items; popularity is counted in its training rows.
         weighting: ``stratified``: n_i ** -(gamma / (gamma + 1)) (Steck 2011); ``snips``: 1 / P_i, P_i proportional to
             n_i ** ((gamma + 1) / 2) (Yang et al. 2018); ``none``: 1.
         gamma: exponent of the power law by which popular items are observed more often.
@@ -216,18 +208,17 @@ def item_weights(split: Split, weighting: str, gamma: float, n_items: int) -> Fl
     if weighting == "none":
         return np.ones(len(split.items))
     counts = np.maximum(np.bincount(split.views.items, minlength=n_items), 1).astype(np.float64)[split.items]
+    exponent = (gamma + 1.0) / 2.0
     if weighting == "stratified":
         exponent = gamma / (gamma + 1.0)
-    else:
-        exponent = (gamma + 1.0) / 2.0
     return counts**-exponent
 
 
 def recall_and_ndcg(owners: Ints, ranks: Ints, weights: Floats, k: int) -> dict[str, tuple[Floats, Floats]]:
-    """By metric, each judged user's numerator and denominator; (U,) each.
+    """Return each judged user's numerator and denominator, (U,) each, by metric.
 
-    Recall@k is sum(w [rank <= k]) / sum(w). NDCG@k has gains w / log2(rank + 1), over what the best list of k items
-    would have (Jarvelin & Kekalainen 2002).
+    Recall@k is sum(w [rank <= k]) / sum(w). NDCG@k has gains w / log2(rank + 1), relative to those of the best list of
+    k items (Jarvelin & Kekalainen 2002).
 
     Args:
         owners: (n,) user of each held-out item, ascending.
@@ -247,23 +238,23 @@ def recall_and_ndcg(owners: Ints, ranks: Ints, weights: Floats, k: int) -> dict[
 
 
 class HoldOut(Protocol):
-    """Fit agents on earlier views, and ask how many of the later ones are among the first k items that they rank.
+    """Fit agents on earlier views, and count the later ones among the first k items that they rank.
 
-    Sampled candidates are what many papers use, and rank agents otherwise than all candidates do (Krichene & Rendle
-    2020, "On sampled metrics for item recommendation"): compare both before you believe them.
+    Sampled candidates, in use in many papers, rank agents otherwise than all candidates do (Krichene & Rendle 2020, "On
+    sampled metrics for item recommendation"): compare both.
 
     Args:
         split: ``last`` (leave-last-out), ``user`` (the last share of each user's views), ``time`` (all views after a
             moment) or ``rolling`` (several such moments). Times are those of the log: in the sessions world every
             user's begins at 0.
-        share: of the views that is held out, but for ``last``.
-        windows: moments of ``rolling``.
+        share: share of the views that is held out; not for ``last``.
+        windows: number of moments of ``rolling``.
         k: length of the lists; None for that of the lists that the world's users are shown.
         candidates: ``all`` items, ``unseen`` ones, or ``sampled``.
-        negatives: items beside the held-out one, of ``sampled``.
+        negatives: number of drawn items of ``sampled``.
         weighting: ``none``, ``stratified`` (Steck 2011) or ``snips`` (Yang et al. 2018). The latter is normalised for
             each user, so it changes nothing where a single view of each is held out: it is refused there.
-        gamma: of the weighting.
+        gamma: exponent of the weighting.
     """
 
     name = "holdout"
@@ -285,10 +276,7 @@ class HoldOut(Protocol):
         self.split = one_of(split, "holdout: split", SPLITS)
         self.share = number_in(share, "holdout: share", 0.0, 1.0, ends="()")
         self.windows = whole_number(windows, "holdout: windows", 1)
-        if k is None:
-            self.k = None
-        else:
-            self.k = whole_number(k, "holdout: k", 1)
+        self.k = None if k is None else whole_number(k, "holdout: k", 1)
         self.candidates = candidates and one_of(candidates, "holdout: candidates", CANDIDATES)
         self.negatives = whole_number(negatives, "holdout: negatives", 1)
         self.weighting = one_of(weighting, "holdout: weighting", WEIGHTINGS)
@@ -301,9 +289,8 @@ class HoldOut(Protocol):
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`."""
         study.report(f"hold out views ({self.split})")
         k: int = self.k or study.world.slate_size
-        if k == 1 or self.weighting != "none":
-            self.metrics = (f"recall@{k}",)
-        else:
+        self.metrics = (f"recall@{k}",)
+        if k > 1 and self.weighting == "none":
             self.metrics = (f"recall@{k}", f"ndcg@{k}")
         candidates = self.candidates or ("all" if study.world.views_repeat else "unseen")
         unseen = candidates != "all"
@@ -317,13 +304,13 @@ class HoldOut(Protocol):
             negatives=self.negatives,
         )
         jobs = [functools.partial(rank, name, learner) for name, learner in study.learners.items()]
-        ranks_by_agent = dict(zip(study.learners, run_in_order(jobs, study.executor), strict=True))
+        details = {"candidates": candidates, "held_out": sum(len(split.items) for split in splits)}
         records = []
-        for name, (ranks, seconds) in ranks_by_agent.items():
+        results = run_in_order(jobs, study.executor)
+        for name, (ranks, seconds) in zip(study.learners, results, strict=True):
             for metric, sums, counts in self._sums(study, name, splits, ranks, k):
                 interval = _interval(sums, counts, study.level)
                 key = (study.world.name, self.name, name, metric)
-                details = {"candidates": candidates, "held_out": int(sum(len(one.items) for one in splits))}
                 records.append(
                     Record.of(*key, interval, level=study.level, n=len(sums), seconds=seconds, details=details)
                 )
@@ -332,42 +319,39 @@ class HoldOut(Protocol):
     def _sums(
         self, study: Trial, name: str, splits: Sequence[Split], ranks: Sequence[Ints], k: int
     ) -> list[tuple[str, Floats, Floats]]:
-        """By metric, each judged user's weighted sum and weight over all splits; raw results are kept."""
-        sums_by_metric: dict[str, list[tuple[Ints, Floats, Floats]]] = {}
-        for one, own_ranks in zip(splits, ranks, strict=True):
-            weights = item_weights(one, self.weighting, self.gamma, study.n_items)
-            users = one.views.users[np.unique(one.owners)]
-            for metric, (sums, counts) in recall_and_ndcg(one.owners, own_ranks, weights, k).items():
-                if metric not in self.metrics:
-                    continue
+        """Return each judged user's weighted sum and weight over all splits, by metric; keep raw results."""
+        parts: dict[str, list[tuple[Ints, Floats, Floats]]] = {metric: [] for metric in self.metrics}
+        for split, split_ranks in zip(splits, ranks, strict=True):
+            weights = item_weights(split, self.weighting, self.gamma, study.n_items)
+            users = split.views.users[np.unique(split.owners)]
+            by_metric = recall_and_ndcg(split.owners, split_ranks, weights, k)
+            for metric in self.metrics:
+                sums, counts = by_metric[metric]
                 value = sums / counts
-                if self.by_user:
-                    weight = np.ones(len(value))
-                else:
-                    weight = counts
-                sums_by_metric.setdefault(metric, []).append((users, value, weight))
+                weight = np.ones(len(value)) if self.by_user else counts
+                parts[metric].append((users, value, weight))
                 study.keep_raw(self.name, metric, name, user=users, value=value, weight=weight)
-        return [(metric, *_summed_by_user(parts)) for metric, parts in sums_by_metric.items()]
+        return [(metric, *_summed_by_user(of_splits)) for metric, of_splits in parts.items()]
 
     def title(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
         return f"{self._words()} ({metric})"
 
     def _words(self) -> str:
-        """The split in the field's words, with the options asked for."""
+        """Name the split as the field does, with its options."""
         named = {"last": "leave-last-out", "user": "split by user", "time": "split by time", "rolling": "rolling split"}
         options = [option for option in self.name.split("+")[1:] if not option.strip().startswith(("split=", "k="))]
         return ", ".join([named[self.split], *options])
 
 
 def _timed_ranks(name: str, learner: Learner, *, splits: Sequence[Split], **how: Any) -> tuple[list[Ints], float]:
-    """Ranks of an agent in every split, and the seconds they took."""
+    """Return an agent's ranks in every split, and the seconds they took."""
     began = time.perf_counter()
     return [held_out_ranks(name, learner, one, **how) for one in splits], time.perf_counter() - began
 
 
 def _summed_by_user(parts: Sequence[tuple[Ints, Floats, Floats]]) -> tuple[Floats, Floats]:
-    """Each user's weighted sum and weight over the windows in which they are judged."""
+    """Return each user's weighted sum and weight over the windows in which they are judged."""
     users, values, weights = (np.concatenate(column) for column in zip(*parts, strict=True))
     _, place = np.unique(users, return_inverse=True)
     sums = np.bincount(place, values * weights).astype(np.float64)
@@ -376,7 +360,7 @@ def _summed_by_user(parts: Sequence[tuple[Ints, Floats, Floats]]) -> tuple[Float
 
 
 def _interval(sums: Floats, weights: Floats, level: float) -> tuple[float, float, float]:
-    """Weighted mean over users of shares, and its interval, which stays below 1."""
+    """Return the weighted mean over users of shares, and its interval, which stays below 1."""
     if np.all(weights == 1.0):
         return user_mean_interval(sums, level)
     value, low, high = ratio_interval(sums, weights, level)

@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.datasets.interactions import Interactions, events_in_words
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.verdict import LEAST_USERS
 from recsim_mnar.kernels.checks import level_of, number_in, of_type, one_of, table_by_name, whole_number
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner
 from recsim_mnar.policies.door import as_learner, check_needs, fitted
@@ -63,9 +63,6 @@ _FEW_REPEATS = 0.05
 _FEW_ITEMS = 5
 """Lists of so many times all items: with fewer items a hit is no feat."""
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class InteractionsSettings(Params):
@@ -97,7 +94,7 @@ class InteractionsSettings(Params):
 
     @property
     def ranking(self) -> str:
-        """The metric that agents are ranked by."""
+        """Return the metric by which agents are ranked."""
         return f"ndcg@{self.length}"
 
 
@@ -206,7 +203,7 @@ def _why_no_split(data: Interactions, share: float) -> str:
 
 
 def chosen_protocols(protocols: Sequence[str | Protocol] | None, timed: bool) -> list[Protocol]:
-    """The protocols that are named, or all of :data:`PROTOCOLS`.
+    """Return the named protocols, or all of :data:`PROTOCOLS`.
 
     Raises:
         UserError: an unknown one, or one that needs times or a world.
@@ -218,7 +215,7 @@ def chosen_protocols(protocols: Sequence[str | Protocol] | None, timed: bool) ->
 
 
 class ByTime(HoldOut):
-    """The latest rows of all users, which agents are to find from the earlier ones."""
+    """Split off the latest rows of all users, which agents predict from the earlier ones."""
 
     summary = "a split by time: later views of users with earlier ones (interactions)"
 
@@ -282,7 +279,7 @@ def _lists_of(name: str, learner: Learner, study: Trial, views: Views) -> tuple[
 
 
 class OnInteractions(Experiment):
-    """A comparison on views alone, in which nothing is simulated and no truth is known."""
+    """Comparison on views alone, without simulation and without a known truth."""
 
     name: ClassVar[str] = "interactions"
     settings_type = InteractionsSettings
@@ -294,10 +291,10 @@ class OnInteractions(Experiment):
         return (Target("unknown", "unknown"),)
 
     def prepare(self, trial: Trial) -> None:
-        """The views are there."""
+        """Do nothing: the views are given."""
 
     def truth(self, trial: Trial) -> list[Record]:
-        """There is none."""
+        """Return no records: there is no truth."""
         return []
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
@@ -329,7 +326,7 @@ class _Trial(Trial):
 
 
 def alike(records: Sequence[Record]) -> list[str]:
-    """A sentence for agents that agree in every value, as where none of their favourites is a candidate."""
+    """Name agents that agree in every value, as where none of their favourites is a candidate."""
     groups: dict[str, list[str]] = {}
     for agent in dict.fromkeys(r.agent for r in records):
         own_values = [(r.protocol, r.metric, r.value) for r in records if r.agent == agent]
@@ -428,7 +425,7 @@ class Leaders:
 
 
 def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", metric: str = "") -> Leaders:
-    """A set of agents that holds the best one with probability ``level`` or more, over the sampling of users.
+    """Return agents that include the best one with probability ``level`` or more, over the sampling of users.
 
     An agent is left out where another one is better by a paired, one-sided t-test at (1 - level) / (A - 1), A being the
     number of agents. The best one is then left out with probability at most 1 - level (Bonferroni over the A - 1

@@ -6,7 +6,7 @@ import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.kernels.checks import level_of, list_of, one_of, whole_number
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies import registry
@@ -32,11 +33,9 @@ ONE_VIEW = ("omit", "miss")
 FIT_ON = ("rest", "train")
 KS: tuple[int, ...] = (1, 10)
 OF_ONE: tuple[str, ...] = ("hr", "mrr")
-"""Ranks and metrics that are reported, unless others are asked for."""
+"""Ranks and metrics that are reported by default."""
 METRICS = ("hr", "mrr", "ndcg")
-"""Of lists, at any k; at 1 they are all the hit rate. Recall@k of one held-out item is HR@k."""
-
-Ints = NDArray[np.int64]
+"""Metrics of lists of any length; at 1 they are all the hit rate. Recall@k of one held-out item is HR@k."""
 
 
 def leave_one_out(
@@ -50,86 +49,66 @@ def leave_one_out(
     metrics: Sequence[str] = OF_ONE,
     level: float = 0.95,
     world: str = "sessions",
-    candidates: str = "all",
-    train: Log | None = None,
     one_view: str = "omit",
-    ties: str = "drawn",
-    executor: Executor | None = None,
     keep_raw: Callable[..., None] | None = None,
+    **how: Any,
 ) -> list[Record]:
-    """Leave-one-out cross-validation: HR@k, MRR@k and NDCG@k of held-out views.
+    """Cross-validate by leaving one out: HR@k, MRR@k and NDCG@k of held-out views.
 
-    In each fold one view of every user, drawn at the address (seed, PROTOCOL, user, fold), is held out. The agent is
-    fitted on all other rows of the same users, or once on the log ``train`` of other users. It observes the user's
-    remaining views and ranks the candidates by its scores. HR@k is the share of held-out views at rank k or better,
-    MRR@k the mean of 1 / rank where it is k or better, else 0, and NDCG@k that of 1 / log2(rank + 1); users count
-    equally. One item is held out at a time, so recall@k is HR@k, precision@k is HR@k / k, and the best list has a DCG
-    of 1. All metrics are of the same ranks.
-
-    Jeunen, Rohde & Vasile 2019 (Figure 1) fit on a log of other users, count users with one view as misses and rank
-    equal scores by index: ``train=LOG, one_view="miss", ties="lowest"``.
+    One item is held out at a time, so recall@k is HR@k, precision@k is HR@k / k, and the best list has a DCG of 1.
+    Users count equally. Jeunen, Rohde & Vasile 2019 (Figure 1) fit on a log of other users, count users with one view
+    as misses and rank equal scores by index: ``train=LOG, one_view="miss", ties="lowest"``.
 
     Args:
-        log: bandit rows are left in the training data, for learners that read them.
-        learners: by the name to report.
+        log: the judged users; bandit rows are left in the training data, for learners that read them.
+        learners: learners by the name to report.
         n_items: items are 0 .. n_items - 1.
-        folds: how many views of each user are held out, one at a time (a view may be drawn in several folds).
-        seed: of the draws and of the training.
+        folds: number of views of each user that are held out, one at a time (a view may be drawn in several folds).
+        seed: seed of the draws and of the training.
         ks: ranks to report.
-        metrics: to report at each rank, of :data:`METRICS`.
-        level: of the intervals, which treat a user's folds as dependent.
-        world: what the records say the data are.
-        candidates: "all" items are ranked; "unseen": not those among the user's remaining views; "auto": "unseen" where
-            no user views an item twice, else "all".
-        train: a log of other users (who may have the same ids), or of the same users' rows that are not judged, on
-            which each agent is fitted once; no agent is refitted. None: the agents are fitted on the judged users'
-            other rows.
-        one_view: "omit" users with a single view, or count each as a "miss", so that they lower every rate.
-        ties: candidates with the held-out item's score are ranked by a "drawn" order, or by "lowest" index first.
-        executor: folds run in parallel; results do not depend on it.
+        metrics: names of :data:`METRICS` to report at each rank.
+        level: nominal coverage of the intervals, which treat a user's folds as dependent.
+        world: name of the data in the records.
+        one_view: "omit" users with a single view, or count each as a "miss", which lowers every rate.
         keep_raw: receives hit and rank of each held-out view (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`).
+        **how: further arguments of :func:`fold_ranks`: candidates, train, ties, executor.
 
     Returns:
-        Records of protocol ``loocv``: each metric of each k, as ``hr@10``, agent by agent; n is the number of users who
-        count, and ``details`` has the number of users with one view (``users_left_out`` or ``users_missed``).
+        Records of protocol ``loocv``: each metric of each k, as ``hr@10``, agent by agent; n is the number of users
+        who count, and ``details`` has the number of users with one view (``users_left_out`` or ``users_missed``).
 
     Raises:
-        UserError: no user has two views, an argument is out of range, ``train`` is no log or holds views that are
-            judged (of most users in both logs step and item of all views agree, as far as the shorter log goes), or
-            an agent's scores are not numbers.
+        UserError: an argument is out of range, or as of :func:`fold_ranks`.
     """
+    names = _metric_names(ks, metrics)
+    level_of(level, "leave-one-out: level")
+    _check_choices(one_view=one_view)
+    ranks = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
+    details = ranks.details
+    missed = np.zeros(details["users_left_out"] if one_view == "miss" else 0)
+    if one_view == "miss":
+        details = {**details, "users_left_out": 0, "users_missed": len(missed)}
+    records = []
+    for agent, seconds in ranks.seconds.items():
+        for metric in names:
+            values = np.concatenate([ranks.by_user(agent, metric), missed])
+            key = (world, "loocv", agent, metric)
+            interval = user_mean_interval(values, level)
+            records.append(Record.of(*key, interval, level=level, n=len(values), seconds=seconds, details=details))
+            if keep_raw is not None:
+                keep_raw(metric, agent, missed=len(missed), **ranks.raw(agent, metric))
+    return records
+
+
+def _metric_names(ks: Sequence[int], metrics: Sequence[str]) -> list[str]:
+    """Check ranks and metrics, and return each metric at each rank."""
     for k in ks:
         whole_number(k, "leave-one-out: each of ks", 1)
     for metric in list_of(metrics, "leave-one-out: metrics"):
         one_of(metric, "leave-one-out: each of metrics (recall@k is hr@k here)", METRICS)
     if not ks or not metrics:
         raise UserError(f"leave-one-out: {'metrics' if ks else 'ks'} is empty. Name at least one")
-    level_of(level, "leave-one-out: level")
-    _check_choices(one_view=one_view)
-    ranks = fold_ranks(
-        log,
-        learners,
-        n_items=n_items,
-        folds=folds,
-        seed=seed,
-        candidates=candidates,
-        train=train,
-        ties=ties,
-        executor=executor,
-    )
-    details, missed = ranks.details, np.zeros(0)
-    if one_view == "miss":
-        missed = np.zeros(details["users_left_out"])
-        details = {**details, "users_left_out": 0, "users_missed": len(missed)}
-    records = []
-    for name, seconds in ranks.seconds.items():
-        for metric in (f"{what}@{k}" for k in ks for what in metrics):
-            values = np.concatenate([ranks.by_user(name, metric), missed])
-            key, interval = (world, "loocv", name, metric), user_mean_interval(values, level)
-            records.append(Record.of(*key, interval, level=level, n=len(values), seconds=seconds, details=details))
-            if keep_raw is not None:
-                keep_raw(metric, name, missed=len(missed), **ranks.raw(name, metric))
-    return records
+    return [f"{metric}@{k}" for k in ks for metric in metrics]
 
 
 @dataclass(frozen=True)
@@ -138,7 +117,7 @@ class HeldOutRanks:
 
     Attributes:
         ranks: by agent, (folds, U) rank of each held-out item, 1 for the first, of U users with two views or more.
-        seconds: by agent.
+        seconds: wall time by agent.
         details: candidates, users left out, folds and held-out views; JSON types.
         users: (U,) ids.
     """
@@ -148,125 +127,152 @@ class HeldOutRanks:
     details: Mapping[str, Any]
     users: Ints
 
-    def raw(self, name: str, metric: str) -> Mapping[str, NDArray[Any]]:
-        """User, gain, rank and weight of each held-out view; users count equally."""
-        ranks = self.ranks[name]
+    def raw(self, agent: str, metric: str) -> Mapping[str, NDArray[Any]]:
+        """Return user, gain, rank and weight of each held-out view; users count equally."""
+        ranks = self.ranks[agent]
         flat = ranks.ravel()
         weight = np.full(ranks.size, 1.0 / len(ranks))
         return {"user": np.tile(self.users, len(ranks)), "value": gains(metric, flat), "rank": flat, "weight": weight}
 
-    def by_user(self, name: str, metric: str) -> NDArray[np.float64]:
-        """(U,) each user's mean of a metric."""
-        return np.asarray(gains(metric, self.ranks[name]).mean(axis=0))
+    def by_user(self, agent: str, metric: str) -> Floats:
+        """Return (U,) each user's mean of a metric."""
+        return np.asarray(gains(metric, self.ranks[agent]).mean(axis=0))
 
 
 def fold_ranks(
-    log: Log, learners: Mapping[str, Learner], *, folds: int = 10, executor: Executor | None = None, **how: Any
+    log: Log,
+    learners: Mapping[str, Learner],
+    *,
+    n_items: int,
+    folds: int = 10,
+    seed: int = 0,
+    train: Log | None = None,
+    executor: Executor | None = None,
+    **choices: str,
 ) -> HeldOutRanks:
-    """The ranks that :func:`leave_one_out` makes its records of; arguments and errors as there."""
+    """Rank held-out views by each agent.
+
+    In each fold one view of every user, drawn at the address (seed, PROTOCOL, user, fold), is held out. The agent is
+    fitted on all other rows of the same users, or once on the log ``train`` of other users. It observes the user's
+    remaining views and ranks the candidates by its scores.
+
+    Args:
+        log: the judged users.
+        learners: learners by name.
+        n_items: items are 0 .. n_items - 1.
+        folds: number of views of each user that are held out, one at a time.
+        seed: seed of the draws and of the training.
+        train: a log of other users (who may have the same ids), or of the same users' rows that are not judged, on
+            which each agent is fitted once. None: the agents are fitted in each fold on the judged users' other rows.
+        executor: runs folds in parallel; results do not depend on it.
+        **choices: candidates: "all" items are ranked; "unseen": not those among the user's remaining views; "auto":
+            "unseen" where no user views an item twice, else "all". ties: candidates with the held-out item's score are
+            ranked by a "drawn" order, or by "lowest" index first.
+
+    Raises:
+        UserError: no user has two views, an argument is out of range, ``train`` is no log or contains views that are
+            judged (of most users in both logs step and item of all views agree, as far as the shorter log goes), or
+            an agent's scores are not numbers.
+    """
     whole_number(folds, "leave-one-out: folds", 1)
-    case = _Case.of(log, learners, **how)
-    agents, before = case.made_ready()
-    one_fold = carrying(_fold, replace(case, learners={}, train=None), agents, in_python=True)
+    whole_number(n_items, "leave-one-out: n_items", 1)
+    learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
+    data = _FoldData.of(log, n_items, check_seed(seed), **choices)
+    _check_train(log, train)
+    agents, seconds = _prepared(data, learners, train)
+    one_fold = carrying(_fold, data, agents, in_python=True)
     jobs = (functools.partial(one_fold, fold) for fold in range(folds))
     advance = counted(folds, "folds")
-    results = []
-    for result in run_in_order(jobs, executor):
-        results.append(result)
+    ranks: dict[str, list[Ints]] = {name: [] for name in agents}
+    for results in run_in_order(jobs, executor):
+        for name, (ranks_of_fold, took) in results.items():
+            ranks[name].append(ranks_of_fold)
+            seconds[name] += took
         advance(1)
-    ranks = {
-        name: np.stack([ranks_of_fold[index] for ranks_of_fold, _ in results]) for index, name in enumerate(agents)
-    }
-    took = {name: before[index] + sum(times[index] for _, times in results) for index, name in enumerate(agents)}
-    details = {**case.details(), "folds": folds, "held_out": folds * len(case.eligible)}
-    return HeldOutRanks(ranks, took, details, case.views.users[case.eligible])
+    stacked = {name: np.stack(by_fold) for name, by_fold in ranks.items()}
+    return HeldOutRanks(stacked, seconds, data.details(train, folds), data.views.users[data.eligible])
 
 
 @dataclass(frozen=True)
-class _Case:
-    """A log whose views are held out, and how: checked, with the users who can lose a view."""
+class _FoldData:
+    """A log whose views are held out, with the users who can lose one.
+
+    Attributes:
+        log, n_items, seed, ties: as :func:`fold_ranks`.
+        views: all views of the log.
+        eligible: (U,) index in ``views`` of the users with two views or more.
+        unseen: whether a user's remaining views are no candidates.
+    """
 
     log: Log
-    learners: dict[str, Learner]
     n_items: int
     seed: int
-    train: Log | None
     ties: str
     views: Views
     eligible: Ints
     unseen: bool
 
     @staticmethod
-    def of(
-        log: Log,
-        learners: Mapping[str, Learner],
-        *,
-        n_items: int,
-        seed: int = 0,
-        candidates: str = "all",
-        train: Log | None = None,
-        ties: str = "drawn",
-    ) -> _Case:
-        """Check the arguments of :func:`leave_one_out` and find the users who can lose a view."""
-        whole_number(n_items, "leave-one-out: n_items", 1)
+    def of(log: Log, n_items: int, seed: int, candidates: str = "all", ties: str = "drawn") -> _FoldData:
+        """Check the views of a log and find the users who can lose one."""
         _check_choices(candidates=candidates, ties=ties)
-        made = {name: as_learner(learner, name=name) for name, learner in learners.items()}
-        seed = check_seed(seed)
-        held = _held_from(log, n_items, candidates)
-        _check_train(log, train)
-        return _Case(log, made, n_items, seed, train, ties, *held)
+        views = Views.of(log)
+        if np.any(views.users[1:] < views.users[:-1]):
+            raise UserError("leave-one-out: the log's rows are out of order: sort them by (user, step)")
+        eligible = np.flatnonzero(np.diff(views.starts) >= 2)
+        if len(eligible) == 0:
+            raise UserError(
+                f"leave-one-out needs users with at least two views; none of {len(views.users)} users has "
+                "them: name other protocols, off_policy or ab_test in a world, by_time or lists on interactions"
+            )
+        if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
+            raise UserError(f"leave-one-out: items must be in 0..{n_items - 1}, the log has {int(views.items.max())}")
+        unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
+        return _FoldData(log, n_items, seed, ties, views, eligible, unseen)
 
-    def details(self) -> dict[str, object]:
-        """JSON types."""
-        left_out = len(self.views.users) - len(self.eligible)
-        result: dict[str, object] = {"candidates": "unseen" if self.unseen else "all", "users_left_out": left_out}
-        result |= {"fit_on": "train"} if self.train is not None else {}
-        return result | ({"ties": self.ties} if self.ties != "drawn" else {})
+    @property
+    def fit_seed(self) -> int:
+        """Seed of the training."""
+        return derive_seed(self.seed, "fit")
 
-    def made_ready(self) -> tuple[dict[str, Learner | Policy], list[float]]:
-        """Policies fitted on ``train``, or else learners that have chosen their settings on the log; and the seconds.
-
-        A learner with a method ``chosen_on`` chooses settings of its own (a few strengths of shrinkage). They are then
-        the same in every fold, as if they had been given; everything else is fitted on the fold's rows. Choosing them
-        anew in each fold would cost a cross-validation within a cross-validation, for settings that one view per user
-        hardly moves.
-        """
-        ready: dict[str, Learner | Policy] = {}
-        seconds = []
-        fit_seed = derive_seed(self.seed, "fit")
-        for name, learner in self.learners.items():
-            began = time.perf_counter()
-            choosing = able(learner, "chosen_on")
-            if self.train is not None:
-                ready[name] = fitted(learner, self.train, n_items=self.n_items, seed=fit_seed)
-            elif choosing is not None:
-                chosen = choosing.chosen_on(self.log, n_items=self.n_items, seed=fit_seed)
-                ready[name] = rewrapped(learner, chosen)
-            else:
-                ready[name] = learner
-            seconds.append(time.perf_counter() - began)
-        return ready, seconds
+    def details(self, train: Log | None, folds: int) -> dict[str, Any]:
+        """Describe the held-out views; JSON types."""
+        details: dict[str, Any] = {"candidates": "unseen" if self.unseen else "all"}
+        details["users_left_out"] = len(self.views.users) - len(self.eligible)
+        if train is not None:
+            details["fit_on"] = "train"
+        if self.ties != "drawn":
+            details["ties"] = self.ties
+        return details | {"folds": folds, "held_out": folds * len(self.eligible)}
 
 
-def _held_from(log: Log, n_items: int, candidates: str) -> tuple[Views, Ints, bool]:
-    """The log's views, which users can lose one, and whether what they have viewed is no candidate."""
-    views = Views.of(log)
-    if np.any(views.users[1:] < views.users[:-1]):
-        raise UserError("leave-one-out: the log's rows are out of order: sort them by (user, step)")
-    eligible = np.flatnonzero(np.diff(views.starts) >= 2)
-    if len(eligible) == 0:
-        raise UserError(
-            f"leave-one-out needs users with at least two views; none of {len(views.users)} users has "
-            "them: name other protocols, off_policy or ab_test in a world, by_time or lists on interactions"
-        )
-    if int(views.items.min()) < 0 or int(views.items.max()) >= n_items:
-        raise UserError(f"leave-one-out: items must be in 0..{n_items - 1}, the log has {int(views.items.max())}")
-    unseen = candidates == "unseen" or (candidates == "auto" and not views.repeat())
-    return views, eligible, unseen
+def _prepared(
+    data: _FoldData, learners: Mapping[str, Learner], train: Log | None
+) -> tuple[dict[str, Learner | Policy], dict[str, float]]:
+    """Return policies fitted on ``train``, or else learners that have chosen their settings on the log; and seconds.
+
+    A learner with a method ``chosen_on`` chooses settings of its own (a few strengths of shrinkage). They are then
+    the same in every fold, as if they had been given; everything else is fitted on the fold's rows. Choosing them
+    anew in each fold would cost a cross-validation within a cross-validation, for settings that one view per user
+    hardly moves.
+    """
+    agents: dict[str, Learner | Policy] = {}
+    seconds = {}
+    for name, learner in learners.items():
+        began = time.perf_counter()
+        choosing = able(learner, "chosen_on")
+        agents[name] = learner
+        if train is not None:
+            agents[name] = fitted(learner, train, n_items=data.n_items, seed=data.fit_seed)
+        elif choosing is not None:
+            chosen = choosing.chosen_on(data.log, n_items=data.n_items, seed=data.fit_seed)
+            agents[name] = rewrapped(learner, chosen)
+        seconds[name] = time.perf_counter() - began
+    return agents, seconds
 
 
 def _check_train(log: Log, train: Any) -> None:
-    """Raise UserError for a training log that is none, or in which held-out views stand."""
+    """Raise UserError for a training log that is none, or that contains held-out views."""
     if train is None:
         return
     if not isinstance(train, Log):
@@ -280,9 +286,9 @@ def _check_train(log: Log, train: Any) -> None:
 
 
 def _same_users(judged: Log, trained: Log) -> tuple[int, int]:
-    """Ids with two views or more in both logs: those whose views in one all stand in the other, and their number.
+    """Count ids with two views or more in both logs: those whose views in one are all in the other, and all.
 
-    Other people may bear the same ids. That step and item of all their views agree is then chance, and rare; the same
+    Other people may have the same ids. That step and item of all their views agree is then chance, and rare; the same
     users' earlier or later rows have other steps.
     """
     import pandas as pd
@@ -296,10 +302,10 @@ def _same_users(judged: Log, trained: Log) -> tuple[int, int]:
     return int(same.sum()), len(shorter)
 
 
-def _check_choices(**chosen: Any) -> None:
-    known_choices = {"candidates": CANDIDATES, "one_view": ONE_VIEW, "ties": TIES, "fit_on": FIT_ON}
-    for name, value in chosen.items():
-        one_of(value, f"leave-one-out: {name}", known_choices[name])
+def _check_choices(**arguments: Any) -> None:
+    choices = {"candidates": CANDIDATES, "one_view": ONE_VIEW, "ties": TIES, "fit_on": FIT_ON}
+    for name, value in arguments.items():
+        one_of(value, f"leave-one-out: {name}", choices[name])
 
 
 def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
@@ -309,61 +315,54 @@ def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
     return views.starts[eligible] + np.minimum((draw * n_views).astype(np.int64), n_views - 1)
 
 
-def _fold(case: _Case, agents: Mapping[str, Learner | Policy], fold: int) -> tuple[list[Ints], list[float]]:
-    """Ranks of the held-out items of one fold, one array per agent, and the seconds that each agent took.
+def _fold(data: _FoldData, agents: Mapping[str, Learner | Policy], fold: int) -> dict[str, tuple[Ints, float]]:
+    """Return the ranks of one fold's held-out items and the seconds taken, by agent.
 
     ``agents`` are learners, which are fitted on the fold's rows, or policies fitted on a log of other users.
     """
-    log = case.log
-    views = case.views
-    eligible = case.eligible
-    seed = case.seed
-    held = held_out_views(views, eligible, seed, fold)
-    kept = np.ones(len(log), bool)
+    views = data.views
+    eligible = data.eligible
+    held = held_out_views(views, eligible, data.seed, fold)
+    kept = np.ones(len(data.log), bool)
     kept[views.rows[held]] = False
-    rest = log.select(kept)
-    tie_draws = uniforms(derive_seed(seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
-    ranks = []
-    seconds = []
+    rest = data.log.select(kept)
+    tie_draws = uniforms(derive_seed(data.seed, "ties"), Stream.PROTOCOL, views.users[eligible], fold)
+    results = {}
     for name, agent in agents.items():
         began = time.perf_counter()
+        own_rows = not isinstance(agent, Policy)
         if isinstance(agent, Policy):
-            policy = agent.fresh()  # folds side by side keep a state each
-            own_rows = False
+            policy = agent.fresh()  # parallel folds need a state each
         else:
-            policy = fitted(agent, rest, n_items=case.n_items, seed=derive_seed(seed, "fit"))
-            own_rows = True
-        above, n_tied = ranks_of(name, policy, views, eligible, held, case.unseen, ties=case.ties, own_rows=own_rows)
-        ranks.append(1 + above + (tie_draws * (n_tied + 1)).astype(np.int64))
-        seconds.append(time.perf_counter() - began)
-    return ranks, seconds
+            policy = fitted(agent, rest, n_items=data.n_items, seed=data.fit_seed)
+        above, n_tied = ranks_of(name, policy, views, eligible, held, data.unseen, ties=data.ties, own_rows=own_rows)
+        ranks = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
+        results[name] = (ranks, time.perf_counter() - began)
+    return results
 
 
-def gains(metric: str, ranks: Ints) -> NDArray[np.float64]:
-    """Compute the gain of each rank.
-
-    In ``hr@k`` 1, ``mrr@k`` 1 / rank and ``ndcg@k`` 1 / log2(rank + 1), up to rank k.
-    """
+def gains(metric: str, ranks: Ints) -> Floats:
+    """Compute the gain of each rank up to k: of ``hr@k`` 1, of ``mrr@k`` 1 / rank, of ``ndcg@k`` 1 / log2(rank + 1)."""
     name, _, k = metric.partition("@")
     value = {"hr": 1.0, "mrr": 1.0 / ranks, "ndcg": 1.0 / np.log2(ranks + 1.0)}[name]
     return np.where(ranks <= int(k), value, 0.0)
 
 
 class LeaveOneOut(Protocol):
-    """Leave-one-out of views: hit rates of what was held out.
+    """Leave-one-out of views: hit rates of the held-out items.
 
     Where users are shown lists of k items, or with ``k``, agents are ranked by HR@k, MRR@k and NDCG@k; else by HR@1.
     Recall@k is HR@k, as one item is held out at a time.
     ``loocv+fit_on=train+logging=random+one_view=miss+ties=lowest`` is Figure 1 of Jeunen, Rohde & Vasile 2019.
 
     Args:
-        folds: views of each user that are held out, one at a time; None for what the comparison's settings say, or 10.
+        folds: number of views of each user that are held out, one at a time; None for the comparison's setting, or 10.
         fit_on: "rest" refits agents in each fold on the judged users' other rows; "train" fits them once on the
             comparison's training log, of other users.
         one_view: "omit" users with a single view, or count each as a "miss".
         ties: equal scores are ranked in a "drawn" order, or by "lowest" index first.
-        logging: the agent under which the judged users' log is collected; the comparison's test log where empty.
-        k: length of the lists that are judged; None for that of the lists that the world's users are shown.
+        logging: agent under which the judged users' log is collected; the comparison's test log where empty.
+        k: length of the judged lists; None for that of the lists that the world's users are shown.
     """
 
     name = "loocv"
@@ -390,7 +389,7 @@ class LeaveOneOut(Protocol):
         self.ties = ties
         self.logging = str(logging)
         self.k = k
-        self.metrics = _of_lists(k or 1)
+        self.metrics = _metrics_of_lists(k or 1)
         if self.logging:
             registry.learner(self.logging)  # an unknown name is refused before any work
         if self.logging or fit_on == "train":  # a world without further users trains on the very users that are judged
@@ -401,7 +400,7 @@ class LeaveOneOut(Protocol):
         folds = self.folds or study.settings.to_dict().get("folds", 10)
         study.report(f"{_titled('leave-one-out', self._options())}, {folds} folds")
         k = self.k or study.world.slate_size
-        self.metrics = _of_lists(k)
+        self.metrics = _metrics_of_lists(k)
         ks = KS
         metrics = OF_ONE
         if self.k or k > 1:
@@ -426,13 +425,12 @@ class LeaveOneOut(Protocol):
         )
 
     def _log(self, study: Trial) -> Log:
-        """The test log, or the same users under another logging policy."""
+        """Return the test log, or simulate the same users under another logging policy."""
         if not self.logging or study.train_log is None:
             return study.log()
         learner = registry.learner(self.logging)
         policy = fitted(learner, study.train_log, n_items=study.n_items, seed=study.seed_of("fit"))
-        n_users = study.settings.test_users
-        return simulate(study.world, policy, n_users, study.test_seed, executor=study.executor)
+        return simulate(study.world, policy, study.settings.test_users, study.test_seed, executor=study.executor)
 
     def title(self, metric: str) -> str:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.title`."""
@@ -443,19 +441,19 @@ class LeaveOneOut(Protocol):
         return _titled(metric.upper(), self._options())
 
     def _options(self) -> list[str]:
-        """List the options after the name, without ``k``, which stands in the metric."""
+        """List the options after the name, without ``k``, which is part of the metric."""
         return [option for option in self.name.split("+")[1:] if not option.strip().startswith("k=")]
 
 
 def _keep_as(name: str, study: Trial, metric: str, agent: str, *, missed: int, **columns: Any) -> None:
-    """Keep raw results under a protocol's own name; who has one view and counts as a miss is user -1, rank 0."""
+    """Keep raw results under a protocol's own name; a user with one view who counts as a miss is user -1, rank 0."""
     misses = {"user": -1, "value": 0.0, "rank": 0, "weight": 1.0}
     padded = {key: np.concatenate([column, np.full(missed, misses[key])]) for key, column in columns.items()}
     study.keep_raw(name, metric, agent, **padded)
 
 
-def _of_lists(k: int) -> list[str]:
-    """By which lists of k items are judged, each once."""
+def _metrics_of_lists(k: int) -> list[str]:
+    """List the metrics of lists of k items; for single items they are all the same."""
     return [f"{metric}@{k}" for metric in (METRICS if k > 1 else METRICS[:1])]
 
 

@@ -1,4 +1,4 @@
-"""Scores of items by agents given users' views: ranks of held-out views, top lists, scores of all items."""
+"""Agents' scores of items given users' views: ranks of held-out views, top lists, scores of all items."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import top_items as best_items
+from recsim_mnar.log.columns import Floats, Ints
 from recsim_mnar.log.table import Log
 from recsim_mnar.log.views import Views
 from recsim_mnar.policies.base import Learner, Policy, observe_events
@@ -16,15 +17,12 @@ from recsim_mnar.policies.door import able, fitted
 from recsim_mnar.rng import derive_seed
 
 _SCORES_AT_A_TIME = 1 << 21
-"""Scores held at once, n_users x n_items of a chunk; the chunk changes no result."""
+"""Largest number of scores in memory, n_users x n_items of a chunk; the chunk changes no result."""
 
 TIES = ("drawn", "lowest")
 
 NONE = -1
-"""In a list: there is no further candidate."""
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
+"""Entry of a list after the last candidate."""
 
 
 def scores_after(
@@ -35,15 +33,15 @@ def scores_after(
     originals: Ints | None,
     ratings: Floats | None = None,
 ) -> Any:
-    """Scores (n, n_items) for users (n,) who have met items, and who are forgotten again.
+    """Return scores (n, n_items) for users (n,) after they have viewed items; the users are forgotten afterwards.
 
     Args:
-        policy: that scores.
-        users: to be scored for.
-        owners: (m,) user of each row that they have met, in order.
+        policy: the policy that scores.
+        users: users to score for.
+        owners: (m,) user of each row that they have viewed, in order.
         items: (m,) items of these rows.
         originals: (n,) ids of the users in the training log; None where they are not in it.
-        ratings: (m,) what the rows were rated; NaN of views, as all are where None.
+        ratings: (m,) ratings of the rows; NaN for views, as all are where None.
     """
     if originals is None:
         policy.reset(users)
@@ -59,21 +57,19 @@ def scores_after(
 
 
 def scores_of_everyone(name: str, policy: Policy, log: Log, n_users: int) -> Floats:
-    """(U, I) an agent's scores for users 0 .. U - 1, who have met what the organic rows of their training log say.
+    """Return (U, I) an agent's scores for users 0 .. U - 1, given the organic rows of their training log.
 
     Raises:
         UserError: a score is not a number.
     """
     organic = log.organic()
     owner = organic["user"]
-    items = organic["item"]
-    ratings = organic["reward"]
     out = np.empty((n_users, policy.n_items))
     step = max(1, _SCORES_AT_A_TIME // policy.n_items)
     for first in range(0, n_users, step):
         users = np.arange(first, min(first + step, n_users))
-        own_rows = slice(*np.searchsorted(owner, [first, users[-1] + 1]))
-        out[users] = scores_after(policy, users, owner[own_rows], items[own_rows], users, ratings[own_rows])
+        rows = slice(*np.searchsorted(owner, [first, users[-1] + 1]))
+        out[users] = scores_after(policy, users, owner[rows], organic["item"][rows], users, organic["reward"][rows])
     if np.isnan(out).any():
         raise UserError(f"agent {name!r}: a score is not a number: was its training stopped too late?")
     return out
@@ -90,21 +86,20 @@ def ranks_of(
     ties: str = "drawn",
     own_rows: bool = True,
 ) -> tuple[Ints, Ints]:
-    """For each held-out view: the number of candidates above its item, and of others level with it.
+    """Count, for each held-out view, the candidates above its item, and the others with an equal score.
 
     Args:
-        name: of the agent, for messages.
-        policy: fitted on the users' other views, or on those of other users.
+        name: name of the agent, for messages.
+        policy: policy fitted on the users' other views, or on those of other users.
         views: all views.
         owners: (n,) index of each held-out view's user, each user once or one view after another.
         held: (n,) position of each held-out view.
         unseen: leave the items of the remaining views out of the candidates.
-        ties: with "lowest" equal items of a lower index count as above, and none as level.
+        ties: with "lowest" equal items of a lower index count as above, and none as equal.
         own_rows: the policy was fitted on rows of these very users.
     """
     items = views.items[held]
-    fixed = policy.fixed_distribution() is not None and not unseen
-    if fixed:
+    if policy.fixed_distribution() is not None and not unseen:
         score = np.asarray(policy.scores(views.users[:1])[0], dtype=np.float64)
         checked_scores(name, score[None], 1, policy.n_items)
         if ties == "lowest":
@@ -117,14 +112,11 @@ def ranks_of(
     distinct = len(np.unique(owners)) == len(owners)
     chunk = max(1, _SCORES_AT_A_TIME // policy.n_items)
     for begin in range(0, len(held), chunk):
-        part = slice(begin, min(begin + chunk, len(held)))
+        part = slice(begin, begin + chunk)
         place, seen = views_of(views, owners[part], held[part])
         originals = views.users[owners[part]]
-        # A user with several held-out views is several users here, each without one of them.
-        if distinct:
-            users = originals
-        else:
-            users = np.arange(part.stop - part.start)
+        # A user with several held-out views counts as several users, each without one of the views.
+        users = originals if distinct else np.arange(len(originals))
         result = scores_after(policy, users, users[place], seen, originals if own_rows else None)
         scores = checked_scores(name, result, len(users), policy.n_items)
         table = _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
@@ -135,7 +127,7 @@ def ranks_of(
 
 
 def views_of(views: Views, owners: Ints, held: Ints | None = None) -> tuple[Ints, NDArray[np.int32]]:
-    """The views of users, in their order, but for one held out of each: (index among the owners, item)."""
+    """Return (index among the owners, item) of the users' views in order, without one held-out view of each."""
     first = views.starts[owners]
     length = views.starts[owners + 1] - first
     place = np.repeat(np.arange(len(owners)), length)
@@ -148,7 +140,7 @@ def views_of(views: Views, owners: Ints, held: Ints | None = None) -> tuple[Ints
 
 
 def checked_scores(name: str, scores: Any, n: int, n_items: int) -> NDArray[np.floating]:
-    """Return scores as an array; a UserError names the agent whose scores are no (n, n_items) numbers."""
+    """Return scores as an array; raise a UserError that names the agent unless they are (n, n_items) numbers."""
     result = np.asarray(scores)
     if result.shape != (n, n_items) or result.dtype.kind not in "fiub":
         raise UserError(
@@ -167,7 +159,7 @@ def _count(
     above: Ints,
     n_tied: Ints,
 ) -> NDArray[Any]:
-    """Fill ``above`` and ``n_tied`` from score rows; the rows, with what is no candidate at -inf."""
+    """Fill ``above`` and ``n_tied`` from score rows, and return the rows, with items that are no candidates at -inf."""
     from recsim_mnar.kernels import _vectors_kernel
 
     single = scores.dtype == np.float32
@@ -218,22 +210,22 @@ def exhaustive_ranks(
 
 
 def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, unseen: bool, seed: int) -> Ints:
-    """The k candidates that an agent scores highest for each user, best first.
+    """Return the k candidates that an agent scores highest for each user, best first.
 
     Ties are broken by draws at the address (seed, PROTOCOL, user, item), so that an agent without a preference lists
     other items for each user.
 
     Args:
-        name: of the agent, for messages.
-        policy: fitted on ``views``.
-        views: what every user has met.
+        name: name of the agent, for messages.
+        policy: policy fitted on ``views``.
+        views: all views of the users.
         owners: (U,) index in ``views`` of the users who get a list, each once.
-        k: items of a list.
-        unseen: leave out what the user has met.
-        seed: of the draws.
+        k: number of items per list.
+        unseen: leave out the items that the user has viewed.
+        seed: seed of the draws.
 
     Returns:
-        (U, k) items; :data:`NONE` behind the last candidate.
+        (U, k) items; :data:`NONE` after the last candidate.
 
     Raises:
         UserError: the agent's scores are not numbers.

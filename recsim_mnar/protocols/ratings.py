@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.ratings import (
@@ -24,6 +23,7 @@ from recsim_mnar.estimators.ratings import (
     ranks,
 )
 from recsim_mnar.kernels.checks import level_of, one_of, whole_number
+from recsim_mnar.log.columns import Ints
 from recsim_mnar.log.ratings import Floats, Ratings, log_of_ratings
 from recsim_mnar.log.table import Log
 from recsim_mnar.policies import registry
@@ -42,7 +42,7 @@ from recsim_mnar.worlds.ratings.world import RatingsWorld
 ERRORS = ("mse", "mae")
 """Losses of predicted ratings, which only agents that predict ratings have."""
 
-Fit = Callable[[Ratings, NDArray[np.int64]], Floats]
+Fit = Callable[[Ratings, Ints], Floats]
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int,
     return naive_bayes(ratings, matrix.ravel()[cells])
 
 
-def _popularity(ratings: Ratings, users: NDArray[np.int64]) -> Floats:
+def _popularity(ratings: Ratings, users: Ints) -> Floats:
     return popularity(ratings)
 
 
@@ -200,7 +200,7 @@ class RatingEstimate(Protocol):
 
 
 class Naive(RatingEstimate):
-    """The mean over the revealed ratings, as if they were revealed at random."""
+    """Mean over the revealed ratings, as if they were revealed at random."""
 
     name = "naive"
     summary = "mean over the revealed ratings, as if revealed at random (ratings)"

@@ -1,4 +1,4 @@
-"""Records, what protocols say of agents, and rankings judged by the truth: best, as good, or at what cost."""
+"""Records of what protocols estimate, and rankings of agents judged by the truth: best, a tie, or at a cost."""
 
 from __future__ import annotations
 
@@ -9,16 +9,14 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators.intervals import ratio_interval
-
-Floats = NDArray[np.float64]
-
+from recsim_mnar.log.columns import Floats
 
 UNUSABLE_FROM = 2.0
-"""Severity from which on an estimate is not usable."""
+"""Severity from which an estimate is not usable."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,11 +29,11 @@ class Record:
         agent: name of the policy judged.
         metric: ``hr@1``, ``clipped_ips``, ``ctr``, ...
         value: the estimate.
-        low, high: interval of nominal coverage ``level``, which holds the value; NaN for none.
-        level: of the interval.
-        n: units it rests on (decisions, or users for leave-one-out).
-        seconds: wall time it took, shared evenly where agents were judged together.
-        details: what else a person should know; JSON types only.
+        low, high: interval of nominal coverage ``level``, which includes the value; NaN for none.
+        level: nominal coverage of the interval.
+        n: number of units (decisions, or users for leave-one-out).
+        seconds: wall time, shared evenly where agents were judged together.
+        details: further results; JSON types only.
 
     Raises:
         UserError: the value is outside its interval.
@@ -67,7 +65,7 @@ class Record:
         seconds: float,
         details: Mapping[str, Any] | None = None,
     ) -> Record:
-        """The record of an interval: value, low and high; its details are a copy."""
+        """Make a record of an interval: value, low and high; its details are a copy."""
         value, low, high = interval
         return cls(
             world=world,
@@ -93,25 +91,22 @@ class Record:
 
     @property
     def usable(self) -> bool:
-        """False where the log holds too little for this estimate."""
+        """Return whether the log has enough data for this estimate."""
         return bool(self.details.get("verdict_level") != "do_not_use")
 
     @property
     def severity(self) -> float:
         """Severity of the verdict's gravest finding: from 2 on the estimate is not usable; 0 without a verdict."""
-        if self.usable:
-            least = 0.0
-        else:
-            least = UNUSABLE_FROM
+        least = 0.0 if self.usable else UNUSABLE_FROM
         return max((float(finding["severity"]) for finding in self.details.get("findings", ())), default=least)
 
     def limit(self, larger: bool) -> float:
-        """Bound the agent's own value from above: an off-policy estimate allows for clipping and support."""
+        """Return the optimistic end of the agent's own value, which allows for clipping and support."""
         end = "high" if larger else "low"
-        end_of_target = self.details.get(f"target_{end}")
-        if end_of_target is None:
+        target_end = self.details.get(f"target_{end}")
+        if target_end is None:
             return getattr(self, end)
-        return float(end_of_target)
+        return float(target_end)
 
     @property
     def is_reference(self) -> bool:
@@ -119,21 +114,21 @@ class Record:
         return bool(self.details.get("reference"))
 
     def to_dict(self) -> Mapping[str, Any]:
-        """For JSON; a number that is not finite becomes null, which JSON has and NaN it has not."""
+        """Convert to JSON types; a number that is not finite becomes null."""
         return {name: plain(value) for name, value in asdict(self).items()}
 
     def untimed(self) -> Mapping[str, Any]:
-        """List the fields of :meth:`to_dict` without the seconds, in which two runs differ."""
+        """Return the fields of :meth:`to_dict` without the seconds, in which two runs differ."""
         return {name: value for name, value in self.to_dict().items() if name != "seconds"}
 
 
 def has_interval(record: Record) -> bool:
-    """True for an estimate; a fact of what was listed has no interval."""
+    """Return whether a record is an estimate; a fact has no interval."""
     return not (math.isnan(record.low) and math.isnan(record.high))
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON types; a number that is not finite becomes None."""
+    """Convert a value to JSON types; a number that is not finite becomes None."""
     if isinstance(value, dict):
         return {str(name): plain(item) for name, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -143,17 +138,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, (int, np.integer)):
         return int(value)
     if isinstance(value, (float, np.floating)):
-        if math.isfinite(value):
-            return float(value)
-        return None
+        return float(value) if math.isfinite(value) else None
     return value
 
 
 BEST, INDISTINGUISHABLE, COSTS = "best", "indistinguishable", "costs"
 OUTCOMES = (BEST, INDISTINGUISHABLE, COSTS)
-"""What may come of a protocol's pick."""
+"""Outcomes of a protocol's pick."""
 HALF_WIDTHS = "paired_half_widths"
-"""In a truth record's details: by other agent, half the width of the interval of their paired true difference."""
+"""Key in a truth record's details: by other agent, half the width of the interval of their paired true difference."""
 
 
 @dataclass(frozen=True)
@@ -269,9 +262,7 @@ class Judgement:
         if self.outcome == BEST:
             return "the best"
         if self.outcome == INDISTINGUISHABLE:
-            if self.best not in self.picks:
-                return f"a tie with {self.best}"
-            return "a tie"
+            return "a tie" if self.best in self.picks else f"a tie with {self.best}"
         if self.cost_share is None:
             return f"is {self.cost:.3g} from the best {self.target}"
         unit = self.unit or f"the {self.target}"
@@ -281,16 +272,13 @@ class Judgement:
         return f"adds {share} to {unit}"
 
     def sentence(self) -> str:
-        """For a person."""
+        """Describe the judgement in a sentence."""
+        picked = " or ".join(self.picks)
         if self.ranks_nothing:
             picked = "all agents alike"
-        else:
-            picked = " or ".join(self.picks)
         if self.pick_unusable:
-            doubt = " (by an estimate that rests on too little data)"
-        else:
-            doubt = ""
-        return f"{self.title} picks {picked}{doubt}: {self.result}."
+            picked += " (by an estimate that rests on too little data)"
+        return f"{self.title} picks {picked}: {self.result}."
 
     def to_dict(self) -> Mapping[str, Any]:
         """JSON types, the sentence included."""
@@ -298,7 +286,7 @@ class Judgement:
 
 
 def two_digits(share: float) -> str:
-    """A share in per cent, two digits of it."""
+    """Format a share in per cent, with two digits."""
     per_cent = 100 * share
     if 0.0 < abs(per_cent) < 0.005:
         return "<0.01"
@@ -326,39 +314,42 @@ class Ranking:
 
 
 def judge(records: Sequence[Record], rankings: Iterable[Ranking], *, tie: float = 0.0) -> list[Judgement]:
-    """Hold rankings against the truth.
+    """Compare rankings with the truth.
 
     A pick is the best where no agent is truly better. It is indistinguishable from the best where their true difference
-    is within its own interval (paired, where the truth's records say so; else of two independent values), or at most
+    is within its own interval (paired, where the truth's records have it; else of two independent values), or at most
     ``tie`` of the best value. Agents whose records say ``reference`` are left out.
 
     Args:
-        records: of the protocols and of the truth.
-        rankings: to be judged; one without records, without a truth, or of a single agent gives nothing.
-        tie: share of the best true value that counts as nothing.
+        records: records of the protocols and of the truth.
+        rankings: rankings to judge; those without records, without a truth, or of a single agent are left out.
+        tie: share of the best true value below which a cost counts as none.
     """
-    candidates = [r for r in records if not r.is_reference and math.isfinite(r.value)]
+    candidates: dict[tuple[str, str], dict[str, Record]] = {}
+    for record in records:
+        if not record.is_reference and math.isfinite(record.value):
+            candidates.setdefault((record.protocol, record.metric), {})[record.agent] = record
     judgements = []
     for ranking in rankings:
-        target = ranking.target
-        true = {r.agent: r for r in candidates if (r.protocol, r.metric) == ("truth", target.metric)}
-        ranked = [r for r in candidates if (r.protocol, r.metric) == (ranking.protocol, ranking.metric)]
-        ranked = [r for r in ranked if r.agent in true]
-        if len(ranked) >= 2:
-            judgements.append(_judged(ranking, ranked, true, tie))
+        true = candidates.get(("truth", ranking.target.metric), {})
+        ranked = candidates.get((ranking.protocol, ranking.metric), {})
+        ranked_records = [record for agent, record in ranked.items() if agent in true]
+        if len(ranked_records) >= 2:
+            judgements.append(_judged(ranking, ranked_records, true, tie))
     return judgements
 
 
 def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], tie: float) -> Judgement:
-    """Judge a protocol's ranking by the truth; losses change their sign, so that larger is better throughout.
+    """Judge a protocol's ranking by the truth; losses change their sign, so that larger is always better.
 
     Args:
-        ranking: what is judged.
+        ranking: the ranking.
         ranked: its records, two or more.
         true: the truth's record of each agent.
-        tie: share of the best true value that counts as nothing.
+        tie: share of the best true value below which a cost counts as none.
     """
-    larger = ranking.target.larger
+    target = ranking.target
+    larger = target.larger
     sign = 1.0 if larger else -1.0
     values = {r.agent: sign * r.value for r in ranked}
     bounds = {r.agent: sign * (r.high if larger else r.low) for r in ranked}
@@ -379,7 +370,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         protocol=ranking.protocol,
         metric=ranking.metric,
         title=ranking.title,
-        target=ranking.target.title,
+        target=target.title,
         outcome=outcome,
         kendall_tau=rank_correlation(values, truth),
         pick=picks[0],
@@ -397,14 +388,14 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
         severity=severity,
         abstains=bool(reason),
         reason=reason,
-        target_metric=ranking.target.metric,
+        target_metric=target.metric,
         larger=larger,
-        unit=ranking.target.unit,
+        unit=target.unit,
     )
 
 
 def _abstention(picks: Sequence[Record], ranked: Sequence[Record], larger: bool) -> tuple[float, str]:
-    """Severity of a choice, and why a protocol should abstain from it; empty where it should not.
+    """Return the severity of a choice, and why a protocol should abstain from it; "" where it should not.
 
     Args:
         picks: records of the agents ranked first.
@@ -415,68 +406,66 @@ def _abstention(picks: Sequence[Record], ranked: Sequence[Record], larger: bool)
     value = sign * picks[0].value
     rivals = [r for r in ranked if r not in picks and sign * r.limit(larger) > value]
     severity = max(r.severity for r in [*picks, *rivals])
-    lacking = [r.agent for r in picks if not r.usable]
-    if lacking:
-        return severity, f"too little data on its pick {listed(lacking)}"
-    unknown = [r.agent for r in rivals if not r.usable]
-    return severity, f"too little data on {listed(unknown)}, which may be better" if unknown else ""
+    unusable_picks = [r.agent for r in picks if not r.usable]
+    if unusable_picks:
+        return severity, f"too little data on its pick {listed(unusable_picks)}"
+    unusable_rivals = [r.agent for r in rivals if not r.usable]
+    if unusable_rivals:
+        return severity, f"too little data on {listed(unusable_rivals)}, which may be better"
+    return severity, ""
 
 
 def tidy_rows(
     records: Sequence[Mapping[str, Any]], judgements: Sequence[Mapping[str, Any]]
 ) -> list[Mapping[str, object]]:
-    """One row per record, with what its ranking makes of it.
+    """Return one row per record, with the judgement on its ranking.
 
     Columns: ``protocol``, ``metric``, ``agent``, ``value``, ``low``, ``high``, ``truth`` (the agent's true value by the
-    ranking's target; where there is one target, of every row), ``picked``, ``cost`` (share of the best true value that
-    picking this agent loses), ``tau`` (Kendall's, of the ranking with the truth), ``abstained`` and
-    ``reason`` (of the protocol) and ``seconds``. What is not known is
-    None.
+    ranking's target; where there is one target, in every row), ``picked``, ``cost`` (share of the best true value that
+    picking this agent loses), ``tau`` (Kendall's, of the ranking with the truth), ``abstained`` and ``reason`` (of the
+    protocol) and ``seconds``. Unknown values are None.
 
     Args:
-        records: as :meth:`Record.to_dict` gives them.
-        judgements: as :meth:`Judgement.to_dict` gives them.
+        records: results of :meth:`Record.to_dict`.
+        judgements: results of :meth:`Judgement.to_dict`.
     """
     true = {(r["metric"], r["agent"]): r["value"] for r in records if r["protocol"] == "truth"}
     by_key = {(j["protocol"], j["metric"]): j for j in judgements}
     targets = {j["target_metric"] for j in judgements}
-    if len(targets) == 1:
-        only_target = next(iter(targets))
-    else:
-        only_target = None
+    only_target = targets.pop() if len(targets) == 1 else None
     rows: list[Mapping[str, object]] = []
     for r in records:
-        row = {name: r[name] for name in ("protocol", "metric", "agent", "value", "low", "high")}
-        row |= {"truth": r["value"] if r["protocol"] == "truth" else true.get((only_target, r["agent"])), "cost": None}
+        row = {name: r.get(name) for name in TIDY}
+        row["truth"] = r["value"] if r["protocol"] == "truth" else true.get((only_target, r["agent"]))
         judgement = by_key.get((r["protocol"], r["metric"]))
         if judgement is not None:
             truth = true.get((judgement["target_metric"], r["agent"]))
             best = judgement["best_truth"]
-            reference = r["details"].get("reference")
             row |= {
                 "truth": truth,
                 "picked": r["agent"] in (judgement["pick"], *judgement["tied_with"]),
-                "cost": None if truth is None or not best or reference else abs(best - truth) / abs(best),
                 "tau": judgement["kendall_tau"],
                 "abstained": judgement["abstains"],
                 "reason": judgement["reason"],
             }
-        rows.append({**dict.fromkeys(TIDY), **row, "seconds": r.get("seconds")})
+            if truth is not None and best and not r["details"].get("reference"):
+                row["cost"] = abs(best - truth) / abs(best)
+        rows.append(row)
     return rows
 
 
 def is_named(judgement: Mapping[str, Any], protocols: Sequence[str] | None) -> bool:
-    """Return True for a judgement of one of the protocols, by name, metric or title; of any where None."""
+    """Return whether a judgement is of one of the protocols, by name, metric or title; always where None."""
     names = (judgement["protocol"], judgement["metric"], judgement["title"])
     return protocols is None or any(name in protocols for name in names)
 
 
 def listed(names: Sequence[str], most: int = 0) -> str:
-    """Names in a sentence.
+    """Join names for a sentence.
 
     Args:
         names: at least one.
-        most: how many are named, the rest being counted; 0 for all.
+        most: largest number of names, the others being counted; 0 for all.
     """
     if most and len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
@@ -486,13 +475,13 @@ def listed(names: Sequence[str], most: int = 0) -> str:
 
 
 def _largest(values: Mapping[str, float]) -> list[str]:
-    """Names of the largest value, in their order."""
+    """Return the names with the largest value, in their order."""
     top = max(values.values())
     return [name for name, value in values.items() if value == top]
 
 
 def half_width(one: Record, other: Record) -> float:
-    """Half the width of the interval of the true difference of two agents; 0 of an agent from itself."""
+    """Return half the width of the interval of the true difference of two agents; 0 for an agent and itself."""
     if one.agent == other.agent:
         return 0.0
     paired = one.details.get(HALF_WIDTHS, {}).get(other.agent)
@@ -504,15 +493,15 @@ def half_width(one: Record, other: Record) -> float:
 def truth_of_users(
     world: str, metric: str, means: Mapping[str, Floats], level: float, *, began: float, n: int | None = None
 ) -> list[Record]:
-    """Truth records of means over users, whose details say how well each difference is known, users being shared.
+    """Make truth records of means over shared users, with the precision of each difference in their details.
 
     Args:
-        world: its name.
-        metric: of the truth.
+        world: name of the world.
+        metric: metric of the truth.
         means: by agent, (U,) each user's mean; the same users in the same order.
-        level: of the intervals.
-        began: of the work, by ``time.perf_counter``.
-        n: cells that the means rest on; the users where None.
+        level: nominal coverage of the intervals.
+        began: start of the work, by ``time.perf_counter``.
+        n: number of cells in the means; the users where None.
     """
     seconds = (time.perf_counter() - began) / max(len(means), 1)
     records = []
@@ -528,13 +517,13 @@ def truth_of_users(
 
 
 def with_half_widths(records: Sequence[Record], influence: Mapping[str, Floats], level: float) -> list[Record]:
-    """Truth records of one metric whose details say how well each difference is known.
+    """Add the precision of each difference to the details of truth records of one metric.
 
     Args:
-        records: one an agent.
-        influence: by agent, (U,) each user's part in the error of its value, as :func:`ratio_influence`; those of as
-            many users are of the same users in the same order, and others are not paired.
-        level: of the intervals of the differences, by the delta method with users as the sample.
+        records: one per agent.
+        influence: by agent, (U,) each user's part in the error of its value, as :func:`ratio_influence`; arrays of
+            equal length are of the same users in the same order, and others are not paired.
+        level: nominal coverage of the intervals of the differences, by the delta method with users as the sample.
     """
     by_agent: dict[str, dict[str, float]] = {name: {} for name in influence}
     for n_users in dict.fromkeys(map(len, influence.values())):
@@ -546,14 +535,14 @@ def with_half_widths(records: Sequence[Record], influence: Mapping[str, Floats],
 
 
 def ratio_influence(sums: ArrayLike, counts: ArrayLike) -> Floats:
-    """(U,) each user's part in the error of sum y / sum n, scaled so that the error is their mean."""
+    """Return (U,) each user's part in the error of sum y / sum n, scaled so that the error is their mean."""
     y = np.asarray(sums, np.float64)
     n = np.asarray(counts, np.float64)
     return (y - y.sum() / n.sum() * n) * (len(n) / n.sum())
 
 
 def paired_half_widths(influence: Floats, level: float) -> Floats:
-    """(A, A) half widths of the intervals of differences of A means over the same users; ``influence`` is (A, U)."""
+    """Return (A, A) half widths of intervals of differences of A means over the same users, from (A, U) influences."""
     from scipy.special import stdtrit
 
     n_agents, n_users = influence.shape
@@ -579,16 +568,15 @@ def rank_correlation(values: Mapping[str, float], true: Mapping[str, float]) -> 
 
 
 def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
-    """Mean over independent users of a number in [0, 1] (a hit rate, a mean reciprocal rank), and an interval.
+    """Return the mean over independent users of a number in [0, 1], such as a hit rate, and an interval.
 
     The Clopper-Pearson interval of an effective number of trials, n = v (1 - v) / se^2 (Korn & Graubard 1998,
     "Confidence intervals for proportions with small expected number of positive counts estimated from survey data"),
-    where se^2 is estimated between users, so that what one user does in several folds may depend; with Student's
-    quantile for few users. Where all users have the same value there is no estimate of se, and every user counts as one
-    trial.
+    where se^2 is estimated between users, so that a user's folds may be dependent; with Student's quantile for few
+    users. Where all users have the same value there is no estimate of se, and each user counts as one trial.
 
     Args:
-        values: (U,) one number in [0, 1] a user.
+        values: (U,) one number in [0, 1] per user.
         level: nominal coverage.
 
     Returns:
@@ -602,30 +590,24 @@ def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, f
         return math.nan, 0.0, 1.0
     value = float(y.mean())
     tail = (1.0 - level) / 2.0
-    if n_users > 1:
-        variance = float(y.var(ddof=1)) / n_users
-    else:
-        variance = 0.0
     trials = float(n_users)
-    # A spread that is rounding error counts as none.
-    if variance > 1e-24 and 0.0 < value < 1.0:
-        trials = value * (1.0 - value) / variance
-        if n_users > 1:
+    if n_users > 1 and 0.0 < value < 1.0:
+        variance = float(y.var(ddof=1)) / n_users
+        if variance > 1e-24:  # a smaller one is rounding error
+            trials = value * (1.0 - value) / variance
             trials *= float(ndtri(1.0 - tail) / stdtrit(n_users - 1, 1.0 - tail)) ** 2
     hits = value * trials
+    low = 0.0
+    high = 1.0
     if hits > 0.0:
         low = float(betaincinv(hits, trials - hits + 1.0, tail))
-    else:
-        low = 0.0
     if hits < trials:
         high = float(betaincinv(hits + 1.0, trials - hits, 1.0 - tail))
-    else:
-        high = 1.0
     return value, low, high
 
 
 def student_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
-    """Mean of independent numbers (n,) of any sign, and its interval by Student's t; infinite of a single one."""
+    """Return the mean of independent numbers (n,) of any sign, and its Student interval, infinite for a single one."""
     from scipy.special import stdtrit
 
     x = np.asarray(values, np.float64)

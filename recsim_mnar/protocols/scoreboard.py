@@ -67,12 +67,12 @@ class Cell:
 
     @property
     def value(self) -> str:
-        """The value, without the zero before the point."""
+        """Format the value without the zero before the point."""
         return decimal(self.record.value, self.decimals)
 
     @property
     def text(self) -> str:
-        """The value with its signs."""
+        """Format the value with its signs."""
         if self.unusable:
             text = f"{self.value}{UNUSABLE}"
         else:
@@ -207,7 +207,7 @@ class Scoreboard:
 
 
 def decimal(value: float, decimals: int) -> str:
-    """A number with this many decimals; a rate has no zero before its point."""
+    """Format a number with this many decimals; a rate has no zero before its point."""
     text = f"{value:,.{decimals}f}"
     if text.startswith(("0.", "-0.")):
         return text.replace("0.", ".", 1)
@@ -227,7 +227,7 @@ def scoreboard(comparison: Scored, *, whole: bool = False) -> Scoreboard:
 
 
 def shown_keys(comparison: Scored, *, whole: bool = False) -> list[Key]:
-    """(protocol, metric) of each column: the first of every protocol, then further ones, then the truth."""
+    """Return (protocol, metric) of each column: the first of every protocol, then further ones, then the truth."""
     keys = comparison.columns or list(dict.fromkeys((r.protocol, r.metric) for r in comparison.records))
     truth = [key for key in keys if key[0] == "truth"][:1]
     estimates = [key for key in keys if key[0] != "truth"]
@@ -303,7 +303,7 @@ def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, seve
 
 
 def _relative(result: str) -> str:
-    """A result after a comma."""
+    """Phrase a result as a clause after a comma."""
     if result.startswith(("loses", "adds", "is ")):
         return f"which {result}"
     return result
@@ -319,7 +319,7 @@ def brief(name: str) -> str:
 
 
 def _table_lines(board: Scoreboard, width: int) -> list[str]:
-    """The table; columns that have no room are left to the report, those before the truth first."""
+    """Return the table; columns without room are left to the report, those before the truth first."""
     columns = list(board.columns)
     while True:
         rows = _rows(board, columns)

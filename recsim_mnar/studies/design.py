@@ -126,7 +126,7 @@ class Design:
                 raise UserError(f"factor {name} has a level twice. Give each once")
 
     def setups(self) -> list[Setup]:
-        """The worlds as setups, with what they leave open filled in."""
+        """Return the worlds as setups, with defaults filled in."""
         return [self._filled(world) for world in self.worlds]
 
     def _filled(self, world: str | Mapping[str, Any] | Setup) -> Setup:
@@ -236,7 +236,7 @@ def named_levels(levels: Levels) -> Levels:
 
 
 def at_levels(setup: Setup, levels: Mapping[str, Any]) -> Setup:
-    """A setup with every factor at a level; a level that is a table sets all that it names.
+    """Set every factor of a setup to a level; a level that is a table sets all its entries.
 
     Raises:
         UserError: a factor that this setup does not have.
@@ -272,7 +272,7 @@ def _at_level(setup: Setup, factor: str, level: Any) -> Setup:
 
 
 def _with_agent_option(setup: Setup, experiment: Any, agent: str, option: str, level: Any) -> Setup:
-    """An agent, or the logging policy, with one of its options; an epsilon of 0 is no softening."""
+    """Set an option of an agent or the logging policy; an epsilon of 0 is no softening."""
     if agent == "logging":
         logging = setup.options.get("logging", getattr(experiment.settings(setup.preset), "logging", None))
         if logging is None:
@@ -308,7 +308,7 @@ def log_counts(log: Any) -> dict[str, float]:
 
 
 def setup_of(table: Mapping[str, Any]) -> Setup:
-    """A setup from a table, as a settings file has it.
+    """Read a setup from a table of a settings file.
 
     Raises:
         UserError: an unknown key, or a value of another kind.
@@ -323,7 +323,7 @@ def setup_of(table: Mapping[str, Any]) -> Setup:
 
 
 def labels_of(setups: Sequence[Setup]) -> list[str]:
-    """A name a setup: world and preset, with a number where two are alike."""
+    """Name each setup: world and preset, with a number where two are alike."""
     plain_names = ["-".join([_name_of(s.world), *([s.preset] if s.preset else [])]) for s in setups]
     return [
         name if plain_names.count(name) == 1 else f"{name}-{plain_names[:i].count(name) + 1}"
@@ -332,7 +332,7 @@ def labels_of(setups: Sequence[Setup]) -> list[str]:
 
 
 def _name_of(world: str) -> str:
-    """A world's name as part of a file's: of a world file its own, without folders."""
+    """Return a world's name for file names; for a world file, its name without folders."""
     if is_world_file(world):
         return PurePath(world).name.lower().replace(".toml", "").replace("#", ".")
     return world.replace(":", ".")
@@ -358,7 +358,7 @@ def design_of(path: str | Path) -> Design:
 
 
 def design_of_table(table: Any) -> Design:
-    """The design of a table of its attributes.
+    """Read a design from a table of its attributes.
 
     Raises:
         UserError: no table, an unknown key, or a design that cannot be.
@@ -371,7 +371,7 @@ def _fields(kind: type[Any]) -> list[str]:
 
 
 def _known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
-    """A table whose keys are attributes of a class; a UserError names one that is not."""
+    """Check that a table's keys are attributes of a class; a UserError names one that is not."""
     fields = _fields(kind)
     for name in table_by_name(table, what):
         if name not in fields:

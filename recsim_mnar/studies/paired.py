@@ -23,7 +23,7 @@ BOUNDS = {"cost": 1.0, "tau": 2.0}
 
 
 class Share(TypedDict):
-    """A proportion of catalogues, its Wilson interval, and how many they are."""
+    """A proportion of catalogues, its Wilson interval, and the number of catalogues."""
 
     share: float
     low: float
@@ -32,7 +32,7 @@ class Share(TypedDict):
 
 
 class Mean(TypedDict):
-    """A mean over catalogues and its interval, and how many have a value; None where there is none."""
+    """A mean over catalogues and its interval, and the number with a value; None where there is none."""
 
     mean: float | None
     low: float | None
@@ -41,7 +41,7 @@ class Mean(TypedDict):
 
 
 def share(hits: Sequence[bool], level: float = 0.95) -> Share:
-    """A proportion and its Wilson interval."""
+    """Return a proportion and its Wilson interval."""
     from scipy.stats import binomtest
 
     n = len(hits)
@@ -57,7 +57,7 @@ def mean(
     least: float | None = None,
     largest: float | None = None,
 ) -> Mean:
-    """A mean over catalogues and its interval; values that are None are left out, and counted.
+    """Return a mean over catalogues and its interval; values that are None are left out.
 
     Args:
         values: one per catalogue.

@@ -6,6 +6,7 @@ One tidy table, each protocol's results over catalogues, paired comparisons, LaT
 from __future__ import annotations
 
 import collections
+import itertools
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -36,14 +37,14 @@ AB_TEST = "ab_test"
 _LABELS = {"cost": "mean cost, % of the best", "tau": "Kendall's tau with the truth"}
 RISK = "risk"
 _WIDTH = 0.6
-"""Of the place that a level's protocols share along the axis, in levels."""
+"""Width along the axis that a level's protocols share, in levels."""
 _MOST_FACTORS = 2
 _ROOM, _LEAST_ROOM = 60, 8
-"""Characters along the axes of all panels, and the least of one level's label."""
+"""Characters along the axes of all panels, and the smallest number for one level's label."""
 
 
 class Judged(TypedDict):
-    """A row of a study's judgements: its cell and catalogue, and what a ``Judgement`` holds."""
+    """A row of a study's judgements: its cell and catalogue, and the fields of a ``Judgement``."""
 
     study: str
     levels: Levels
@@ -94,7 +95,7 @@ class Row(TypedDict):
 
 
 class Always(TypedDict):
-    """The agent that loses least if it is always picked, of a cell and target."""
+    """The agent that loses least if it is always picked, by cell and target."""
 
     study: str
     levels: Levels
@@ -110,7 +111,7 @@ class Study:
     Attributes:
         settings: its design, JSON types.
         results: one per cell and catalogue, in the order of the design.
-        seconds: by task, wall time of the whole and of each record, of the tasks that were run now.
+        seconds: by task, wall time of the task and of each record, of the tasks that were run now.
     """
 
     settings: Mapping[str, Any]
@@ -140,7 +141,7 @@ class Study:
         return list(dict.fromkeys(name for r in self.results for name in r["levels"]))
 
     def rows(self) -> list[Mapping[str, Any]]:
-        """Every record with its cell, catalogue and seed; JSON types."""
+        """Return every record with its cell, catalogue and seed; JSON types."""
         return [
             {"study": r["cell"], "catalogue": r["catalogue"], "seed": r["seed"], **record}
             for r in self.results
@@ -164,17 +165,12 @@ class Study:
     def _rows_of(self, result: Result) -> list[Mapping[str, Any]]:
         about = {**_cell_columns(result), "catalogue": result["catalogue"], "seed": result["seed"]}
         times = self.seconds.get(f"{result['cell']}-{result['catalogue']:03d}")
-        if times is None:
-            took = []
-        else:
-            took = times["records"]
+        seconds = [] if times is None else times["records"]
         rows = tidy_rows(result["records"], result["judgements"])
-        return [
-            {**about, **row, "seconds": took[place] if place < len(took) else None} for place, row in enumerate(rows)
-        ]
+        return [{**about, **row, "seconds": took} for row, took in itertools.zip_longest(rows, seconds[: len(rows)])]
 
     def judgements(self) -> list[Judged]:
-        """Every judgement with its cell, levels and catalogue."""
+        """Return every judgement with its cell, levels and catalogue."""
         rows = [
             {"study": r["cell"], "levels": r["levels"], "catalogue": r["catalogue"], **judgement}
             for r in self.results
@@ -185,35 +181,34 @@ class Study:
     def summary(self, level: float = 0.95) -> list[Row]:
         """Summarise every ranking over catalogues: one row per cell, protocol and metric.
 
-        A pick is ``best``, ``indistinguishable`` from it (a tie: the loss is within what the simulator itself knows of
-        the truth) or ``costs``: exactly one of the three. ``decides`` counts the catalogues in which the protocol does
-        not abstain, ``right_if_decided`` the best picks and ties among them; ``cost_decided`` is the mean cost there,
+        A pick is ``best``, ``indistinguishable`` from it (a tie: the loss is within the error of the simulated truth)
+        or ``costs``: exactly one of the three. ``decides`` counts the catalogues in which the protocol does not
+        abstain, ``right_if_decided`` the best picks and ties among them; ``cost_decided`` is the mean cost there,
         ``cost_share`` that of deciding always.
 
         Args:
-            level: of the intervals over catalogues: Wilson's of shares; those of means stay within what is possible.
-                There is none below :data:`LEAST` catalogues.
+            level: nominal coverage over catalogues: Wilson's intervals of shares; those of means stay within what is
+                possible. There is none below :data:`LEAST` catalogues.
         """
         groups: dict[tuple[str, str, str, str], list[Judged]] = {}
+        targets: dict[str, set[str]] = {}
         for j in self.judgements():
             groups.setdefault((j["study"], j["protocol"], j["metric"], j["target"]), []).append(j)
+            targets.setdefault(j["study"], set()).add(j["target"])
         users = {row["study"]: row["details"].get("users") for row in self.rows() if row["protocol"] == AB_TEST}
-        targets = {(study, target) for study, _, _, target in groups}
-        n_targets = collections.Counter(study for study, _ in targets)
-        return [_summarised(own_rows, level, users, n_targets[study] == 1) for (study, *_), own_rows in groups.items()]
+        return [_summarised(rows, level, users, len(targets[study]) == 1) for (study, *_), rows in groups.items()]
 
     def always(self, level: float = 0.95) -> list[Always]:
-        """The agent that loses least if it is always picked, in hindsight: one row per cell and target."""
+        """Return the agent that loses least if it is always picked, in hindsight: one row per cell and target."""
         frame = self.frame()
         frame = frame[frame["cost"].notna()]
-        by = [*self.factors, "world"]
         rows: list[Always] = []
         for j in {(j["study"], j["target"]): j for j in self.judgements()}.values():
-            own_rows = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
-            for name in by:
-                if len(own_rows):
-                    own_rows = own_rows[own_rows[name] == j["levels"].get(name, own_rows[name].iloc[0])]
-            costs = own_rows.pivot_table("cost", "catalogue", "agent").dropna(axis=1)
+            cell = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
+            for name in (*self.factors, "world"):
+                if len(cell):
+                    cell = cell[cell[name] == j["levels"].get(name, cell[name].iloc[0])]
+            costs = cell.pivot_table("cost", "catalogue", "agent").dropna(axis=1)
             if costs.empty:
                 continue
             agent = costs.mean().idxmin()
@@ -224,7 +219,7 @@ class Study:
         return rows
 
     def risk_coverage(self, protocol: str, by: str | Sequence[str] | None = None) -> pd.DataFrame:
-        """Mean cost among the comparisons in which a protocol decides, by the severity up to which it does.
+        """Compute the mean cost of the comparisons up to each severity, if a protocol decides in these only.
 
         Args:
             protocol: name, metric or title; of several metrics its first.
@@ -243,51 +238,44 @@ class Study:
             if j["cost_share"] is not None:
                 groups.setdefault(tuple(cells[j["study"]][name] for name in names), []).append(j)
         rows = []
-        for levels, own_rows in groups.items():
-            for severity in sorted({j["severity"] for j in own_rows}):
-                costs = [j["cost_share"] or 0.0 for j in own_rows if j["severity"] <= severity]
-                rows.append((*levels, severity, len(costs) / len(own_rows), sum(costs) / len(costs)))
+        for levels, judged in groups.items():
+            for severity in sorted({j["severity"] for j in judged}):
+                costs = [j["cost_share"] or 0.0 for j in judged if j["severity"] <= severity]
+                rows.append((*levels, severity, len(costs) / len(judged), sum(costs) / len(costs)))
         return pd.DataFrame(rows, columns=[*names, "severity", "decides", "cost"])
 
     def _of(self, protocol: str) -> list[Judged]:
-        """Judgements of a protocol by its name, metric or title; of several metrics those of the first."""
+        """Return the judgements of a protocol by its name, metric or title; of several metrics those of the first."""
         judged = self.judgements()
         matching = [j for j in judged if is_named(j, [protocol])]
         matching = matching or [j for j in judged if j["title"].startswith(protocol)]
         if not matching:
-            known_titles = dict.fromkeys(name for j in judged for name in (j["protocol"], j["metric"], j["title"]))
-            raise UserError(f"the study has no protocol {protocol!r}; {nearest(protocol, known_titles)}")
+            names = dict.fromkeys(name for j in judged for name in (j["protocol"], j["metric"], j["title"]))
+            raise UserError(f"the study has no protocol {protocol!r}; {nearest(protocol, names)}")
         return [j for j in matching if j["metric"] == matching[0]["metric"]]
 
     def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
-        """Names of factors, or of ``world`` and ``preset``, as a list."""
-        if isinstance(by, str):
-            names = [by]
-        else:
-            names = list(by or ())
-        known_columns = [*self.factors, "world", "preset"]
+        """Check names of factors, or of ``world`` and ``preset``, and return them as a list."""
+        names = [by] if isinstance(by, str) else list(by or ())
+        columns = [*self.factors, "world", "preset"]
         for name in names:
-            if name not in known_columns:
-                raise UserError(f"the study has no factor {name!r}; {nearest(name, known_columns)}")
+            if name not in columns:
+                raise UserError(f"the study has no factor {name!r}; {nearest(name, columns)}")
         return names
 
     def _outcomes(self, judgements: Sequence[Judged], of: str) -> pd.DataFrame:
-        """One row per judgement: the columns of its cell, ``catalogue``, ``title`` and ``value``, its cost or tau."""
+        """Return one row per judgement: columns of its cell, ``catalogue``, ``title`` and ``value`` (cost or tau)."""
         import pandas as pd
 
         if of not in BOUNDS:
             raise UserError(f"of must be cost or tau, got {of!r}")
         cells = {r["cell"]: {"setup": r.get("setup", ""), **_cell_columns(r)} for r in self.results}
         one_target = len({j["target"] for j in judgements}) == 1
-        rows = [
-            {
-                **cells[j["study"]],
-                "catalogue": j["catalogue"],
-                "title": j["title"] if one_target else f"{j['target']}, {j['title']}",
-                "value": j["cost_share"] if of == "cost" else j["kendall_tau"],
-            }
-            for j in judgements
-        ]
+        rows = []
+        for j in judgements:
+            title = j["title"] if one_target else f"{j['target']}, {j['title']}"
+            value = j["cost_share"] if of == "cost" else j["kendall_tau"]
+            rows.append({**cells[j["study"]], "catalogue": j["catalogue"], "title": title, "value": value})
         frame = pd.DataFrame(rows).astype({"value": float})
         return frame[frame["value"].notna()]
 
@@ -307,7 +295,7 @@ class Study:
             by: a factor, or several; all cells together where None.
             of: ``cost`` (share of the best true value) or ``tau`` (Kendall's tau with the truth).
             protocols: names, metrics or titles; all where None.
-            level: of the intervals; there is none below :data:`LEAST` catalogues.
+            level: nominal coverage of the intervals; there is none below :data:`LEAST` catalogues.
 
         Returns:
             One row per level and protocol: the factors, ``title``, ``mean``, ``low``, ``high`` and ``n`` (catalogues).
@@ -318,13 +306,12 @@ class Study:
         judged = [j for j in self.judgements() if is_named(j, protocols)]
         if not judged:
             raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
+        limits: dict[str, float | None] = {"least": -1.0, "largest": 1.0}
         if of == "cost":
             limits = {"least": 0.0, "largest": _most(judged[0])}
-        else:
-            limits = {"least": -1.0, "largest": 1.0}
         rows = []
-        for group, own_rows in self._outcomes(judged, of).groupby(names, sort=False, dropna=False):
-            values = own_rows.groupby("catalogue", sort=False)["value"].mean()
+        for group, outcomes in self._outcomes(judged, of).groupby(names, sort=False, dropna=False):
+            values = outcomes.groupby("catalogue", sort=False)["value"].mean()
             rows.append({**dict(zip(names, group, strict=True)), **mean(values.tolist(), level, **limits)})
         return pd.DataFrame(rows, columns=[*names, "mean", "low", "high", "n"])
 
@@ -448,41 +435,41 @@ class Study:
         _plot(self, path_of(path), self._grouping(by), of, protocols)
 
     def sentences(self) -> list[str]:
-        """The summary for a person."""
+        """Describe each row of the summary in a sentence."""
         return [_sentence(row) for row in self.summary()]
 
 
 def _cell_columns(result: Result) -> Levels:
-    """Columns that say which cell a result is of: its world, its preset and the level of every factor."""
+    """Return the columns of a result's cell: its world, its preset and the level of every factor."""
     config = result["run_config"]
     return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
 
 
 def _most(judgement: Judged) -> float | None:
-    """The largest cost possible: all of the best value, where values are gains."""
+    """Return the largest possible cost: all of the best value, where values are gains."""
     if judgement.get("larger", True) and judgement["best_truth"] > 0:
         return 1.0
     return None
 
 
-def _summarised(own: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
-    """Sum up the judgements of one ranking.
+def _summarised(rows: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
+    """Summarise the judgements of one ranking.
 
     Args:
-        own: at least one.
-        level: of the intervals.
-        users: of an A/B test's arm, by cell.
+        rows: judgements, at least one.
+        level: nominal coverage of the intervals.
+        users: number of users of an A/B test's arm, by cell.
         one_target: whether its cell has no other target.
     """
-    first = own[0]
-    decided = [j for j in own if not j["abstains"]]
-    most = _most(own[0])
+    first = rows[0]
+    decided = [j for j in rows if not j["abstains"]]
+    most = _most(first)
 
     def outcomes(outcome: str) -> Share:
-        return share([j["outcome"] == outcome for j in own], level)
+        return share([j["outcome"] == outcome for j in rows], level)
 
-    def costs(of: Sequence[Judged]) -> Mean:
-        return mean([j["cost_share"] for j in of], level, least=0.0, largest=most)
+    def costs(judged: Sequence[Judged]) -> Mean:
+        return mean([j["cost_share"] for j in judged], level, least=0.0, largest=most)
 
     return {
         "study": first["study"],
@@ -490,19 +477,19 @@ def _summarised(own: Sequence[Judged], level: float, users: Mapping[str, int | N
         "metric": first["metric"],
         "target": first["target"],
         "title": first["title"],
-        "catalogues": len(own),
+        "catalogues": len(rows),
         "best": outcomes(BEST),
         "indistinguishable": outcomes(INDISTINGUISHABLE),
         "costs": outcomes(COSTS),
-        "unusable": share([j["pick"] in j["unusable"] for j in own], level),
-        "decides": share([not j["abstains"] for j in own], level),
+        "unusable": share([j["pick"] in j["unusable"] for j in rows], level),
+        "decides": share([not j["abstains"] for j in rows], level),
         "right_if_decided": share([j["outcome"] != COSTS for j in decided], level) if decided else None,
         "cost_decided": costs(decided),
-        "cost_share": costs(own),
-        "kendall_tau": mean([j["kendall_tau"] for j in own], level, least=-1.0, largest=1.0),
-        "best_by_upper_bound": share([j["pick_by_upper_bound"] == j["best"] for j in own], level),
-        "tau_by_upper_bound": mean([j["tau_by_upper_bound"] for j in own], level, least=-1.0, largest=1.0),
-        "picks": dict(sorted(collections.Counter(j["pick"] for j in own).items())),
+        "cost_share": costs(rows),
+        "kendall_tau": mean([j["kendall_tau"] for j in rows], level, least=-1.0, largest=1.0),
+        "best_by_upper_bound": share([j["pick_by_upper_bound"] == j["best"] for j in rows], level),
+        "tau_by_upper_bound": mean([j["tau_by_upper_bound"] for j in rows], level, least=-1.0, largest=1.0),
+        "picks": dict(sorted(collections.Counter(j["pick"] for j in rows).items())),
         "levels": first["levels"],
         "users_per_arm": users.get(first["study"]) if first["protocol"] == AB_TEST else None,
         "one_target": one_target,
@@ -511,43 +498,45 @@ def _summarised(own: Sequence[Judged], level: float, users: Mapping[str, int | N
 
 def _sentence(row: Row) -> str:
     n = row["catalogues"]
-    title = sized(row)
-    other_results = {"a tie with it": row["indistinguishable"], "a worse one": row["costs"]}
-    hits = [f"picks the best agent in {row['best']['count']} of {n} catalogues"]
-    hits += [f"{words} in {count['count']}" for words, count in other_results.items() if count["count"]]
-    sentence = f"{title if row['one_target'] else row['target'] + ', ' + title} {', '.join(hits)}."
+    sentence = f"{sized(row)} picks the best agent in {row['best']['count']} of {n} catalogues"
+    if not row["one_target"]:
+        sentence = f"{row['target']}, {sentence}"
+    for words, count in (("a tie with it", row["indistinguishable"]), ("a worse one", row["costs"])):
+        if count["count"]:
+            sentence += f", {words} in {count['count']}"
+    sentence = f"{sentence[0].upper()}{sentence[1:]}."
     cost = row["cost_share"]
-    abstains = n - row["decides"]["count"]
     if cost["mean"] is not None:
         sentence += f" On average its picks cost {percent(cost)} of the {row['target']}."
+    abstains = n - row["decides"]["count"]
     if abstains:
         sentence += f" In {abstains} of {n} it should abstain: too little data."
     levels = ", ".join(f"{name} {value}" for name, value in row["levels"].items())
     if levels:
-        return f"{levels}: {sentence[0].upper()}{sentence[1:]}"
-    return sentence[0].upper() + sentence[1:]
+        return f"{levels}: {sentence}"
+    return sentence
 
 
 def sized(row: Row) -> str:
-    """The title of a row of the summary; an A/B test's with its size."""
+    """Return the title of a row of the summary; an A/B test's with its size."""
     users = row["users_per_arm"]
     if users is None:
         return row["title"]
     return f"{row['title']} ({users:,} users per arm)"
 
 
-def percent(found: Mean) -> str:
-    """A mean share with its interval, in per cent."""
-    value, *ends = (two_digits(number) for number in (found["mean"], found["low"], found["high"]) if number is not None)
+def percent(share: Mean) -> str:
+    """Format a mean share with its interval, in per cent."""
+    value, *ends = (two_digits(number) for number in (share["mean"], share["low"], share["high"]) if number is not None)
     if ends:
         return f"{value}% [{', '.join(ends)}]"
     return f"{value}%"
 
 
-def _loss(found: Mean) -> str:
-    if found["mean"] is None:
+def _loss(share: Mean) -> str:
+    if share["mean"] is None:
         return "--"
-    return percent(found).replace("%", "")
+    return percent(share).replace("%", "")
 
 
 def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Sequence[str] | None = None) -> None:
@@ -572,17 +561,16 @@ def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Seque
 
 
 def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[str] | None) -> None:
-    """Mean cost of each protocol that may abstain, against the share of comparisons in which it decides."""
+    """Draw mean cost against the share of comparisons in which it decides, for each protocol that may abstain."""
     abstaining = [j["title"] for j in study.judgements() if j["abstains"] and is_named(j, protocols)]
     for title in dict.fromkeys(abstaining):
         curves = study.risk_coverage(title, by)
+        groups: list[Any] = [((), curves)]
         if by:
             groups = list(curves.groupby(list(by), sort=False, dropna=False))
-        else:
-            groups = [((), curves)]
-        for levels, own_rows in groups:
+        for levels, curve in groups:
             label = ", ".join([title, *(f"{name} {level}" for name, level in zip(by, levels, strict=True))])
-            axes.plot(100.0 * own_rows["decides"], 100.0 * own_rows["cost"], drawstyle="steps-post", label=label)
+            axes.plot(100.0 * curve["decides"], 100.0 * curve["cost"], drawstyle="steps-post", label=label)
     axes.set_xlabel("decides, % of the catalogues")
     axes.set_ylabel("mean cost there, % of the best")
 
@@ -590,31 +578,29 @@ def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[s
 def _draw_panels(figure: Any, study: Study, by: Sequence[str], of: str, protocols: Sequence[str] | None) -> Any:
     """Draw one panel per level of the second factor, and return the legend's handles and labels."""
     means = study.means(by, of=of, protocols=protocols)
+    panels = [("", means)]
     if len(by) > 1:
-        panels = list(means.groupby(by[1], sort=False, dropna=False))
-    else:
-        panels = [("", means)]
+        panels = [(f"{by[1]} {level}", part) for level, part in means.groupby(by[1], sort=False, dropna=False)]
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
-    for axes, (level, own_rows) in zip(all_axes, panels, strict=True):
-        _draw_means(axes, own_rows, by[0] if by else None, 100.0 if of == "cost" else 1.0, len(panels))
-        axes.set_title(f"{by[1]} {level}" if len(by) > 1 else "", fontsize="medium")
+    for axes, (title, panel) in zip(all_axes, panels, strict=True):
+        _draw_means(axes, panel, by[0] if by else None, 100.0 if of == "cost" else 1.0, len(panels))
+        axes.set_title(title, fontsize="medium")
     all_axes[0].set_ylabel(_LABELS[of])
     return all_axes[0].get_legend_handles_labels()
 
 
 def _draw_means(axes: Any, means: pd.DataFrame, factor: str | None, scale: float, panels: int) -> None:
     """Draw means as points, one colour per protocol, with intervals where there are any; one of several panels."""
-    if factor is None:
-        levels = ["all"]
-    else:
-        levels = list(dict.fromkeys(means[factor]))
+    levels = ["all"] if factor is None else list(dict.fromkeys(means[factor]))
     series = list(means.groupby("title", sort=False))
-    for place, (title, own_rows) in enumerate(series):
+    for place, (title, points) in enumerate(series):
         shift = _WIDTH * ((place + 0.5) / len(series) - 0.5)
-        at = [shift if factor is None else levels.index(level) + shift for level in own_rows[factor or "title"]]
+        at = [shift] * len(points)
+        if factor is not None:
+            at = [levels.index(level) + shift for level in points[factor]]
         colour = f"C{place}"
-        axes.plot(at, scale * own_rows["mean"], "o", color=colour, label=title)
-        axes.vlines(at, scale * own_rows["low"].astype(float), scale * own_rows["high"].astype(float), color=colour)
+        axes.plot(at, scale * points["mean"], "o", color=colour, label=title)
+        axes.vlines(at, scale * points["low"].astype(float), scale * points["high"].astype(float), color=colour)
     room = max(_LEAST_ROOM, _ROOM // (len(levels) * panels))
     axes.set_xticks(range(len(levels)), [textwrap.fill(str(level), room) for level in levels], fontsize="small")
     axes.set_xlabel(factor or "")

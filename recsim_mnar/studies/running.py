@@ -180,7 +180,7 @@ def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
 
 
 def _kept(into: RunFolder, task: Task, save_raw: bool) -> Result | None:
-    """The result of a task that an earlier run has left; None where there is none, or none that is whole."""
+    """Return the result of a task from an earlier run; None where it is missing or incomplete."""
     if into.whole(_name(task)) is None or (save_raw and into.whole(_raw_name(task)) is None):
         return None
     result: Result = json.loads((into.path / _name(task)).read_text())
@@ -207,7 +207,7 @@ def _finished(tasks: list[Task], executor: Executor | None, keep_raw: bool) -> I
 
 
 def _run_elsewhere(task: Task, keep_raw: bool) -> Any:
-    """A task's result, in a process whose frames end with it: what code of the user's own raised is said here.
+    """Compute a task's result; errors of the user's own code are described here, while their frames exist.
 
     Raises:
         UserError: an agent, a world or a protocol of the user's own raised an exception, or ended the process.
