@@ -122,9 +122,8 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
     lines = []
     for (level, _), of in sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0])):
         name, finding = next(iter(of.items()))
-        if len(of) == 1:
-            example = ""
-        else:
+        example = ""
+        if len(of) != 1:
             example = f" (in {name})"
         lines.append(f"{LEVEL_WORDS[level]} ({', '.join(of)}): {finding['message']}{example}.")
     return lines
@@ -221,9 +220,8 @@ class PolicyRows:
             policies = targets
         else:
             policies = [*targets, self.baseline]
-        if self.baseline is None:
-            compared = []
-        else:
+        compared = []
+        if self.baseline is not None:
             compared = [name for name in targets if name != self.baseline]
         return Asked(policies, estimators, level, self.baseline, compared, self.logged, self.made, self._off_by)
 
@@ -265,10 +263,9 @@ class PolicyRows:
             return None
         facts = replace(self.facts, unsupported=self._gap(name), target_max=self.most(name))
         ask = self._partial(estimate_value, estimator, facts, level)
+        model = None
         if needs:
             model = self.models.get(name)
-        else:
-            model = None
         estimate: Estimate = ask(self.log.others[name], model=model, interval=self.interval, precision=self.precision)
         return estimate
 
@@ -400,26 +397,22 @@ def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -
     again: dict[tuple[str, str | None], Any] = {}
     for name, other, ask in rows:
         for estimator in asked.estimators:
+            estimate = None
             if _answers(estimator, other, asked.differing):
                 estimate = ask(name, estimator, level=asked.level)
-            else:
-                estimate = None
             if estimate is None:
                 continue
-            if other is None:
-                of_it = {}
-            else:
+            of_it = {}
+            if other is not None:
                 of_it = {"baseline": other, "baseline_kind": "policy"}
-            if other is None:
-                called = name
-            else:
+            called = name
+            if other is not None:
                 called = f"{name} - {other}"
             estimate = with_adaptive_findings(estimate, asked.made, name, other)
             today = (other or name) in asked.today
             of_it |= {"baseline_kind": kind_of_log(estimate.numbers())} if today else {}
-            if other:
-                role = "difference"
-            else:
+            role = "difference"
+            if not other:
                 role = "today" if today else "baseline" if name == asked.baseline else "target"
             records.append(_record(called, estimate) | {"target": name, "today": today, "role": role} | of_it)
             again[called, other] = functools.partial(ask, name)
@@ -594,10 +587,9 @@ def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | No
     users = max(int(made.get("users", 0)), 1)
     if shared == 0:
         return []
+    severity = CAUTION
     if shared >= MOST_SHARED * users:
         severity = GRAVE
-    else:
-        severity = CAUTION
     return [Finding("trained_on_log", severity, shared / users, shared=shared, users=users)]
 
 
@@ -632,10 +624,9 @@ def taken(records: Sequence[Record], least: float | None) -> list[Record]:
 
 def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
     """Describe a bound that was taken from the provenance."""
+    least = None
     if records:
         least = records[0]["diagnostics"].get("propensity_min_taken")
-    else:
-        least = None
     if least is None:
         return []
     return [f"--propensity-min {least:.3g}: from the log's provenance"]

@@ -482,10 +482,9 @@ class _Judged:
         """The sentence of the record; ``shares`` are the change and its interval over the baseline."""
         record, segments = self.record, self.record.get("segments")
         assumed = answer not in ("same_policy", "no_reward", "not_covered", "do_not_use")
+        tolerance = ""
         if answer != "cannot_tell":
             tolerance = unless(record)
-        else:
-            tolerance = ""
         if shares is not None and is_of_slates(record):  # of a proved bias the limits are what is known
             shares = (min(max(shares[0], shares[1]), shares[2]), *shares[1:])
         change, low, high = (None, None, None) if shares is None else (100.0 * share for share in shares)
@@ -528,18 +527,16 @@ class _Judged:
         trusted = self.sure == "trust"
         if self.sure == "do_not_use":
             return self.unusable()
+        unit = "a decision"
         if "unit" in record["diagnostics"]:
             unit = f"per {record['diagnostics']['unit']}"
-        else:
-            unit = "a decision"
         amount = amounts.one(record["value"])
         if is_of_slates(record):
             low, high = self.ends
             amount = cells({**record, "low": low, "high": high}, amounts)[0]
+        earns = "is estimated to earn"
         if trusted:
             earns = "earns"
-        else:
-            earns = "is estimated to earn"
         text = f"{self.who} {earns} {amount} {unit} ({self.interval} {amounts.span(*self.ends)})"
         text += "." if trusted else f", but: {self.because}."
         action = f"compare it with {TODAY} (--baseline today)"
@@ -594,21 +591,18 @@ class _Judged:
 
     def _more(self) -> str:
         """Compute how many times larger a log has to be for an interval of a difference of this size to exclude 0."""
+        unit = "rows"
         if self.record["diagnostics"].get("clustered"):
             unit = "users"
-        else:
-            unit = "rows"
         low, high = self.ends
         half = (high - low) / 2.0
         size = abs(self.record["value"])
+        times = math.inf
         if size > 0.0:
             times = (half / size) ** 2
-        else:
-            times = math.inf
+        more = "far more"
         if times < 1000.0:
             more = f"about {max(math.ceil(times), 2):,} times as many"
-        else:
-            more = "far more"
         return f"log {more} {unit} to tell a difference of this size"
 
     @cached_property

@@ -366,9 +366,8 @@ class Weights:
         rewarded = self.reward > self.reward.min()
         usual = bool(rewarded.mean() > 0.5)
         for value, rows in segments:
-            if self.users is None:
-                users = rows
-            else:
+            users = rows
+            if self.users is not None:
                 users = np.unique(self.users.codes[rows])
             if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
                 if usual:
@@ -379,9 +378,8 @@ class Weights:
 
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
-        if missing is None:
-            lost = 0.0
-        else:
+        lost = 0.0
+        if missing is not None:
             lost = float(np.mean(missing[rows]))
         return self._off(self.targets[name][rows], rows, level, lost, self.facts)
 

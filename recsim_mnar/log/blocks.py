@@ -168,10 +168,9 @@ class LogBlocks:
                 b = int(starts[first + users])
                 yield _checked({name: values[a:b] for name, values in columns.items()}, done + a, last)
                 last = int(columns["user"][b - 1])
+            cut = 0
             if n_whole:
                 cut = int(starts[n_whole])
-            else:
-                cut = 0
             kept = [{name: values[cut:].copy() if cut else values for name, values in columns.items()}]
             done += cut
         columns = _together(kept)
@@ -189,7 +188,7 @@ class LogBlocks:
         """Tables of these columns, the part that each is of, and the number of its first row there, from 1."""
         for part in self.parts:
             first = 1
-            for table in read_blocks(part, self.read_rows, names, held=self.parts.index is not None):
+            for table in read_blocks(part, self.read_rows, names, verified=self.parts.index is not None):
                 yield table, part, first
                 first += len(table)
 
@@ -282,10 +281,9 @@ def _together(pieces: list[Columns]) -> Columns:
 def _highest(table: Any, name: str) -> int:
     import pyarrow.compute as pc
 
+    highest = None
     if name in table.column_names:
         highest = pc.max(table.column(name)).as_py()
-    else:
-        highest = None
     if highest is None:
         return -1
     return int(highest)

@@ -103,10 +103,9 @@ class Log:
         if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
             shapes = {name: values.shape for name, values in arrays.items()}
             raise UserError(f"a log's columns must be one-dimensional and of one length, got {shapes}")
+        n = 0
         if lengths:
             n = next(iter(lengths))[0]
-        else:
-            n = 0
         ordered: dict[str, NDArray[Any]] = {}
         for column in schema.COLUMNS:
             if column.name in arrays:
@@ -271,10 +270,9 @@ class Log:
         else:
             back = np.zeros(0, bool)
         check(back, user, "user", "is out of order: sort the rows by (user, step)")
+        stuck = same
         if len(user):
             stuck = same & np.concatenate([[False], step[1:] <= step[:-1]])
-        else:
-            stuck = same
         check(stuck, step, "step", "is out of order: a user's steps must increase")
         check(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
         bandit = event == schema.BANDIT
@@ -377,7 +375,7 @@ class Log:
         parts = Parts.of(path)
         held = parts.index is not None
         logs = [
-            cls.from_arrow(typed_table(part) if is_text_file(part) else read_table(part, held=held), str(part))
+            cls.from_arrow(typed_table(part) if is_text_file(part) else read_table(part, verified=held), str(part))
             for part in parts
         ]
         if len(logs) == 1:
@@ -529,10 +527,9 @@ def write_part(
         provenance: of the log, JSON types only.
         more: further metadata of the file.
     """
+    form = "parquet"
     if path.suffix in ARROW:
         form = "arrow"
-    else:
-        form = "parquet"
     _write(path, pieces, {**metadata_of(provenance), **(more or {})}, form)
     return sum(len(piece["user"]) for piece in pieces)
 
@@ -556,10 +553,9 @@ def record_part(
 ) -> None:
     """Write one part of a log into a folder that is being filled, and take it down in a receipt."""
     users = [piece["user"] for piece in pieces if len(piece["user"])]
+    span = None
     if users:
         span = (int(users[0][0]), int(users[-1][-1]))
-    else:
-        span = None
     name = part_path(into.path, number, FORMATS[form]).name
     with into.recording(name, rows=lambda written: rows_in(written, FORMATS[form]), users=span) as path:
         write_part(path, pieces, provenance, mark_of_part(number, into.index.made))
@@ -588,10 +584,9 @@ def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
 
 def _write(path: Path, pieces: Iterable[Columns], metadata: Mapping[bytes, bytes], form: str) -> None:
     """Write pieces one after another by pyarrow's writer of a format."""
+    as_table = arrow_of
     if form == "csv":
         as_table = _texts_of
-    else:
-        as_table = arrow_of
     tables = (as_table(piece, metadata) for piece in pieces)
     first = next(tables)
     with replacing(path) as temporary, contextlib.ExitStack() as stack:

@@ -158,12 +158,12 @@ class Pilot:
         """
         if isinstance(log, Pilot):
             return log
-        columns_given = {} if columns is None else columns
+
         policies = [text_of(name, "a policy's column") for name in policies]
-        if isinstance(columns_given, Reading):
-            reading = columns_given
+        if isinstance(columns, Reading):
+            reading = columns
         else:
-            reading = Reading(columns=dict(table_by_name(columns_given, "columns")))
+            reading = Reading(dict(table_by_name({} if columns is None else columns, "columns")))
         question = _Asked(tuple(policies), propensity, reading)
         if isinstance(log, (str, os.PathLike)):
             return _from_file(path_of(log), question)
@@ -210,10 +210,9 @@ class _Asked:
 
 
 def _from_file(path: Path, asked: _Asked) -> Pilot:
+    source = path
     if (path / "log").is_dir():
         source = path / "log"
-    else:
-        source = path
     table = TableFile.open(source, asked.reading.decimal)
     names = table.names
     slates = find_slates(table, asked.reading.columns, asked.policies)
@@ -222,17 +221,15 @@ def _from_file(path: Path, asked: _Asked) -> Pilot:
     reading = _of_rewards(table, asked.reading, slates)
     asked.check_policies(str(path), names)
     needs = ("propensity",) if asked.propensity else ()
-    if slates is None:
-        of_slates = []
-    else:
+    of_slates = []
+    if slates is not None:
         of_slates = [slates.columns["position"]]
     log = BanditLog.open(source, asked.policies, reading=reading, needs=needs, others=of_slates).read()
     if log.weight is not None:
         why = f"each row stands for as many rows as {log.columns['weight']} says, and a plan needs all of them"
         raise UserError(f"{path}: {why}: give a log that keeps every row, or add --weight-column none")
-    if log.users is None:
-        clusters = None
-    else:
+    clusters = None
+    if log.users is not None:
         clusters = Clusters.of(log.users, len(log))
     days = None
     undated = ""
@@ -315,7 +312,7 @@ def _file_days(source: Path, found: BanditFile, accepted: float | None) -> tuple
             f"{number:,} of {times.size:,} rows have no date, or one far from all others (row {row:,}): left out",
         )
     remark = f"{number:,} of {times.size:,} rows ({share:.2g} %) have no date that can be read"
-    remark += f" ({'; '.join(fault.message for fault in rows.faults.found)})"
+    remark += f" ({'; '.join(fault.message for fault in rows.faults.faults)})"
     if days is not None:
         return days, f"{remark}: days are counted by the others"
     return None, (
@@ -329,18 +326,16 @@ def _from_columns(given: Mapping[str, Any], asked: _Asked) -> Pilot:
     columns = asked.columns("the log", list(given))
     rows = len(given[columns["reward"]])
     user = columns.get("user")
-    if user is None:
-        clusters = None
-    else:
+    clusters = None
+    if user is not None:
         clusters = Clusters.of(np.asarray(given[user]), rows, user)
 
     def numbers(name: str) -> Floats:
         return column(given[name], name, rows=rows)
 
+    times = None
     if "time" in columns:
         times = np.asarray(given[columns["time"]])
-    else:
-        times = None
     pilot = Pilot(
         numbers(columns["reward"]),
         numbers(columns["propensity"]) if asked.propensity else np.ones(rows),

@@ -101,10 +101,9 @@ class UserTotals:
         """
         if self.variance <= 0.0 or self.users < 2:
             return math.inf
+        below = self.decisions
         if relative:
             below = self.rewards
-        else:
-            below = self.decisions
         influence = self.deviations**2 / self.variance - 1.0 - 2.0 * (below / below.mean() - 1.0)
         return float(influence.std(ddof=1)) / math.sqrt(self.users)
 
@@ -183,10 +182,9 @@ class Returning:
 def first_day(reached: NDArray[np.bool_]) -> int | None:
     """The first T from which on (MOST_DAYS,) holds; None where it never does."""
     missed = np.flatnonzero(~reached)
+    day = 1
     if missed.size:
         day = int(missed[-1]) + 2
-    else:
-        day = 1
     if day <= MOST_DAYS:
         return day
     return None
@@ -332,9 +330,8 @@ def plan_ab(
         raise UserError(f"power {power:g} is reached without any effect at level {level:g}; ask for more, 0.8 is usual")
     if lift is None and users is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
-    if users is None:
-        stated_users = None
-    else:
+    stated_users = None
+    if users is not None:
         stated_users = whole_number(users, "users", least=2)
     pilot, baseline = _pilot(log, target, baseline, columns)
     totals = UserTotals.of(pilot.reward, pilot.clusters)
@@ -342,9 +339,8 @@ def plan_ab(
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     if users_per_day is not None:
         users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
-    if stated_users is None:
-        least = None
-    else:
+    least = None
+    if stated_users is not None:
         least = least_lift(totals, stated_users, power, level)
     if lift is None:
         assert least is not None
@@ -443,9 +439,8 @@ class _Test:
             totals: of its users.
             entering: users who enter a day, as given.
         """
-        if pilot.days is None:
-            span = None
-        else:
+        span = None
+        if pilot.days is not None:
             span = int(pilot.days.max()) + 1
         both_arms = 2.0 * self.arm
         if entering is not None:
@@ -470,9 +465,8 @@ class _Test:
         high = ends[-1]
         by_then = rows = None
         if middle is not None:
-            if self.factors is None:
-                by_then = both_arms
-            else:
+            by_then = both_arms
+            if self.factors is not None:
                 by_then = float(users[middle - 1])
             rows = round(self.arm * totals.length if self.factors is None else middle * log.decisions / 2)
         table = tuple(
@@ -490,20 +484,18 @@ class _Test:
 
 def users_needed(totals: UserTotals, lift: float, power: float, level: float) -> float:
     """Users an arm: (z_level + z_power)^2 (Var(d_0) + Var(d_1)) / (length lift)^2."""
+    share = 0.0
     if totals.value:
         share = lift / totals.value
-    else:
-        share = 0.0
     both = totals.variance + totals.variance_under(share)
     return (two_sided(level) + quantile(power)) ** 2 * both / (totals.length * lift) ** 2
 
 
 def standard_error(totals: UserTotals, lift: float, users: int) -> float:
     """Compute the standard error of the difference of two arms of this many users each."""
+    share = 0.0
     if totals.value:
         share = lift / totals.value
-    else:
-        share = 0.0
     return math.sqrt((totals.variance + totals.variance_under(share)) / users) / totals.length
 
 
@@ -511,10 +503,9 @@ def least_lift(totals: UserTotals, users: int, power: float, level: float) -> fl
     """The smallest positive lift that so many users per arm find."""
     from scipy.optimize import brentq
 
+    most = 1.0
     if totals.value > 0.0:
         most = totals.value
-    else:
-        most = 1.0
     if totals.unit:
         most = (1.0 - totals.value) * (1.0 - 1e-9)
     else:

@@ -197,10 +197,9 @@ class BanditFile:
             raise UserError(
                 f"{self.source}: no column is recognised as the propensity. Name it with --propensity-column"
             )
+        targets = self.policies
         if policies:
             targets = {name: self.policies[name] for name in policies}
-        else:
-            targets = self.policies
         return LogColumns(self.reward, self.propensity, self.clusters(), targets, self.row_numbers)
 
 
@@ -225,16 +224,14 @@ class WeighedLog:
     @staticmethod
     def of(log: BanditFile) -> WeighedLog:
         """The weights of a log as it was read for the estimates."""
-        if log.users is None:
-            users = None
-        else:
+        users = None
+        if log.users is not None:
             users = int(np.unique(log.users).size)
         weights = {}
         if log.propensity is not None:
             weights = {name: values / log.propensity for name, values in log.policies.items()}
-        if log.exact:
-            counts = {}
-        else:
+        counts = {}
+        if not log.exact:
             counts = {name: n for name, n in log.counts.items() if n and ":" not in name}
         return WeighedLog(len(log), users, float(np.average(log.reward, weights=log.weight)), counts, weights)
 
@@ -340,10 +337,9 @@ def chance_of(
     copies = n_repeats(digests_of_rows["row"])
     if any(n_repeats(digests_of_rows[f"number {name}"]) == copies for name in numbering):
         return 0.0, True
+    probability = None
     if "propensity" in columns:
         probability = np.clip(digests_of_rows["propensity"], 0.0, 1.0)
-    else:
-        probability = None
     expected, more = repeats_by_chance(
         digests_of_rows["row"],
         digests_of_rows["group"],

@@ -115,10 +115,7 @@ class BanditLog:
             UserError: no such file or column, several that could be meant.
         """
         reading = reading or Reading()
-        if isinstance(path, TableFile):
-            file = path
-        else:
-            file = TableFile.open(path, reading.decimal)
+        file = TableFile.open(path, reading.decimal)
         key, by = ([] if name is None else [name] for name in (reading.key, reading.by))
         column_groups = (
             ((*policies, *others), ""),
@@ -140,9 +137,8 @@ class BanditLog:
             columns, shown_item = recognised_columns(file, policies, reading, needs)
         if "weight" in columns:
             others = [*others, columns["weight"]]
-        if reading.exact:
-            action = None
-        else:
+        action = None
+        if not reading.exact:
             action = columns.get("action")
         others_than_logged = [name for name in policies if name != columns.get("propensity")]
         of_items = () if action is None else columns_of_items(file, action, others_than_logged, reading)
@@ -306,10 +302,9 @@ class BanditLog:
         number = n_repeats(digests)
         if not number:
             return False
+        key = []
         if self.reading.key:
             key = [self.reading.key, *self.others]
-        else:
-            key = []
         group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
         seen = (self.digested, self.file.head())
         tables = self._recommendations(self.digested)
@@ -396,15 +391,13 @@ class BanditLog:
         if self.reading.context:
             lines.append(f"context: {', '.join(self.reading.context)}")
         if "user" not in self.columns:
+            key = []
             if self.reading.key:
                 key = [self.reading.key]
-            else:
-                key = []
             perhaps = likely_users(self.file, [*self.columns.names.values(), *self.reading.context, *key])
+            hint = ""
             if perhaps:
                 hint = f" (perhaps {' or '.join(perhaps)})"
-            else:
-                hint = ""
             lines.append(
                 "no user column is recognised, so rows are taken as independent; --user-column names the one whose "
                 f"rows belong together{hint}"
@@ -444,12 +437,11 @@ class _Pass:
             other_columns[columns["time"]] = rows.times(columns["time"])
         ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
         if "action" in columns:
-            if "action" in log.needs:
-                quiet = rows
-            else:
+            quiet = rows
+            if "action" not in log.needs:
                 quiet = rows.quiet()
             item_ids = quiet.ids(columns["action"])
-            if quiet is not rows and quiet.faults.found:
+            if quiet is not rows and quiet.faults.faults:
                 ids |= {}
             else:
                 ids |= {"action": item_ids}
@@ -487,10 +479,9 @@ class _Pass:
         assert propensity is not None
         numbers = {columns["reward"]: reward, columns["propensity"]: propensity, **policies}
         numbers |= dict.fromkeys(log.today, propensity) | {name: rows.numbers(name) for name in log.others}
+        user = None
         if "user" in columns:
             user = log.users.codes(rows, columns["user"], alone=log.alone)
-        else:
-            user = None
         digest = None
         if log.looks_for_copies:
             digest = rows.digests(log.digested or log.read_columns)
@@ -498,7 +489,7 @@ class _Pass:
         if log.reading.times and "time" in columns:
             rows.times(columns["time"])
         keep = self._kept(rows)
-        if any(fault.code not in self.forgiven for fault in self.faults.found):
+        if any(fault.code not in self.forgiven for fault in self.faults.faults):
             return None
         block = Block(numbers, user, rows.row_numbers, action, digest)
         if keep.all():
@@ -511,7 +502,7 @@ class _Pass:
             return None
         quiet = rows.quiet()
         codes = log.actions.codes(quiet, log.columns["action"], alone=log.alone)
-        if quiet.faults.found:
+        if quiet.faults.faults:
             log.some_without_action = True
             raise AgainError
         return codes
@@ -529,10 +520,9 @@ class _Pass:
                 read_columns[name] = same_items(rows.ids(name), action, fold=self.log.reading.fold_case)
             elif name not in read_columns:
                 read_columns[name] = rows.probabilities(name, zero=True)
+        propensity = None
         if "propensity" in columns:
             propensity = read_columns[columns["propensity"]]
-        else:
-            propensity = None
         return reward, propensity, {name: read_columns[name] for name in self.log.policies}
 
     def _kept(self, rows: Rows) -> NDArray[np.bool_]:
@@ -608,14 +598,13 @@ class _Pass:
         away = self.faults.forgive(self.forgiven)
         log.unread = [fault.message for fault in away if fault.code != MISSING]
         away = [fault for fault in away if fault.code == MISSING]
-        if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
+        if self.faults.faults and log.looks_for_copies and "duplicates" not in counts:
             log.count_copies()
         again = counts["duplicates"] - counts["dropped_duplicates"]
+        besides = ""
         if again:
             besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)"
-        else:
-            besides = ""
-        unread = sum(fault.count for fault in self.faults.found if fault.code in INVALID)
+        unread = sum(fault.count for fault in self.faults.faults if fault.code in INVALID)
         self.faults.refuse(DROP + besides, _DROP_INVALID if 0 < unread <= _FEW_INVALID * counts["rows"] else "")
         self._refuse_many_invalid()
         if not counts["kept"]:

@@ -168,20 +168,18 @@ class Gathered:
         """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
         name = _named(estimator)
         question = self.question
+        clip = math.inf
         if check_name(name).clips:
             clip = question.clip
-        else:
-            clip = math.inf
         scored = self.scores[policy, name]
         return value_of(scored, name, facts=question.facts, level=level, precision=question.precision, clip=clip)
 
     def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:
         """The estimate of its difference from the baseline, as :func:`recsim_mnar.estimators.difference`."""
         name = _named(estimator)
+        clip = math.inf
         if check_name(name).clips:
             clip = self.question.clip
-        else:
-            clip = math.inf
         return difference_of(self.pairs[policy, name], name, facts=self.question.facts, level=level, clip=clip)
 
     def add(self, block: Block) -> None:
@@ -191,9 +189,8 @@ class Gathered:
         except UserError:
             _refuse(self.question, block)
             raise
-        if block.user is None:
-            clusters = None
-        else:
+        clusters = None
+        if block.user is not None:
             clusters = Clusters(block.user, None)
         if block.digest is not None and (number := n_repeats(block.digest)):
             self.copies += number
@@ -212,9 +209,8 @@ class Gathered:
         columns = block.columns
         _check_stated(question, block)
         more = Gathered(question, self.shift)
-        if block.user is None:
-            clusters = None
-        else:
+        clusters = None
+        if block.user is not None:
             clusters = Clusters(block.user, None)
         r = columns[question.reward]
         p = columns[question.propensity]
@@ -225,10 +221,9 @@ class Gathered:
             policy = more.policies[name] = PolicySums.of_rows(rows, question.facts)
             for estimator in map(_named, question.estimators):
                 info = check_name(estimator)
+                clipped = rows
                 if info.clips:
                     clipped = replace(rows, clip=question.clip)
-                else:
-                    clipped = rows
                 scores = info.scores(clipped)
                 more.scores[name, estimator] = ScoreSums.of(scores, clipped, policy)
                 of_policy[name, estimator] = clipped, scores, more.scores[name, estimator]
@@ -355,10 +350,9 @@ def cut_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
         last = _last_edge(block, first)
         if last > first:
             yield block[first:last]
+        kept = []
         if last < len(block):
             kept = [block[last:]]
-        else:
-            kept = []
     if kept:
         yield Block.concat(kept)
 

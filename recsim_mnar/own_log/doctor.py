@@ -110,9 +110,8 @@ class Contents:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON types."""
-        if self.slates is None:
-            slates = None
-        else:
+        slates = None
+        if self.slates is not None:
             slates = self.slates.to_dict()
         return asdict(self) | {"mean_weight": [weight.to_dict() for weight in self.mean_weight], "slates": slates}
 
@@ -196,9 +195,8 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         if name not in file.names and asked.target_file is None:
             raise UserError(f"{path} has no column {name!r}; {nearest(name, file.names)} (--target)")
     slates, problems = slates_of_file(file, asked)
-    if slates:
-        perhaps = None
-    else:
+    perhaps = None
+    if not slates:
         perhaps = perhaps_slates(file, asked.columns, endings_of(asked.targets, file.names))
     if perhaps:
         problems += [perhaps]
@@ -211,10 +209,9 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
     how = dict.fromkeys(asked.guessed, GUESSED) | dict.fromkeys(recognised, RECOGNISED)
     columns = replace(columns, how=columns.how | {role: word for role, word in how.items() if role in columns})
     targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
+    items = {}
     if kind == BANDIT:
         items = _items(file, columns)
-    else:
-        items = {}
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
     examiner = _Examiner(file, kind, columns, targets, asked.n_actions, rows, items, slates)
     examination = examiner.examined(shown_item, problems)
@@ -253,10 +250,9 @@ def _of_target_file(file: TableFile, asked: Asked, found: Examination) -> Target
         outside = [name for name in asked.targets if name not in file.names]
         second = TargetFile.open(asked.target_file, asked.on, outside, file.names)
         columns = {role: name for role, name in asked.columns.items() if role != "item"}
+        needs = []
         if second.by_action:
             needs = ["action"]
-        else:
-            needs = []
         log = BanditLog.open(file, reading=Reading(columns, key=asked.on, drop_missing=True), needs=needs).read()
         targets = second.read(log, drop_missing=True)
     except UserError as error:
@@ -289,10 +285,9 @@ def _receipts(path: Path) -> str | None:
         return None
     held = verify(path)
     if held.faults:
+        several = ""
         if len(held.faults) > 1:
             several = f"{len(held.faults):,} faults: "
-        else:
-            several = ""
         raise UserError(f"{path}: {several}{'; '.join(held.faults)}")
     if held.n_files:
         return held.sentence()
@@ -303,14 +298,12 @@ def _items(file: TableFile, columns: Columns) -> dict[str, str]:
     """Columns without a role that hold items, and how."""
     action = columns.get("action")
     free = (name for name in file.names if name not in columns.names.values())
-    if action is None:
-        head = {}
-    else:
+    head = {}
+    if action is not None:
         head = file.head()
+    how = {}
     if head:
         how = {name: held_items(head, action or "", name) for name in free}
-    else:
-        how = {}
     return {name: item for name, item in how.items() if item not in ("", UNCLEAR)}
 
 
@@ -370,10 +363,9 @@ class _Examiner:
         self.slates = slates
         self.problems: list[Problem] = []
         self.contents = Contents(len(rows))
+        kinds = None
         if kind == BANDIT:
             kinds = kinds_of_rows(rows, columns)
-        else:
-            kinds = None
         self.shown = np.ones(len(rows), np.bool_)
         self.viewed = np.zeros(len(rows), np.bool_)
         self.mixed = kinds is not None and bool(kinds[0].any())
@@ -391,9 +383,8 @@ class _Examiner:
         if shown.line:
             self.problems.append(Problem("action_chosen", NOTE, shown.line, "", (shown.column,)))
         if self.none_shown:
-            if "event" in self.columns:
-                case = {}
-            else:
+            case = {}
+            if "event" not in self.columns:
                 case = {"says": "none"}
             self._add("no_recommendations", column=self.columns.get("event"), **case)
         self.problems += problems
@@ -409,7 +400,7 @@ class _Examiner:
         contents.events = self._events()
         self._missing()
         # Our own logs' further columns are known; what is missing in rows of another kind is no fault.
-        self.problems += problems_of(self.rows.faults.found)
+        self.problems += problems_of(self.rows.faults.faults)
         self.problems += [Problem("percent", NOTE, line) for line in percent_lines(self.rows.faults.percents)]
         self.problems += self._unclear(shown.rivals)
         own = set(OWN) <= set(self.file.names)
@@ -498,17 +489,15 @@ class _Examiner:
     def _catalogue(self, what: Ids) -> int:
         """Actions that there are as far as the log says: items of its world, or met in its organic rows; 0 unknown."""
         made = provenance_of(self.file.parts)
+        items = 0
         if isinstance(made.get("world"), dict):
             items = made.get("world", {}).get("params", {}).get("n_items", 0)
-        else:
-            items = 0
         name = self.columns.get("item") or self.columns["action"]
         if items or not self.mixed:
             return int(items)
+        viewed = None
         if self.viewed.any():
             viewed = self.whole.kept(self.viewed).quiet().ids(name)
-        else:
-            viewed = None
         if viewed is None or viewed.number == 0:
             return 0
         return len(set(viewed.ids.astype(str)) | set(what.ids.astype(str)))
@@ -595,7 +584,7 @@ class _Examiner:
 
     def _missing(self) -> None:
         """Count missing values by column, those with any; in the rows that the column is for."""
-        used = {fault.column: fault.count for fault in self.rows.faults.found if fault.code == MISSING}
+        used = {fault.column: fault.count for fault in self.rows.faults.faults if fault.code == MISSING}
         found = self.contents.missing
         for name in self.file.names:
             number = used.get(name, 0) or _nulls(self.rows.column(name))
@@ -607,10 +596,9 @@ class _Examiner:
 
     def _unclear(self, rivals: tuple[str, ...]) -> Iterator[Problem]:
         for role, names in self.columns.unclear.items():
+            level = NOTE
             if role in ("propensity", "user", "reward") or names == rivals:
                 level = PROBLEM
-            else:
-                level = NOTE
             yield Problem.of("unclear", level, *names, role=role, listed=in_words(names), which=say_which(role))
 
 

@@ -152,10 +152,9 @@ class Propensities:
         """
         result = []
         if self.above_1:
+            case = {}
             if self.percent:
                 case = {"do": "percent"}
-            else:
-                case = {}
             rows = _rows(values, np.flatnonzero(values > HIGHEST), numbers)
             result.append(Problem.of("propensity_above_1", PROBLEM, column, rows=rows, **case))
         low = np.flatnonzero(values <= 0.0)
@@ -191,9 +190,8 @@ def mean_weight(
         return None
     p = np.minimum(propensity[good], 1.0)
     t = target[good]
-    if user is None:
-        cluster = None
-    else:
+    cluster = None
+    if user is not None:
         cluster = Clusters.of(user[good], int(good.sum()))
     sums = PolicySums.of(p, t, cluster)
     low, high = mean_weight_limits(sums, STRICT)
@@ -384,14 +382,12 @@ class Unnamed:
         names_of_items = new_policies(names_of_items, items=True) or names_of_items
         if not names_of_items:
             return []
+        fold = ""
         if any(self.items[name] == IN_CAPITALS for name in names_of_items):
             fold = " --fold-case"
-        else:
-            fold = ""
+        case = {}
         if len(names_of_items) > 1:
             case = {"says": "several", "do": "several"}
-        else:
-            case = {}
         target = f"{','.join(names_of_items)}{fold}"
         return [Problem.of(HOLDS_ITEMS, NOTE, *names_of_items, listed=", ".join(names_of_items), target=target, **case)]
 
@@ -433,10 +429,9 @@ class Unnamed:
         ids = {role: rows.ids(self.columns[role]).codes[kept] for role in ("user", "action") if role in self.columns}
         numbers = {name: rows.numbers(name)[kept] for name in self.targets}
         reward, propensity = (rows.numbers(self.columns[role])[kept] for role in ("reward", "propensity"))
+        users = None
         if "user" in ids:
             users = Clusters.of(ids["user"], kept.size)
-        else:
-            users = None
         return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Facts())
 
     def maybe_targets(self, user: NDArray[np.int64] | None) -> list[Problem]:
@@ -460,10 +455,9 @@ class Unnamed:
             name for name in shares if len(np.unique(rows.numbers(name)[:_LOOKED_AT])) > _TWO
         ]
         if columns_found:
+            case = {}
             if len(columns_found) > 1:
                 case = {"says": "several"}
-            else:
-                case = {}
             listed = ", ".join(map(repr, columns_found))
             return [
                 Problem.of("maybe_target", NOTE, *columns_found, listed=listed, target=",".join(columns_found), **case)
@@ -537,10 +531,9 @@ def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, l
         options=options,
         lines=[found.form],
     )
+    own = {}
     if found.per_slate:
         own = {"action": found.columns["action"]}
-    else:
-        own = {}
     read, problems = _read(found, asked)
     if read is not None:
         slates = read.slates

@@ -71,10 +71,9 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
     none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
     # The commands on interactions read no numbers with decimals.
     takes_decimal = words[0] in ("estimate", "replay") or words[:2] == ["plan", "ab"]
+    stated = []
     if found.decimal is not None and takes_decimal:
         stated = ["--decimal", found.decimal]
-    else:
-        stated = []
     return shlex.join(["recsim-mnar", *words, *named, *none, *stated])
 
 
@@ -90,10 +89,9 @@ def _flags(found: Examination) -> list[str]:
     """Options that leave out the unreadable rows."""
     # Views without a column of events have neither rewards nor propensities.
     views = found.contents.organic_rows and "event" not in found.columns
+    flags = []
     if found.has("missing") or views:
         flags = ["--drop-missing"]
-    else:
-        flags = []
     return flags + ["--deduplicate"] * bool(found.contents.copies)
 
 
@@ -108,10 +106,9 @@ def guessed_in_words(found: Examination, line: str) -> str:
         for role, text in what.items()
         if options.get(role) == GUESSED and f"--{role}-column" in words
     ]
+    target = ""
     if "--target" in words:
         target = words[words.index("--target") + 1]
-    else:
-        target = ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
     if perhaps:
         guessed += [_as_policies(found, perhaps).replace(" is ", " ")]
@@ -220,13 +217,11 @@ def _least(found: Examination) -> str:
     if found.contents.slates and _propensities_of(found) != "marginal":
         return ""
     propensity = found.contents.propensity
-    if propensity is None:
-        least = None
-    else:
+    least = None
+    if propensity is not None:
         least = propensity.least
-    if least is None:
-        seen = ""
-    else:
+    seen = ""
+    if least is not None:
         seen = f" (the smallest in this log is {rounded_down(least)}: is it?)"
     return (
         ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
@@ -264,14 +259,12 @@ def _with_targets(found: Examination, second: TargetFacts) -> Fit:
     flags = _flags(found)
     if found.has("without_target") and "--drop-missing" not in flags:
         flags += ["--drop-missing"]
+    baseline = []
     if "propensity" in found.columns:
         baseline = ["--baseline", "today"]
-    else:
-        baseline = []
+    estimated = ", under estimated propensities"
     if baseline:
         estimated = ""
-    else:
-        estimated = ", under estimated propensities"
     says = f"what {', '.join(second.policies)} would have earned{estimated}"
     return Fit("estimate", True, _line(found, [*words, *baseline, *flags], _LOGGED), says)
 
@@ -312,16 +305,14 @@ def _compare(found: Examination) -> Fit:
         return fit(False, line, "needs users with two rows or more")
     if not found.contents.items or found.contents.items < 2:
         return fit(False, line, "needs two items or more")
+    by = "leave-one-out"
     if found.contents.time is not None:
         by = "leave-one-out and a split by time"
-    else:
-        by = "leave-one-out"
     source = shlex.quote(str(found.source))
     several = found.contents.events or {}
+    pooled = ""
     if len(several) > 1:
         pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses"
-    else:
-        pooled = ""
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
         says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"

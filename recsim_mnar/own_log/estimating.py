@@ -208,16 +208,12 @@ class _Estimating:
             raise UserError("--on needs --target-file: the second file, whose rows are found by that column")
         if question.target_file is None:
             check_question(question.targets, question.estimators, question.baseline)
-        if isinstance(path, TableFile):
-            self.file = path
-        else:
-            self.file = TableFile.open(path, reading.decimal)
+        self.file = TableFile.open(path, reading.decimal)
         self.gather, self.drop_missing = gather, reading.drop_missing
         if question.baseline is not None:
+            propensity_column = "propensity"
             if reading.exact:
                 propensity_column = reading.columns.get("propensity") or "propensity"
-            else:
-                propensity_column = "propensity"
             question = replace(question, baseline=todays(question.baseline, self.file.names, propensity_column))
         self.question = question
         self.names, inside = self._policies(reading)
@@ -264,9 +260,8 @@ class _Estimating:
         roles += [("unsupported mass", name) for name in question.unsupported]
         roles += [(name, getattr(question, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
         for role, name in roles:
-            if name in self.names:
-                conflict = "a policy's probability"
-            else:
+            conflict = "a policy's probability"
+            if name not in self.names:
                 conflict = self._logged(name) if role in models else ""
             if conflict:
                 raise UserError(
@@ -286,19 +281,17 @@ class _Estimating:
         if not named and question.target_file is None:
             raise UserError("no target column; name at least one with --target, or give --target-file FILE --on KEY")
         policies = list(dict.fromkeys(named))
+        own_name = "propensity"
         if reading.exact:
             own_name = ""
-        else:
-            own_name = "propensity"
         outside: list[str] = []
         self.second: TargetFile | None = None
         if question.target_file is not None:
             outside = [name for name in policies if name not in names and name != own_name]
             self.second = TargetFile.open(question.target_file, question.on, outside, names)
         inside = [name for name in policies if (name not in outside and name != own_name) or name in names]
-        if self.second is None:
-            more = []
-        else:
+        more = []
+        if self.second is not None:
             more = [name for name in self.second.names if name not in policies]
         return policies + more, inside
 
@@ -318,9 +311,8 @@ class _Estimating:
 
     def _in_blocks(self) -> Answer:
         question = self.question
-        if question.baseline is None:
-            compared = []
-        else:
+        compared = []
+        if question.baseline is not None:
             compared = [name for name in self.targets if name != question.baseline]
         block_question = BlockQuestion(
             self.columns["reward"],
@@ -477,10 +469,9 @@ def _segments(
         raise UserError("--by: segments need propensities. Name their column with --propensity-column")
     if log.action is None:
         item = log.columns.get("action")
+        perhaps = ""
         if likely:
             perhaps = f" (perhaps {likely[0]}: --action-column)"
-        else:
-            perhaps = ""
         if item is None:
             why = f"no column holds the item shown{perhaps}"
         else:
@@ -490,10 +481,9 @@ def _segments(
     place = {str(word): code for code, word in enumerate(log.segment.ids)}
     alike = [[word for word in group if counts[place[word]]] for group in spelled_alike(log.segment.ids)]
     for group in (sorted(words, key=lambda word: -counts[place[word]]) for words in alike if len(words) > 1):
+        spelling_remark = "taken as different; --fold-case takes them as one"
         if fold:
             spelling_remark = "taken as one"
-        else:
-            spelling_remark = "taken as different; --fold-case takes them as one"
         lines.append(f"{by} has {' and '.join(group)}, which differ only in capitals: {spelling_remark}")
         if fold:
             codes = np.where(np.isin(codes, [place[word] for word in group]), place[group[0]], codes)
@@ -526,10 +516,9 @@ def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question
 def _shown(log: BanditFile) -> Mapping[str, Any]:
     """Get the columns that refuters use besides those of an estimate, where the file has them."""
     context = next(iter(log.context.values()), None)
+    time = None
     if "time" in log.columns:
         time = log.others.get(log.columns["time"])
-    else:
-        time = None
     return {"action": values_of(log.action), "context": values_of(context), "time": time}
 
 
@@ -545,10 +534,9 @@ def _joined(log: BanditFile, found: Targets, question: Question, drop_missing: b
     log.policies.update(found.policies)
     if number:
         keep = ~found.absent
+        have = "row has no targets in {} and is"
         if number > 1:
             have = "rows have no targets in {} and are"
-        else:
-            have = "row has no targets in {} and is"
         found.lines.append(f"{number:,} {have.format(question.target_file)} left out")
         log.counts["dropped_without_target"] = number
         log.counts["kept"] = int(keep.sum())
@@ -615,10 +603,9 @@ def _without_propensities(
     if log.logger is not None:
         context = np.unique(context * (log.logger.number + 1) + log.logger.codes, return_inverse=True)[1].reshape(-1)
         label_lines.append(f"{log.columns['logger']} ({log.logger.number} loggers)")
+    within = "; --context-columns names what the logging policy saw"
     if label_lines:
         within = f" within {', '.join(label_lines)}"
-    else:
-        within = "; --context-columns names what the logging policy saw"
     lines.append(
         "no propensity column is recognised, so propensities are estimated: each action's share of the rows" + within
     )

@@ -45,9 +45,8 @@ def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str
     lines = []
     for code, logger in enumerate(log.logger.ids):
         of = np.flatnonzero(log.logger.codes == code)
-        if log.users is None:
-            cluster = None
-        else:
+        cluster = None
+        if log.users is not None:
             cluster = log.users[of]
         sums = PolicySums.of(log.propensity[of], log.policies[name][of], cluster)
         mean = sums.mean_weight
@@ -59,15 +58,13 @@ def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str
         if low <= 1.0 <= high:
             continue
         # The strict limits leave one logger in a thousand to chance.
+        severity = CAUTION
         if min(abs(low - 1.0), abs(high - 1.0)) > OFF_BY:
             severity = GRAVE
-        else:
-            severity = CAUTION
         mean_text, expected_text = told_apart(mean, 1.0)
+        case = {}
         if high < 1.0:
             case = {"says": "below"}
-        else:
-            case = {}
         params = {"logger": logger, "said": mean_text, "wanted": expected_text}
         findings.append(Finding("logger_propensities", severity, mean, **params, **case))
     return findings, lines
@@ -139,9 +136,8 @@ def findings_in_order(log: BanditFile) -> list[Finding]:
     """Return the findings that depend on the order of rows; none where rows were left out between them."""
     if log.weight is not None or log.propensity is None:
         return []
-    if log.action is None:
-        shown = None
-    else:
+    shown = None
+    if log.action is not None:
         shown = log.action.codes
     return RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
 
@@ -150,10 +146,9 @@ def unweighed(log: BanditFile, record: Record) -> list[Finding]:
     """Report that an estimator ignored weights of rows, where there are some."""
     if log.weight is None or (log.propensity is not None and record["estimator"] in known_to_differ()):
         return []
+    case = {}
     if is_of_slates(record):
         case = {"do": "slates"}
-    else:
-        case = {}
     params = {"estimator": record["estimator"], "column": log.columns["weight"]}
     return [Finding("weights_ignored", GRAVE, 1.0, **params, **case)]
 
@@ -240,9 +235,8 @@ def with_refuters(
         **shown: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
             before the item was chosen (``context``), and numbers that grow with ``time``.
     """
-    if log.cluster is None:
-        users = None
-    else:
+    users = None
+    if log.cluster is not None:
         users = log.cluster.codes
     arguments = {"cluster": users, "propensity_min": least, **shown}
     findings = {
@@ -268,10 +262,9 @@ def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
     for record in records:
         if "refuters" in record:
             alarms = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
+            outcome = "none found anything"
             if alarms:
                 outcome = f"{', '.join(dict.fromkeys(alarms))} found something"
-            else:
-                outcome = "none found anything"
             lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {outcome}")
     return lines
 
@@ -355,10 +348,9 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
         f"the mean of 1 / {propensity} over all rows, counting one item's, is {{}} for each of the {number:,} items"
     )
     if alike and of_each > _APART:
+        twice = ""
         if abs(of_each / number - 1.0) < 0.1:
             twice = " (divided by the number of items twice?)"
-        else:
-            twice = ""
         return (
             f"{description.format(f'{of_each:.3g}')}, and 1 at most where {propensity} is right: it is some "
             f"{of_each:.3g} times too small{twice}"

@@ -117,15 +117,13 @@ class FileAnswer:
 
         Files are read once more for their digests, when this is first asked for.
         """
-        if self.require is None:
-            requirement = {}
-        else:
+        requirement = {}
+        if self.require is not None:
             requirement = {"required": self.require, "met": self.met, "reasons": list(self.causes)}
         refused = [refusal.to_dict() for refusal in self.found.refused]
+        by = {}
         if refused or self.found.segments:
             by = {"refused": refused}
-        else:
-            by = {}
         return {"schema": SCHEMA, "input": [_identity(*file) for file in self.files.items()], **by, **requirement}
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
@@ -231,9 +229,8 @@ def answer_question(
     recognised = reading.says_more
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
-    if metrics is None:
-        second = None
-    else:
+    second = None
+    if metrics is not None:
         second = path_of(metrics)
     files = {str(name): path_of(name) for name in (path, question.target_file, metrics) if name is not None}
     with opened(
@@ -255,9 +252,8 @@ def answer_question(
     records = answer.records + answer.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
-    if require is None:
-        missed = []
-    else:
+    missed = []
+    if require is not None:
         missed = [*unmet(require, records), *_refused(require, answer)]
     reasons = tuple(each.line for each in missed)
     causes = tuple(cause for each in missed for cause in each.causes)
@@ -303,10 +299,9 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
         UserError: likewise.
     """
     if not question.targets and question.target_file is None:
+        today = None
         if tool.has_propensities:
             today = "today"
-        else:
-            today = None
         question = replace(question, targets=tool.policies, baseline=question.baseline or today)
     if "reward" not in tool.file.names:
         raise UserError(
@@ -350,10 +345,9 @@ def _without_targets(file: TableFile, reading: Reading) -> str:
         BanditLog.open(file, reading=reading)
     except UserError as error:
         lacks = f". {error}"
+    names = ""
     if likely:
         names = f" (by their names {','.join(likely)})"
-    else:
-        names = ""
     return (
         f"name the target policies' columns with --target{names}, or give --target-file FILE --on KEY{lacks}. "
         f"`recsim-mnar doctor {file.path}` prints the line to type"
@@ -402,10 +396,9 @@ def unmet(require: str, records: Sequence[Record]) -> list[Unmet]:
         )
         if miss:
             whose: Record = {name: record[name] for name in ("policy", "estimator", "by", "segment") if name in record}
+            where = ""
             if "by" in record:
                 where = f"{record['by']} {segment_label(record)}, "
-            else:
-                where = ""
             line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {miss}"
             lines.append(Unmet(line, [{**whose, **cause} for cause in causes]))
     return lines
@@ -420,10 +413,9 @@ def _refused(require: str, estimates: Answer) -> Iterator[Unmet]:
 def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:
     """Why one verdict with its interval misses a requirement, and each cause by itself; None where it meets it."""
     least = LEVELS.index("trust" if require == BETTER else require)
+    lines = []
     if LEVELS.index(judged["verdict_level"]) > least:
         lines = [str(judged["verdict"])]
-    else:
-        lines = []
     against = [finding for finding in judged["findings"] if LEVELS.index(finding["level"]) > least]
     causes: list[Record] = [
         {"code": candidate["code"], "message": candidate["message"], "contradicted": candidate["code"] in CONTRADICTED}
@@ -452,15 +444,13 @@ def _identity(name: str, path: Path) -> Mapping[str, object]:
     ``last_line_ends`` is false of a text file that may have been cut, and absent otherwise.
     """
     if path.is_file():
+        ending = {}
         if ends_within_a_line(path):
             ending = {"last_line_ends": False}
-        else:
-            ending = {}
         return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path), **ending}
+    folder = path
     if (path / "log").is_dir():
         folder = path / "log"
-    else:
-        folder = path
     files = sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] != ".")
     listed = "".join(f"{file_digest(file)}  {file.name}\n" for file in files)
     size = sum(file.stat().st_size for file in files)

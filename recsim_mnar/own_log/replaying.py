@@ -94,9 +94,8 @@ class Given:
     @classmethod
     def at_once(cls, path: Path, data: Log, training: Training, ours: bool) -> Given:
         """A log whose rows were read at once."""
-        if _of_other_seeds(data, training):
-            shared = 0
-        else:
+        shared = 0
+        if not _of_other_seeds(data, training):
             shared = len(set(data.users()) & set(training.users()))
         survey = Survey(
             len(data),
@@ -140,9 +139,8 @@ def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
     blocks = LogBlocks.open(log)
     if blocks is None:
         return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)
-    if _of_other_seeds(blocks, training):
-        users = None
-    else:
+    users = None
+    if not _of_other_seeds(blocks, training):
         users = training.users()
     return Given(log, training, True, blocks.provenance, blocks.survey(users), blocks=blocks)
 
@@ -226,20 +224,15 @@ class _World:
     catalogue_seed: object = None
 
     @staticmethod
-    def of(provenance: object) -> _World:
-        """The world that a provenance names."""
-        if isinstance(provenance, Mapping):
-            world = provenance.get("world")
-        else:
-            world = None
+    def of(provenance: Any) -> _World:
+        """Read the world of a provenance."""
+        world = provenance.get("world")
         if not isinstance(world, Mapping):
             return _World()
         params = world.get("params")
-        if isinstance(params, Mapping):
-            known_params = params
-        else:
-            known_params = {}
-        return _World(world.get("name"), known_params.get("n_items"), known_params.get("catalogue_seed"))
+        if not isinstance(params, Mapping):
+            return _World(world.get("name"))
+        return _World(world.get("name"), params.get("n_items"), params.get("catalogue_seed"))
 
 
 def _holdings(training: Training) -> frozenset[str] | None:
@@ -302,9 +295,8 @@ class Fitting:
             logging = None
         else:
             logging = as_replayed(logging, size)
-        if logging is None:
-            least = None
-        else:
+        least = None
+        if logging is not None:
             least = least_propensity(logging)
         if size > 1 and least is None:  # of other rankings nobody knows what they cannot show
             logging = None

@@ -106,9 +106,8 @@ def _held(values: set[str], shown: set[str], share: float, *, numbers: bool) -> 
 
 def _text_of(value: Any) -> str:
     """An id as text: 3.0, as pandas writes integers among which some are missing, is 3."""
-    if value is None:
-        text = ""
-    else:
+    text = ""
+    if value is not None:
         text = str(value).strip()
     if text.endswith(".0") and text[:-2].isdigit():
         return text[:-2]
@@ -151,10 +150,9 @@ class ShownItem:
                 code="unclear_column",
             )
         if self.items:
+            perhaps = ""
             if self.perhaps:
                 perhaps = f" (perhaps {in_words(self.perhaps)})"
-            else:
-                perhaps = ""
             raise UserError(
                 f"{source}: column {self.items[0]!r} holds items, it seems, and no probabilities. If a policy shows "
                 f"them, name the column of what was shown, which is not known, with --action-column{perhaps}",
@@ -211,10 +209,9 @@ def _chosen(file: TableFile, columns: Columns, there: list[str], items: tuple[st
     named = [name for name in agrees if says_shown(name)]
     if len(right) == 1 and (right == named or len(named) != 1):
         wrong = [name for name, fits in every.items() if not fits]
+        other_columns = ""
         if wrong:
             other_columns = f" and not with {' and '.join(wrong)}"
-        else:
-            other_columns = ""
         return ShownItem(right[0], f"action: {right[0]}, as 1 / {propensity} agrees with it{other_columns}")
     if len(named) == 1 and (not right or named[0] in right):
         other_columns = " and ".join(name for name in every if name != named[0])
@@ -358,9 +355,8 @@ def recognised_columns(
         leave=taken,
     )
     columns = columns.with_action(shown.column, RECOGNISED, shown.rivals)
-    if "propensity" in columns:
-        almost = []
-    else:
+    almost = []
+    if "propensity" not in columns:
         almost = similar_columns("propensity", file.names)
     if almost and "action" not in columns:  # without either there is no estimate
         raise UserError(

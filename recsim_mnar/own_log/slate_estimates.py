@@ -110,10 +110,9 @@ class SlateLog:
         slates, known_kinds, main, generic = self.slates, self.known, self.main, self.kinds[self.main]
         check_probabilities(slates, known_kinds, self.kinds)
         read = self.log.of_policies
+        bare = "marginal"
         if "marginal" not in self.kinds:
             bare = main
-        else:
-            bare = "marginal"
         for name in policies:
             names = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
             if name in read:
@@ -254,10 +253,9 @@ def read_slates(
     generic = str(table.propensity)
     main, why = table.main_of(log, slates)
     known_kinds = {kind: log.others[name] for kind, name in kinds.items() if name != generic}
+    lines = []
     if slates.size:
         lines = [f"{found.form}: {in_words(slates.number)} of {slates.size} items"]
-    else:
-        lines = []
     lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items() if kind != main]
     if main:
         known_kinds[main], kinds[main] = np.asarray(log.propensity), generic
@@ -325,9 +323,8 @@ def estimate_slates(found: SlateFile, question: Question, reading: Reading) -> A
         ranking_estimator(estimator)
     names = found.file.names
     propensity_name = reading.columns.get("propensity") or "propensity"
-    if question.baseline is None:
-        baseline = None
-    else:
+    baseline = None
+    if question.baseline is not None:
         baseline = todays(question.baseline, names, propensity_name)
     today = {"propensity", propensity_name, *({"today"} - {*names})}
     targets = [name for name in question.targets if name not in today]
@@ -437,10 +434,9 @@ class _Ranked:
             propensity_min=None if least is None else {"marginal": least},
             **stated,
         )
+        unit = "item shown"
         if self.found.one_reward or question.position_weights != "mean":
             unit = "slate"
-        else:
-            unit = "item shown"
         facts: dict[str, object] = {
             "unit": unit + " (dcg)" * (question.position_weights == "dcg"),
             "slate_size": self.slates.slates.size,

@@ -339,15 +339,13 @@ class ListedSlates(TableFile):
 
     def _refuse(self, bad: NDArray[np.bool_], what: str) -> None:
         if bad.any():
+            more = ""
             if bad.sum() > 1:
                 more = f" ({int(bad.sum()):,} such rows)"
-            else:
-                more = ""
             row = int(np.argmax(bad)) + 1
+            advice = "write one value per item"
             if "cannot be read" in what:
                 advice = "write it as JSON, [1, 2]"
-            else:
-                advice = "write one value per item"
             raise UserError(f"{self.path}: row {row} {what}{more}: {advice}", code="bad_slates")
 
 
@@ -540,10 +538,9 @@ def check_target(
     p = {kind: np.nan_to_num(slates.at(values)) for kind, values in kinds.items()}
     _add_product(slates, "slate_target_product", p, names)
     _add_top(slates, "slate_target_top", p, names)
+    bare = None
     if names.get(main) == name:
         bare = p.get(main)
-    else:
-        bare = None
     if bare is None or np.isin(bare, (0.0, 1.0)).all():
         return
     if main in ("slate", "set"):

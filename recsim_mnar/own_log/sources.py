@@ -364,10 +364,9 @@ def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, st
     named = {role: name for role, name in (columns or {}).items() if name is not None}
     if not path.exists():
         raise UserError(f"{path} does not exist: name a log's folder or a file of events")
+    source = path
     if (path / "log").is_dir():
         source = path / "log"
-    else:
-        source = path
     if getattr(entry_of(world).world_class(), "rates", False):
         return _ratings(source)
     if not named and not needs_numbering(source):
@@ -400,10 +399,9 @@ def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
     data = read_interactions(source, **named)
     columns_taken = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
     line = f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items"
+    pooled = []
     if data.events:
         pooled = [f"events: {events_in_words(data.events)}"]
-    else:
-        pooled = []
     return ReadLog(data.log, data.n_items, [line, f"taken: {columns_taken}", *pooled])
 
 

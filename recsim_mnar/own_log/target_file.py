@@ -181,9 +181,8 @@ class TargetFile:
             other_columns = [name for name in self.file.names if name != self.key]
         else:
             other_columns = list(self.names)
-        if self.key is None:
-            key = {}
-        else:
+        key = {}
+        if self.key is not None:
             key = {self.key: "id"}
         rows = self.file.read({**key, **dict.fromkeys(other_columns, "number")})
         written = self.file.how_written()
@@ -249,10 +248,9 @@ class TargetFile:
         number |= {name: len(candidates) + i for i, name in enumerate(more)}
         actions = np.array([number[str(item)] for item in log.action.ids], np.int64)[log.action.codes]
         name = self.names[0]
+        behind = ""
         if prefix:
             behind = f" (columns {prefix}...)"
-        else:
-            behind = ""
         lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key or 'row'}{behind}")
         if more:
             lines.append(f"{len(more)} logged actions are not candidates, so their probability is 0: {_some(more)}")
