@@ -77,6 +77,55 @@ def but_for_slates(columns: Mapping[str, str | None]) -> dict[str, str | None]:
     return {role: name for role, name in columns.items() if role not in ("slate", "position")}
 
 
+BLOCK_ROWS = 1 << 19
+"""Rows of a block."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """Consecutive decisions of a log.
+
+    Attributes:
+        columns: (n,) numbers by name.
+        user: (n,) int64 ids of the users, or None.
+        numbers: (n,) row numbers in the file, from 1 below the header.
+        action: (n,) int64 ids of the items shown, None if not needed.
+        digest: (n,) equal for rows that are equal in the columns compared for copies, None if not needed.
+    """
+
+    columns: dict[str, Floats]
+    user: NDArray[np.int64] | None
+    numbers: NDArray[np.int64]
+    action: NDArray[np.int64] | None = None
+    digest: NDArray[np.uint64] | None = None
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, rows: Any) -> Block:
+        return Block.concat([self], rows)
+
+    @staticmethod
+    def concat(blocks: Sequence[Block], rows: Any = slice(None)) -> Block:
+        """Concatenate blocks, and select ``rows`` of the result."""
+
+        def join(arrays: Sequence[Any]) -> Any:
+            if arrays[0] is None:
+                return None
+            return (arrays[0] if len(arrays) == 1 else np.concatenate(arrays))[rows]
+
+        columns = {name: join([block.columns[name] for block in blocks]) for name in blocks[0].columns}
+        names = ("user", "numbers", "action", "digest")
+        return Block(columns, *(join([getattr(block, name) for block in blocks]) for name in names))
+
+    @property
+    def clusters(self) -> Clusters | None:
+        """The users, whose rows must be consecutive; None if rows are independent."""
+        if self.user is None:
+            return None
+        return Clusters(self.user, None)
+
+
 @dataclass(frozen=True)
 class BanditFile:
     """The decisions of a file, n rows.

@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import (
+    BLOCK_ROWS,
     BanditFile,
+    Block,
     Reading,
     chance_of,
     columns_of_copies,
@@ -23,12 +25,12 @@ from recsim_mnar.own_log.bandit_file import (
     exact_columns,
     names_behind,
 )
-from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
 from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, likely_users, recognised_columns, same_items
 from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import Columns
 from recsim_mnar.tables.rows import (
     DROP,
+    AgainError,
     Events,
     Numbering,
     Rows,
@@ -37,7 +39,7 @@ from recsim_mnar.tables.rows import (
     repeats,
     without_recommendations,
 )
-from recsim_mnar.tables.text import AgainError, ends_within_a_line
+from recsim_mnar.tables.text import ends_within_a_line
 from recsim_mnar.tables.values import INVALID, MISSING, Faults, in_rows, percent_lines
 
 _WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
