@@ -301,13 +301,6 @@ class Segments:
         return iter(zip(self.names, self.rows, strict=True))
 
 
-def users_of(clusters: Clusters | None, rows: Ints) -> Clusters | None:
-    """The users of some rows."""
-    if clusters is None:
-        return None
-    return clusters.at(rows)
-
-
 @dataclass(frozen=True)
 class Weights:
     """Evidence on whether a column was fixed before the recommendation: then E[w | segment] = 1 for any policy.
@@ -402,7 +395,7 @@ class Weights:
 
     def _off(self, target: Floats, rows: Ints, level: float, lost: float, facts: Facts) -> float | None:
         """The mean weight on some rows, where it is proved to be none of a column that was fixed before."""
-        sums = PolicySums.of(self.propensity[rows], target, users_of(self.users, rows))
+        sums = PolicySums.of(self.propensity[rows], target, None if self.users is None else self.users.at(rows))
         low, high = mean_weight_limits(sums, level)
         below = facts.supports and high + lost < 1.0
         if low + lost > 1.0 or below:
