@@ -172,10 +172,10 @@ def estimate_columns(
         UserError: as :func:`recsim_mnar.estimators.estimate_value`; also for segments that are refused.
     """
     rows = PolicyRows(log, **of_rows)
-    asked = rows.question(targets, estimators, level)
-    records = records_of(asked, rows.value, rows.apart)
+    to_estimate = rows.question(targets, estimators, level)
+    records = records_of(to_estimate, rows.value, rows.apart)
     if segments is not None:
-        records += rows.by_segment(segments, action, asked, records)
+        records += rows.by_segment(segments, action, to_estimate, records)
     return records
 
 

@@ -335,6 +335,20 @@ def plan_ab(
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     if users_per_day is not None:
         users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
+    return _plan(test, pilot, totals, lift, users, users_per_day, target, baseline)
+
+
+def _plan(
+    test: _Test,
+    pilot: Pilot,
+    totals: UserTotals,
+    lift: Any,
+    users: int | None,
+    users_per_day: float | None,
+    target: str | None,
+    baseline: str | None,
+) -> ABPlan:
+    """Plan a test with arguments that were checked, as :func:`plan_ab`."""
     least = None if users is None else test.least_lift(totals, users)
     relative = True
     size = least
@@ -505,15 +519,6 @@ class _Test:
         if middle is not None:
             by_then = both_arms if factors is None else float(log.present[middle - 1])
             rows = round(arm * totals.length if factors is None else middle * log.decisions / 2)
-        table = tuple(
-            {
-                "days": day,
-                "users": float(log.present[day - 1]),
-                "half_width": float(self.z * errors[day - 1]),
-                "least_lift": float(self.detectable * errors[day - 1]),
-            }
-            for day in _SHOWN_DAYS
-        )
         return Dates(
             float(log.present[0]),
             span,
@@ -522,10 +527,19 @@ class _Test:
             high,
             by_then,
             rows,
-            table,
+            tuple(self._on_day(day, log, errors) for day in _SHOWN_DAYS),
             levels_off(errors, floor),
             self.detectable * floor,
         )
+
+    def _on_day(self, day: int, log: Returning, errors: Floats) -> Mapping[str, float]:
+        """Return the users, the interval and the least lift of a test that ends after ``day`` days."""
+        return {
+            "days": day,
+            "users": float(log.present[day - 1]),
+            "half_width": float(self.z * errors[day - 1]),
+            "least_lift": float(self.detectable * errors[day - 1]),
+        }
 
 
 def standard_error(totals: UserTotals, lift: float, users: int) -> float:

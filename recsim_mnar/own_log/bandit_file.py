@@ -413,11 +413,11 @@ def columns_of_copies(names: Sequence[str]) -> list[str]:
 
 def exact_columns(file: TableFile, reading: Reading) -> Columns:
     """The columns by the names of our own logs, or those given."""
-    wanted: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
+    named: dict[str, str | None] = {"reward": "reward", "propensity": "propensity"}
     also = ["user", "event", "action", *(["time"] if reading.times else [])]
-    wanted |= {role: role for role in also if role in file.names}
-    wanted |= {role: name for role, name in reading.columns.items() if name is not None}
-    return find_columns(file.path.name, file.names, named=wanted)
+    named |= {role: role for role in also if role in file.names}
+    named |= {role: name for role, name in reading.columns.items() if name is not None}
+    return find_columns(file.path.name, file.names, named=named)
 
 
 def context_values(rows: Rows, name: str) -> Floats | Ids:

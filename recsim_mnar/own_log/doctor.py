@@ -373,14 +373,14 @@ class _Examiner:
         self.problems += [Problem("percent", NOTE, line) for line in percent_lines(self.rows.faults.percents)]
         self._unclear(shown.rivals)
         ours = set(OWN) <= set(self.file.names)
-        others = self._unused_columns()
+        unused = self._unused_columns()
         unnamed = Unnamed(
             self.rows.quiet(),
             self.columns,
             [name for name in self.targets if name not in self.items],
-            others,
+            unused,
             self.file.decimal,
-            {name: how for name, how in self.items.items() if name in others},
+            {name: how for name, how in self.items.items() if name in unused},
         )
         segments: list[str] = []
         if not ours and self.kind == BANDIT:  # further columns of our own logs are known
@@ -394,7 +394,7 @@ class _Examiner:
             ours,
             self.file.how_written(),
             self.columns,
-            others,
+            unused,
             segments,
             self.targets,
             contents,
@@ -417,8 +417,8 @@ class _Examiner:
         if "propensity" in self.columns and not self.targets:
             # Columns with other probabilities of slates, and the like, of a policy whose own column is there too.
             further = {end for name in unnamed.others for end in endings_of([name], unnamed.others) if end != name}
-            others = [name for name in unnamed.others if name not in further]
-            self.problems += replace(unnamed, others=others).maybe_targets(self.user)
+            candidates = [name for name in unnamed.others if name not in further]
+            self.problems += replace(unnamed, others=candidates).maybe_targets(self.user)
         segments: list[str] = []
         remarks: list[Problem] = []
         if self.slates is None:
@@ -465,10 +465,10 @@ class _Examiner:
             contents.items = number
             return
         contents.actions = number
-        known = max(self.asked.n_actions or 0, self._catalogue(item))
-        if known:
-            contents.actions_known = known
-            contents.share_shown = number / known
+        catalogue = max(self.asked.n_actions or 0, self._catalogue(item))
+        if catalogue:
+            contents.actions_known = catalogue
+            contents.share_shown = number / catalogue
 
     def _catalogue(self, item: Ids) -> int:
         """Count the items of the log's world, or those that were shown or viewed; 0 if neither is known."""
@@ -561,10 +561,10 @@ class _Examiner:
     def _mean_weights(self, propensity: Floats, name: str, targets: dict[str, Floats]) -> list[MeanWeight]:
         """Compute the mean weights of the targets, and of equal shares of the items shown."""
         weights = [mean_weight(propensity, values, self.user, policy=target) for target, values in targets.items()]
-        shown = self.contents.actions
-        if shown and (self.slates is None or self.slates.main == "marginal"):
-            uniform = np.full(len(propensity), 1.0 / shown)
-            weights.append(mean_weight(propensity, uniform, self.user, actions=shown))
+        n_actions = self.contents.actions
+        if n_actions and (self.slates is None or self.slates.main == "marginal"):
+            uniform = np.full(len(propensity), 1.0 / n_actions)
+            weights.append(mean_weight(propensity, uniform, self.user, actions=n_actions))
         return _with_problems(weights, name, self.problems)
 
     def _missing(self) -> None:
@@ -589,9 +589,9 @@ class _Examiner:
 
 def _with_problems(weights: Sequence[MeanWeight | None], propensity: str, problems: list[Problem]) -> list[MeanWeight]:
     """Drop weights that are None, and add those that cannot be 1 to the problems."""
-    known = [weight for weight in weights if weight is not None]
-    problems += [weight.problem(propensity) for weight in known if not weight.holds]
-    return known
+    present = [weight for weight in weights if weight is not None]
+    problems += [weight.problem(propensity) for weight in present if not weight.holds]
+    return present
 
 
 def _nulls(column: Any) -> int:

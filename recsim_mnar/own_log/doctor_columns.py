@@ -539,8 +539,8 @@ def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, l
     log, problems = _read(slate_file, asked)
     if log is not None:
         slates = log.slates
-        known = log.log.columns.names
-        names |= {role: known[role] for role in ("user", "propensity", "reward") if role in known}
+        by_role = log.log.columns.names
+        names |= {role: by_role[role] for role in ("user", "propensity", "reward") if role in by_role}
         least = int(slates.sizes.min())
         most = int(slates.sizes.max())
         sizes = "several sizes" if least < most else f"{most} items"

@@ -257,7 +257,7 @@ class _Estimating:
         """Open the log with the columns that the question needs."""
         question = self.question
         models = (question.q_logged, question.q_target, question.reward_limit)
-        others = [name for name in (*models, *self.lost.values()) if name is not None]
+        numbers = [name for name in (*models, *self.lost.values()) if name is not None]
         needs = []
         if question.fit_reward_model or (self.second is not None and self.second.by_action):
             needs.append("action")
@@ -266,11 +266,11 @@ class _Estimating:
         # A column that somebody names is checked even if no estimate needs it.
         times = question.refute or reading.columns.get("time") is not None
         reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=times)
-        log = BanditLog.open(self.file, inside, reading=reading, others=others, needs=needs)
+        log = BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
         if "propensity" in log.columns or "action" in log.columns:
             return log
         needs.append("propensity" if "propensity" in self.names else "action")  # to estimate propensities from
-        return BanditLog.open(self.file, inside, reading=reading, others=others, needs=needs)
+        return BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
 
     def _refuse_doubles(self) -> None:
         """Raise UserError for a column that is named as a policy's probability, or a logged value, and in another role.
@@ -339,7 +339,7 @@ class _Estimating:
         lines = log.lines
         if counts["duplicates"] != sums.copies:  # from now on copies must be equal in all columns
             sums = replace(sums, repeats=self._gathered(block_question).repeats)
-        asked = Asked(
+        to_estimate = Asked(
             self.names,
             question.estimators,
             question.level,
@@ -349,7 +349,7 @@ class _Estimating:
             self.provenance,
             None if exact else self._tolerance,
         )
-        records = taken(records_of(asked, sums.value, sums.difference), self.bound)
+        records = taken(records_of(to_estimate, sums.value, sums.difference), self.bound)
         findings = sums.repeats.findings()
         items = None
         if not exact:
@@ -442,12 +442,12 @@ class _Estimating:
             _weights_of_rows(log, self.targets, question, lines),
             question.interval,
         )
-        asked = rows.question(self.targets, question.estimators, question.level)
-        records = records_of(asked, rows.value, rows.apart)
+        to_estimate = rows.question(self.targets, question.estimators, question.level)
+        records = records_of(to_estimate, rows.value, rows.apart)
         if segments is not None:
             try:
                 action = None if log.action is None else log.action.codes
-                records += rows.by_segment(segments, action, asked, records)
+                records += rows.by_segment(segments, action, to_estimate, records)
             except RefusedColumnError as error:
                 self.refused.append(error)
         in_order = findings_in_order(log)
@@ -638,6 +638,6 @@ def _without_propensities(
     if question.baseline is not None:
         policies += today
         compared = targets
-    asked = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
-    records = records_of(asked, value, functools.partial(value, from_today=True))
+    to_estimate = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
+    records = records_of(to_estimate, value, functools.partial(value, from_today=True))
     return with_file_findings(records, log, targets, lines)

@@ -136,10 +136,10 @@ def findings_in_order(log: BanditFile) -> list[Finding]:
     """Return the findings that depend on the order of rows; none where rows were left out between them."""
     if log.weight is not None or log.propensity is None:
         return []
-    shown = None
+    items = None
     if log.action is not None:
-        shown = log.action.codes
-    return RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
+        items = log.action.codes
+    return RepeatSums.of(log.reward, log.propensity, items, log.clusters()).findings()
 
 
 def unweighed(log: BanditFile, record: Record) -> list[Finding]:
@@ -168,8 +168,8 @@ def with_file_findings(
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
         for name in targets:
-            by_policy[name], said = logger_findings(log, name)
-            lines += said
+            by_policy[name], logger_lines = logger_findings(log, name)
+            lines += logger_lines
         lines.append(
             f"{log.logger.number} loggers (column {log.columns['logger']}) are pooled, each row with the propensity of "
             "its own"

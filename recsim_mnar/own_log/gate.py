@@ -255,8 +255,8 @@ def answer_question(
     missed = []
     if require is not None:
         missed = [*unmet(require, records), *_refused(require, answer)]
-    reasons = tuple(each.line for each in missed)
-    causes = tuple(cause for each in missed for cause in each.causes)
+    reasons = tuple(miss.line for miss in missed)
+    causes = tuple(cause for miss in missed for cause in miss.causes)
     sentence = sentence_of(answer.records)
     warnings = tuple(_warnings(require, answer.records))
     return FileAnswer(sentence, records, require, reasons, warnings, files, answer, causes)

@@ -341,20 +341,22 @@ def recognised_columns(
     named = dict(reading.columns)
     roles = ("propensity", "user", "action", "logger", "time", "event", "weight")
     optional = [role for role in roles if role not in needs]
-    taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
-    by_names = find_columns(source, file.names, named=named, optional=("reward", *needs, *optional), leave=taken)
-    shown = find_shown(file, by_names, [name for name in policies if name in taken], reading.context)
+    with_other_use = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
+    by_names = find_columns(
+        source, file.names, named=named, optional=("reward", *needs, *optional), leave=with_other_use
+    )
+    shown_item = find_shown(file, by_names, [name for name in policies if name in with_other_use], reading.context)
     if policies or "action" in needs:
-        shown.refuse(source)
+        shown_item.refuse(source)
     columns = find_columns(
         source,
         file.names,
-        named=named | ({"action": shown.column} if shown.column else {}),
+        named=named | ({"action": shown_item.column} if shown_item.column else {}),
         needed=("reward", *needs),
         optional=optional,
-        leave=taken,
+        leave=with_other_use,
     )
-    columns = columns.with_action(shown.column, RECOGNISED, shown.rivals)
+    columns = columns.with_action(shown_item.column, RECOGNISED, shown_item.rivals)
     almost = []
     if "propensity" not in columns:
         almost = similar_columns("propensity", file.names)
@@ -366,4 +368,4 @@ def recognised_columns(
     # Two candidates for what changes the answer are asked about, not passed over.
     for role in ("propensity", "user", "weight"):
         columns.refuse_unclear(source, role)
-    return columns, shown
+    return columns, shown_item

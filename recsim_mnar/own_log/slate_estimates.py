@@ -58,7 +58,7 @@ _OBP_NAMES = (
     "pscore_item_position to position_pscore, evaluation_policy_pscore to new_slate and "
     "evaluation_policy_pscore_item_position to new, and give --target new"
 )
-_IN_OPTIONS = {kind: said for said, kind in SAID.items()}
+_IN_OPTIONS = {kind: option for option, kind in SAID.items()}
 _LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
 """Estimators, the one with the weakest assumptions on users first."""
 
@@ -247,16 +247,16 @@ def read_slates(
     kinds = dict(slate_file.probabilities)
     propensity = str(table.propensity)
     main, why = table.main_of(log, slates)
-    known = {kind: log.others[name] for kind, name in kinds.items() if name != propensity}
+    by_kind = {kind: log.others[name] for kind, name in kinds.items() if name != propensity}
     lines = []
     if slates.size:
         lines.append(f"{slate_file.form}: {in_words(slates.number)} of {slates.size} items")
     lines += [f"{name}: the probability of {OF[kind]}" for kind, name in kinds.items() if kind != main]
     if main:
-        known[main] = np.asarray(log.propensity)
+        by_kind[main] = np.asarray(log.propensity)
         kinds[main] = propensity
         lines.append(f"{propensity}: the probability of {OF[main]} ({why}; --propensities-of states another)")
-    read = SlateLog(log, slates, kinds, main, why, known, lines)
+    read = SlateLog(log, slates, kinds, main, why, by_kind, lines)
     if main:
         read.check(policies, ranked, one_reward=slate_file.one_reward)
     if slates.size and log.columns.get("time") is None and not slate_file.per_slate:
@@ -317,10 +317,10 @@ def estimate_slates(slate_file: SlateFile, question: Question, reading: Reading)
         UserError: a question that is for single items only; invalid values or slates.
     """
     path = slate_file.file.path
-    given = [option for name, option in _OF_SINGLE_ITEMS.items() if getattr(question, name)]
+    refused = [option for name, option in _OF_SINGLE_ITEMS.items() if getattr(question, name)]
     if "precision" in question.stated:
-        given.append("--precision")
-    for option in given:
+        refused.append("--precision")
+    for option in refused:
         raise UserError(f"{option}: {path} is a log of slates ({slate_file.form}), and this is for single items")
     if not isinstance(question.estimators, Usual):
         for estimator in question.estimators:
@@ -468,14 +468,14 @@ class _Ranked:
         def difference(name: str, estimator: str, *, level: float) -> Estimate | None:
             return self.estimates(name, level, today=False, from_today=True).get(estimator)
 
-        asked = Asked(policies, names, question.level, today={own_name}, made=self.provenance, differing=names)
+        to_estimate = Asked(policies, names, question.level, today={own_name}, made=self.provenance, differing=names)
         if question.baseline is not None:
-            asked = replace(asked, baseline=own_name, compared=targets)
-        records: list[Record] = taken(records_of(asked, value, difference), self.bound)
+            to_estimate = replace(to_estimate, baseline=own_name, compared=targets)
+        records: list[Record] = taken(records_of(to_estimate, value, difference), self.bound)
         records = [with_findings(record, [*unweighed(log, record), *of_the_rows(log.counts)]) for record in records]
         lines = [*log.lines, *self.slates.lines, *assumption_lines(records), *bound_lines(records)]
-        known = {name: log.policies[name] for name in targets if name in log.policies}
-        return Answer(records, lines, replace(log, policies=known))
+        policies_read = {name: log.policies[name] for name in targets if name in log.policies}
+        return Answer(records, lines, replace(log, policies=policies_read))
 
 
 def assumption_lines(records: Sequence[Record]) -> list[str]:

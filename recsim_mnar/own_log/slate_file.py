@@ -251,8 +251,8 @@ def _of_lists(
     )
     added = {role: f"{role}_of_list" if role in file.names else role for role in ("slate", "position")}
     table = ListedSlates(file.path, file.parts, [*file.names, *added.values()], file.form, action, parallel, added)
-    found = find_columns(str(file.path), free, named={"reward": columns.get("reward")}, optional=("reward",))
-    reward = found.get("reward")
+    roles = find_columns(str(file.path), free, named={"reward": columns.get("reward")}, optional=("reward",))
+    reward = roles.get("reward")
     one_reward = reward is not None and reward not in parallel
     return SlateFile(table, {**added, "action": action}, per_slate=True, one_reward=one_reward)
 

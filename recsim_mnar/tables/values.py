@@ -417,10 +417,10 @@ def _other_dates(words: Any) -> Any:
     slashed = words.str.extract(_SLASHED).dropna().astype(int)
     if len(slashed) > len(words) / 2:
         first_is_day, second_is_day = (slashed[[0, 1]] > 12).any()
-        known = first_is_day != second_is_day
+        is_clear = first_is_day != second_is_day
     else:
-        first_is_day = known = words.str.match(_DOTTED, na=False).any()
-    if not known:
+        first_is_day = is_clear = words.str.match(_DOTTED, na=False).any()
+    if not is_clear:
         return pd.Series(pd.NaT, index=words.index).dt.tz_localize("UTC")
     day, month = (1, 2) if first_is_day else (2, 1)
     written = words.str.replace(_DAY, lambda match: f"{match[3]}-{match[month]:0>2}-{match[day]:0>2}", regex=True)
