@@ -1,6 +1,6 @@
-"""The estimates of a log file: one record per policy and estimator, of all rows and of segments.
+"""Build the records of estimates: one per policy and estimator, for all rows and for segments.
 
-Segments are the rows by a column's values, where the column was fixed before the recommendation.
+Segments group the rows by a column that was fixed before the recommendation.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from recsim_mnar.answers.sentence import (
     tolerated,
     with_tolerance,
 )
-from recsim_mnar.answers.weights import THIN, Segments, Weights, users_of, weight_tolerance
+from recsim_mnar.answers.weights import THIN, Segments, Weights, weight_tolerance
 from recsim_mnar.errors import UserError
 from recsim_mnar.estimators import difference, estimate_value
 from recsim_mnar.estimators.facts import PRECISION, Facts
@@ -42,14 +42,14 @@ NO_VALUE = "no value"
 
 
 def segment_label(record: Record) -> str:
-    """Reader's name of a record's segment."""
+    """Return a reader's name of a record's segment."""
     if record["segment"] is None:
         return NO_VALUE
     return str(record["segment"])
 
 
 def segment_title(records: Sequence[Record]) -> str:
-    """Describe the coverage of the intervals of some segments."""
+    """Describe the joint coverage of the intervals of segments."""
     first = records[0]
     n = len({record["segment"] for record in records})
     of_all = f"{100 * first['level_of_all']:g} %"
@@ -57,76 +57,80 @@ def segment_title(records: Sequence[Record]) -> str:
 
 
 def segment_lines(records: Sequence[Record]) -> list[str]:
-    """Summarise the records of segments: one line per difference, or one line where there is none."""
+    """Summarise the records of segments: one line per difference, or one line without any."""
     if not records:
         return []
-    first = records[0]
+    column = records[0]["by"]
     n = len({record["segment"] for record in records})
-    column = first["by"]
+    by_difference: dict[tuple[str, str | None], list[Record]] = {}
+    for record in records:
+        if "baseline" in record:
+            by_difference.setdefault(subject(record), []).append(record)
     lines = []
-    for compared in dict.fromkeys(subject(record) for record in records if "baseline" in record):
-        of_it = [record for record in records if subject(record) == compared]
-        target = target_of(of_it[0])
-        other = baseline_of(of_it[0])
-        ways: dict[str, list[str]] = {way: [] for way in ("earns less", "looks worse")}
-        for record in of_it:
-            ways.setdefault(_said(record), []).append(segment_label(record))
-        rest = ways.pop("", [])
-        words = [f"{target} {way} than {other} in {', '.join(which)}" for way, which in ways.items() if which]
-        if rest:
-            words.append(f"cannot tell: {', '.join(rest) if len(rest) < n else f'all {n} segments'}")
+    for group in by_difference.values():
+        ways: dict[str, list[str]] = {"earns less": [], "looks worse": []}
+        for record in group:
+            ways.setdefault(_direction(record), []).append(segment_label(record))
+        undecided = ways.pop("", [])
+        target = target_of(group[0])
+        than = f"than {baseline_of(group[0])} in"
+        words = [f"{target} {way} {than} {', '.join(names)}" for way, names in ways.items() if names]
+        if len(undecided) == n:
+            words.append(f"cannot tell: all {n} segments")
+        elif undecided:
+            words.append(f"cannot tell: {', '.join(undecided)}")
         lines.append(f"By {column}: {'; '.join(words)}.")
     return lines or [f"By {column}: {n} segments; --baseline today adds each one's difference from today's policy."]
 
 
-def segment_summary(whole: Record, records: Sequence[Record]) -> dict[str, object]:
-    """By the key ``segments`` of a leading difference the names of the segments in which it is what; else nothing.
+def segment_summary(leader: Record, records: Sequence[Record]) -> dict[str, object]:
+    """Return, for a leading difference, the segments in which it is positive or negative, by the key ``segments``.
 
     Args:
-        whole: the record of all rows.
-        records: those of the segments.
+        leader: record of all rows; nothing is returned unless it is a leading difference with segments.
+        records: records of the segments.
     """
-    of_it = [r for r in records if subject(r) == subject(whole)]
-    if not (of_it and whole["leads"] and "baseline" in whole):
+    group = [record for record in records if subject(record) == subject(leader)]
+    if not (group and leader["leads"] and "baseline" in leader):
         return {}
     ways: dict[str, list[str]] = {"worse": [], "better": [], "cannot_tell": [], "do_not_use": []}
-    for record in of_it:
-        way = {"": "cannot_tell", "earns less": "worse", "looks worse": "worse"}.get(_said(record), "better")
-        ways["do_not_use" if record["verdict_level"] == "do_not_use" else way].append(segment_label(record))
-    return {"segments": {"by": of_it[0]["by"], **ways}}
+    for record in group:
+        way = "cannot_tell"
+        if record["verdict_level"] == "do_not_use":
+            way = "do_not_use"
+        elif record["low"] > 0.0:
+            way = "better"
+        elif record["high"] < 0.0:
+            way = "worse"
+        ways[way].append(segment_label(record))
+    return {"segments": {"by": group[0]["by"], **ways}}
 
 
-def _said(record: Record) -> str:
-    """Describe the record of a difference; "" where there is nothing to add."""
-    sure = record["verdict_level"]
-    low = record["low"]
-    high = record["high"]
-    if sure == "do_not_use" or low <= 0.0 <= high:
+def _direction(record: Record) -> str:
+    """Describe the direction of a difference; "" if it is undecided."""
+    sure = record["verdict_level"] == "trust"
+    if record["verdict_level"] == "do_not_use":
         return ""
-    if sure == "trust":
-        words = ("earns more", "earns less")
-    else:
-        words = ("looks better", "looks worse")
-    if low > 0.0:
-        return words[0]
-    return words[1]
+    if record["low"] > 0.0:
+        return "earns more" if sure else "looks better"
+    if record["high"] < 0.0:
+        return "earns less" if sure else "looks worse"
+    return ""
 
 
 def segment_reasons(records: Sequence[Record]) -> list[str]:
-    """The reasons to doubt segments, the gravest first: one line per reason, with the segments that it is about."""
-    by_reason: dict[tuple[str, str], dict[str, Record]] = {}
+    """List the reasons to doubt segments, the gravest first: one line per reason, with its segments."""
+    by_reason: dict[tuple[str, str], dict[str, str]] = {}
     for record in records:
         for finding in record["findings"]:
             if finding["level"] == record["verdict_level"] != "trust":
-                by_reason.setdefault((finding["level"], finding["code"]), {}).setdefault(segment_label(record), finding)
+                messages = by_reason.setdefault((finding["level"], finding["code"]), {})
+                messages.setdefault(segment_label(record), finding["message"])
     lines = []
-    for (level, _), of in sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0])):
-        name, finding = next(iter(of.items()))
-        if len(of) == 1:
-            example = ""
-        else:
-            example = f" (in {name})"
-        lines.append(f"{LEVEL_WORDS[level]} ({', '.join(of)}): {finding['message']}{example}.")
+    for (level, _), messages in sorted(by_reason.items(), key=lambda item: -LEVELS.index(item[0][0])):
+        names = list(messages)
+        example = f" (in {names[0]})" if len(names) > 1 else ""
+        lines.append(f"{LEVEL_WORDS[level]} ({', '.join(names)}): {messages[names[0]]}{example}.")
     return lines
 
 
@@ -135,7 +139,7 @@ def segment_reasons(records: Sequence[Record]) -> list[str]:
 Answering = Callable[..., Estimate | None]
 
 UNSUPPORTED = "_unsupported"
-"""Behind a policy's name: the column of its mass where the logging probability is 0."""
+"""Ending of the column of a policy's mass where the logging probability is 0."""
 _OF_ESTIMATES = ("estimator", "value", "low", "high", "level", "method", "n", "ess")
 _OF_POLICIES = ("target", "today", "role", "baseline", "baseline_kind")
 _CLICKS = (0.0, 1.0)
@@ -150,49 +154,49 @@ def estimate_columns(
     action: Ints | None = None,
     **of_rows: Any,
 ) -> list[Record]:
-    """Estimate the value of each target policy from columns that were read and checked.
+    """Estimate the value of each target policy from columns in memory.
 
     Args:
         log: see :class:`PolicyRows`.
         targets: names of columns of ``log.others``.
-        estimators: as :func:`recsim_mnar.own_log.estimating.estimate_file`.
-        level: likewise.
-        segments: whose estimates are added.
-        action: (n,) numbers of the items shown, by which segments are checked.
+        estimators: names of estimators.
+        level: coverage of the intervals.
+        segments: segments whose estimates are added.
+        action: (n,) numbers of the items shown, to check the segments with.
         **of_rows: further fields of :class:`PolicyRows`.
 
     Returns:
-        As :func:`recsim_mnar.own_log.estimating.estimate_file`.
+        Records as in :class:`recsim_mnar.own_log.estimating.Answer`.
 
     Raises:
         UserError: as :func:`recsim_mnar.estimators.estimate_value`; also for segments that are refused.
     """
     rows = PolicyRows(log, **of_rows)
-    estimates = rows.question(targets, estimators, level)
-    records = records_of(estimates, rows.value, rows.apart)
-    if segments is None:
-        return records
-    return records + rows.by_segment(segments, action, estimates, records)
+    to_estimate = rows.question(targets, estimators, level)
+    records = records_of(to_estimate, rows.value, rows.apart)
+    if segments is not None:
+        records += rows.by_segment(segments, action, to_estimate, records)
+    return records
 
 
 @dataclass(frozen=True)
 class PolicyRows:
-    """Rows to be asked for estimates of policies.
+    """Rows of a log, to estimate policies from.
 
     Attributes:
-        log: their columns; ``others`` has one for each policy, its probability of the logged action.
+        log: columns of the rows; ``others`` has one for each policy, its probability of the logged action.
         baseline: the policy that others are compared with.
-        models: by policy, its reward model's value (n,) of the logged action and its mean (n,); where some policies
-            have one, those without get no estimate that needs it.
+        models: by policy, its reward model's value (n,) of the logged action and its mean (n,); if some policies have
+            one, those without get no estimate that needs it.
         missing: by policy, its mass (n,) where the logging probability is 0.
         made: provenance of the log.
-        largest: by policy, its largest probability of any action, where all of them are known.
-        facts: of the log.
-        clip: of the clipped estimators.
+        largest: by policy, its largest probability of any action, if all of them are known.
+        facts: known facts about the log.
+        clip: largest weight of the clipped estimators.
         precision: half the interval over the value up to which a value is trusted.
         weights: (n,) how many rows each row stands for, or None.
-        interval: of values.
-        today: names of the policy that logged them; None to find those whose column is that of the propensities.
+        interval: kind of the intervals of values.
+        today: names of the policy that logged the rows; None for those whose column is that of the propensities.
     """
 
     log: LogColumns
@@ -216,103 +220,110 @@ class PolicyRows:
         return frozenset(name for name, values in self.log.others.items() if values is self.log.propensity)
 
     def question(self, targets: Sequence[str], estimators: Sequence[str], level: float) -> Asked:
-        """The question for the values of policies, and for their differences from the baseline."""
-        if self.baseline is None or self.baseline in targets:
-            policies = targets
-        else:
-            policies = [*targets, self.baseline]
-        if self.baseline is None:
-            compared = []
-        else:
+        """Return the question for the values of policies and their differences from the baseline."""
+        policies = list(targets)
+        compared = []
+        if self.baseline is not None:
+            policies += [self.baseline] * (self.baseline not in targets)
             compared = [name for name in targets if name != self.baseline]
-        return Asked(policies, estimators, level, self.baseline, compared, self.logged, self.made, self._off_by)
+        return Asked(policies, estimators, level, self.baseline, compared, self.logged, self.made, self._tolerance)
 
-    def _off_by(self, name: str, **ends: Any) -> float:
-        """The tolerance of a policy by its rows."""
-        target = self.log.others[name] * (1.0 if self.weights is None else self.weights)
+    def _tolerance(self, name: str, **ends: Any) -> float:
+        """Compute the propensity tolerance of a policy."""
+        target = self.log.others[name]
+        if self.weights is not None:
+            target = target * self.weights
         return weight_tolerance(self.log.reward, self.log.propensity, target, **ends)
 
-    def _gap(self, name: str) -> Any:
-        """(n,) a policy's missing mass, or None; the one that logged the rows takes nothing that it cannot take."""
-        return self.missing.get(name, np.zeros(len(self.log.reward)) if name in self.logged else None)
-
-    def most(self, *names: str) -> float | None:
-        """The largest probability of any action, where it is known of all policies; that of today has no weights."""
-        probabilities = [self.largest.get(name) for name in names if name not in self.logged]
-        known_probabilities = [probability for probability in probabilities if probability is not None]
-        if known_probabilities and len(known_probabilities) == len(probabilities):
-            return max(known_probabilities)
+    def _missing_mass(self, name: str) -> Any:
+        """Return a policy's missing mass (n,), None if unknown; the policy that logged the rows has none."""
+        if name in self.missing:
+            return self.missing[name]
+        if name in self.logged:
+            return np.zeros(len(self.log.reward))
         return None
 
-    def _partial(self, estimate: Callable[..., Estimate], estimator: str, facts: Facts, level: float) -> Any:
-        """An estimate of these rows, which lacks the policies alone."""
-        return functools.partial(
-            estimate,
+    def most(self, *names: str) -> float | None:
+        """Return the largest probability of any action under the policies but the logging one; None if unknown."""
+        names = tuple(name for name in names if name not in self.logged)
+        if names and all(name in self.largest for name in names):
+            return max(self.largest[name] for name in names)
+        return None
+
+    def _call(
+        self, estimate: Callable[..., Estimate], estimator: str, facts: Facts, level: float, *args: Any, **kwargs: Any
+    ) -> Estimate:
+        """Call an estimator with these rows and the arguments of the policies."""
+        weights = self.weights if estimator in known_to_differ() else None
+        return estimate(
             self.log.reward,
             self.log.propensity,
+            *args,
             cluster=self.log.cluster,
-            weights=self.weights if estimator in known_to_differ() else None,
+            weights=weights,
             facts=facts,
             estimator=estimator,
             clip=self.clip,
             level=level,
+            **kwargs,
         )
 
     def value(self, name: str, estimator: str, *, level: float) -> Estimate | None:
-        """The estimate of a policy; None where it needs a reward model that only others have."""
-        needs = check_name(estimator).needs
-        if needs and self.models and name not in self.models:
-            return None
-        facts = replace(self.facts, unsupported=self._gap(name), target_max=self.most(name))
-        ask = self._partial(estimate_value, estimator, facts, level)
-        if needs:
+        """Estimate the value of a policy; None if that needs a reward model that only others have."""
+        model = None
+        if check_name(estimator).needs:
             model = self.models.get(name)
-        else:
-            model = None
-        estimate: Estimate = ask(self.log.others[name], model=model, interval=self.interval, precision=self.precision)
-        return estimate
+            if self.models and model is None:
+                return None
+        facts = replace(self.facts, unsupported=self._missing_mass(name), target_max=self.most(name))
+        options = {"model": model, "interval": self.interval, "precision": self.precision}
+        return self._call(estimate_value, estimator, facts, level, self.log.others[name], **options)
 
     def apart(self, name: str, estimator: str, *, level: float) -> Estimate:
-        """The estimate of a policy's difference from the baseline."""
+        """Estimate the difference of a policy from the baseline."""
         assert self.baseline is not None
         facts = replace(
             self.facts,
-            unsupported=self._gap(name),
-            baseline_unsupported=self._gap(self.baseline),
+            unsupported=self._missing_mass(name),
+            baseline_unsupported=self._missing_mass(self.baseline),
             target_max=self.most(name, self.baseline),
         )
-        ask = self._partial(difference, estimator, facts, level)
-        estimate: Estimate = ask(self.log.others[name], self.log.others[self.baseline])
-        return estimate
+        policies = self.log.others
+        return self._call(difference, estimator, facts, level, policies[name], policies[self.baseline])
 
     def part(self, rows: Ints) -> PolicyRows:
-        """Some of the rows."""
-        log, facts, numbers = self.log, self.facts, np.asarray(self.log.numbers)[rows]
-        targets = {name: values[rows] for name, values in log.others.items()}
-        columns = LogColumns(log.reward[rows], log.propensity[rows], users_of(log.cluster, rows), targets, numbers)
-        models = {name: (_at(logged, rows), _at(mean, rows)) for name, (logged, mean) in self.models.items()}
+        """Select some of the rows."""
+        log = self.log
+        facts = self.facts
+        columns = LogColumns(
+            log.reward[rows],
+            log.propensity[rows],
+            None if log.cluster is None else log.cluster.at(rows),
+            {name: values[rows] for name, values in log.others.items()},
+            np.asarray(log.numbers)[rows],
+        )
         if facts.reward_limit is not None:
             facts = replace(facts, reward_limit=_at(facts.reward_limit, rows))
-        elif np.isin(log.reward, (0.0, 1.0)).all():  # what is known of the whole log, a segment without a click knows
+        elif np.isin(log.reward, _CLICKS).all():  # also known of a segment without a click
+            least, most = _CLICKS
             if facts.reward_min is None:
-                least = _CLICKS[0]
-            else:
-                least = facts.reward_min
+                facts = replace(facts, reward_min=least)
             if facts.reward_max is None:
-                most = _CLICKS[1]
-            else:
-                most = facts.reward_max
-            facts = replace(facts, reward_min=least, reward_max=most)
-        missing = {name: values[rows] for name, values in self.missing.items()}
-        weights = _at(self.weights, rows)
+                facts = replace(facts, reward_max=most)
         return replace(
-            self, log=columns, models=models, missing=missing, facts=facts, weights=weights, today=self.logged
+            self,
+            log=columns,
+            models={name: (_at(logged, rows), _at(mean, rows)) for name, (logged, mean) in self.models.items()},
+            missing={name: values[rows] for name, values in self.missing.items()},
+            facts=facts,
+            weights=_at(self.weights, rows),
+            today=self.logged,
         )
 
     def by_segment(
         self, segments: Segments, action: Ints | None, asked: Asked, records: Sequence[Record]
     ) -> list[Record]:
-        """The leading estimates of each segment, whose intervals hold all at once at the level that is asked for."""
+        """Return the leading estimates of each segment, with intervals that hold jointly at the level asked for."""
         log = self.log
         leaders = [record for record in records if record["leads"]]
         targets = {name: log.others[name] for name in asked.policies if name not in self.logged}
@@ -326,32 +337,38 @@ class PolicyRows:
             more = {"leads": False, "by": segments.column, "segment": value}
             more |= {"intervals": number, "level_of_all": asked.level}
             for total in leaders:
-                name = target_of(total)
-                estimate = (part.apart if "baseline" in total else part.value)(name, total["estimator"], level=level)
+                ask = part.apart if "baseline" in total else part.value
+                estimate = ask(target_of(total), total["estimator"], level=level)
                 assert estimate is not None
                 estimate = with_adaptive_findings(estimate, asked.made, *subject(total))
-                estimate = estimate.with_findings(_off_everywhere(total))
-                shared_fields = {key: total[key] for key in _OF_POLICIES if key in total}
-                estimated.append(_record(total["policy"], part._wide_enough(estimate)) | shared_fields | more)
+                findings = [Finding.from_dict(finding) for finding in total["findings"]]
+                # Propensities that are wrong in the whole log are wrong in each segment.
+                wrong = [f for f in findings if f.code == "propensities" and f.level != "trust"]
+                record = _record(total["policy"], part._widened(estimate.with_findings(wrong)))
+                estimated.append(record | {key: total[key] for key in _OF_POLICIES if key in total} | more)
         return estimated
 
-    def _wide_enough(self, estimate: Estimate) -> Estimate:
-        """The estimate; that of few users has what rewards allow for an interval: at such levels any other misses."""
-        if estimate.diagnostics.users >= THIN:
+    def _widened(self, estimate: Estimate) -> Estimate:
+        """Replace the interval of a few users by what the rewards allow: at such levels any other would miss."""
+        facts = estimate.diagnostics
+        if facts.users >= THIN:
             return estimate
-        diagnostics = estimate.diagnostics
-        differs = estimate.diagnostics.value_baseline is not None
         limited = self.facts.reward_max is not None or self.facts.reward_limit is not None
-        least = diagnostics.reward_min
-        most = diagnostics.reward_max if limited else np.inf
-        low, high = (least - most, most - least) if differs else (least, most)
-        low = min(low, estimate.value)
-        high = max(high, estimate.value)
-        return replace(estimate, low=low, high=high, method="no interval: few users")
+        low = facts.reward_min
+        high = facts.reward_max if limited else np.inf
+        if facts.value_baseline is not None:
+            high -= low
+            low = -high
+        return replace(
+            estimate,
+            low=min(low, estimate.value),
+            high=max(high, estimate.value),
+            method="no interval: few users",
+        )
 
 
 def _at(values: Any, rows: Ints) -> Any:
-    """Some rows of a column; None for none."""
+    """Select rows of a column that may be None."""
     if values is None:
         return None
     return values[rows]
@@ -359,18 +376,18 @@ def _at(values: Any, rows: Ints) -> Any:
 
 @dataclass(frozen=True)
 class Asked:
-    """A question to a log, however its rows are read.
+    """Policies to estimate, however the rows are read.
 
     Attributes:
-        policies: whose values are estimated.
-        estimators: names.
-        level: of the intervals.
+        policies: policies whose values are estimated.
+        estimators: names of estimators.
+        level: coverage of the intervals.
         baseline: one of the policies, or None.
         compared: policies whose differences from the baseline are estimated.
         today: names of the policy that logged the rows.
         made: provenance of the log.
-        off_by: where rows are at hand, the tolerance of a policy by them.
-        differing: estimators that know differences; empty for those of single items that do.
+        off_by: function that computes the propensity tolerance of a policy, if rows are at hand.
+        differing: estimators with differences; empty for those of single items.
     """
 
     policies: Sequence[str]
@@ -383,82 +400,80 @@ class Asked:
     off_by: ByRows | None = None
     differing: Collection[str] = ()
 
+    def differs(self, estimator: str) -> bool:
+        """Return whether an estimator has differences."""
+        if self.differing:
+            return estimator in self.differing
+        return check_name(estimator).in_blocks
+
+    def role(self, name: str, baseline: str | None) -> str:
+        """Return the role of a record."""
+        if baseline is not None:
+            return "difference"
+        if name in self.today:
+            return "today"
+        if name == self.baseline:
+            return "baseline"
+        return "target"
+
 
 def records_of(asked: Asked, value: Answering, apart: Answering | None = None) -> list[Record]:
-    """One record per policy and estimator, then one per difference and estimator; keys as :class:`Record`.
+    """Return one record per policy and estimator, then one per difference and estimator; keys as :class:`Record`.
 
     The best of several policies gets ``best_of``: its interval and verdict at a level corrected for the choice.
 
     Args:
-        asked: what is asked.
-        value: the estimate of a policy by an estimator at a level; None where that estimator has none.
-        apart: likewise of the difference from the baseline.
+        asked: policies and estimators.
+        value: estimates a policy with an estimator at a level; None if that estimator cannot.
+        apart: likewise the difference from the baseline.
     """
-    rows: list[tuple[str, str | None, Any]] = [(name, None, value) for name in asked.policies]
-    rows += [(name, asked.baseline, apart) for name in asked.compared]
+    pairs: list[tuple[str, str | None, Any]] = [(name, None, value) for name in asked.policies]
+    pairs += [(name, asked.baseline, apart) for name in asked.compared]
     records: list[Record] = []
-    again: dict[tuple[str, str | None], Any] = {}
-    for name, other, ask in rows:
+    estimate_again: dict[tuple[str, str | None], Any] = {}
+    for name, baseline, ask in pairs:
+        policy = name if baseline is None else f"{name} - {baseline}"
         for estimator in asked.estimators:
-            if _answers(estimator, other, asked.differing):
-                estimate = ask(name, estimator, level=asked.level)
-            else:
-                estimate = None
+            if baseline is not None and not asked.differs(estimator):
+                continue
+            estimate = ask(name, estimator, level=asked.level)
             if estimate is None:
                 continue
-            if other is None:
-                of_it = {}
-            else:
-                of_it = {"baseline": other, "baseline_kind": "policy"}
-            if other is None:
-                called = name
-            else:
-                called = f"{name} - {other}"
-            estimate = with_adaptive_findings(estimate, asked.made, name, other)
-            today = (other or name) in asked.today
-            of_it |= {"baseline_kind": kind_of_log(estimate.numbers())} if today else {}
-            if other:
-                role = "difference"
-            else:
-                role = "today" if today else "baseline" if name == asked.baseline else "target"
-            records.append(_record(called, estimate) | {"target": name, "today": today, "role": role} | of_it)
-            again[called, other] = functools.partial(ask, name)
+            estimate = with_adaptive_findings(estimate, asked.made, name, baseline)
+            today = (baseline or name) in asked.today
+            record = _record(policy, estimate)
+            record |= {"target": name, "today": today, "role": asked.role(name, baseline)}
+            if baseline is not None:
+                record |= {"baseline": baseline, "baseline_kind": "policy"}
+            if today:
+                record["baseline_kind"] = kind_of_log(estimate.numbers())
+            records.append(record)
+            estimate_again[policy, baseline] = functools.partial(ask, name)
     records = [with_tolerance(record, asked.off_by) for record in leading(records)]
     best = best_record(records)
     number = len(candidates(records))
     if best is not None and number > 1:
-        at = level_of_best(asked.level, number)
-        estimate = again[best["policy"], best.get("baseline")](best["estimator"], level=at)
+        level = level_of_best(asked.level, number)
+        estimate = estimate_again[best["policy"], best.get("baseline")](best["estimator"], level=level)
         assert estimate is not None
         estimate = with_adaptive_findings(estimate, asked.made, *subject(best))
-        ends = {"policies": number, "level": at, "low": estimate.low, "high": estimate.high}
+        ends = {"policies": number, "level": level, "low": estimate.low, "high": estimate.high}
         best["best_of"] = ends | tolerated(best | ends, asked.off_by) | estimate.verdict.to_dict()
     return records
 
 
-def _off_everywhere(whole: Record) -> list[Finding]:
-    """Get the findings that prove the propensities of the whole log wrong, and so those of each segment."""
-    findings = [Finding.from_dict(finding) for finding in whole["findings"]]
-    return [finding for finding in findings if finding.code == "propensities" and finding.level != "trust"]
-
-
-def _answers(estimator: str, baseline: str | None, differing: Collection[str]) -> bool:
-    """Return whether an estimator knows differences, where one is asked for."""
-    return baseline is None or (estimator in differing if differing else check_name(estimator).in_blocks)
-
-
 def todays(baseline: str, columns: Sequence[str], propensity: str) -> str:
-    """The baseline's column: that of propensities for ``today``, unless a column has that name."""
+    """Return the baseline's column: that of propensities for ``today``, unless a column has that name."""
     if baseline == "today" and "today" not in columns:
         return propensity
     return baseline
 
 
 def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: str | None) -> None:
-    """Refuse a question without a target or estimator, or for a difference that none of the estimators knows.
+    """Check that there are targets and known estimators, one of which has differences if there is a baseline.
 
     Raises:
-        UserError: one of these, or an unknown estimator.
+        UserError: one of these is not so.
     """
     if not targets:
         raise UserError("no target column; name at least one, made by `recsim-mnar replay` for instance")
@@ -474,7 +489,7 @@ def check_question(targets: Sequence[str], estimators: Sequence[str], baseline: 
 
 
 def missing_columns(policies: Sequence[str], named: Sequence[str], known: Sequence[str]) -> dict[str, str]:
-    """The column of each policy's missing mass, where there is one.
+    """Return the columns of missing mass by policy, for the policies that have one.
 
     Raises:
         UserError: another number of columns than policies.
@@ -499,20 +514,21 @@ def _record(policy: str, estimate: Estimate) -> Record:
 
 
 def with_findings(record: Record, findings: Sequence[Finding], *, first: bool = False) -> Record:
-    """A record with further findings in its verdict; ``first``: before others of their level."""
+    """Add findings to the verdict of a record; with ``first`` before others of their level."""
     before = [Finding.from_dict(finding) for finding in record["findings"]]
-    return record | Verdict(record["verdict_level"], [*findings, *before] if first else [*before, *findings]).to_dict()
+    every = [*findings, *before] if first else [*before, *findings]
+    return record | Verdict(record["verdict_level"], every).to_dict()
 
 
 @dataclass(frozen=True)
 class Reason:
-    """A reason for doubt, of one or several estimates.
+    """A reason to doubt estimates.
 
     Attributes:
         level: "caution" or "do_not_use".
         message: what was found.
         action: what to do.
-        of: the policies that it is about.
+        of: policies that it concerns.
     """
 
     level: str
@@ -522,53 +538,53 @@ class Reason:
 
     @property
     def line(self) -> str:
-        """For a person, in one line."""
+        """The reason in one line for a person."""
         of = ", ".join(self.of)
         return f"{LEVEL_WORDS[self.level]} ({of}): {self.message}. {self.action[:1].upper()}{self.action[1:]}."
 
 
 def reasons(records: Sequence[Record]) -> list[Reason]:
-    """The reasons to doubt estimates, the gravestt first, each once.
+    """List the reasons to doubt estimates, the gravest first, each once.
 
-    A difference shares what speaks against its target, and several policies what speaks against the log. Of a policy
-    that the log does not cover :func:`identified` says it.
+    A finding against a target also concerns its differences, and one against the log several policies; each is listed
+    once. Policies that the log does not cover are left to :func:`identified`.
     """
     by_policy: dict[tuple[str, str], tuple[Record, Record]] = {}
     for record in records:
         for finding in record["findings"]:
             if finding["level"] != "trust" and not (lacks(record) and finding["code"] in (*GAPS, "wide_interval")):
                 by_policy.setdefault((target_of(record), finding["code"]), (record, finding))
-    labels: dict[tuple[str, ...], list[str]] = {}
+    labels: dict[tuple[str, str, str], list[str]] = {}
     for record, finding in by_policy.values():
         labels.setdefault((finding["level"], finding["message"], finding["action"]), []).append(label(record))
-    listed = [Reason(level, message, action, tuple(of)) for (level, message, action), of in labels.items()]
+    listed = [Reason(*reason, tuple(policies)) for reason, policies in labels.items()]
     return sorted(listed, key=lambda reason: -LEVELS.index(reason.level))
 
 
 FITTED_ON = "fitted_on"
 """Key of a replayed log's provenance: ``policies`` that were fitted, on the log of ``digest``, which shares ``shared``
-of the log's ``users``; ``half`` of the users that are judged, where they were split."""
+of the log's ``users``; ``half`` of the users that the policies are evaluated on, if they were split."""
 PROPENSITY_MIN = "propensity_min"
-"""Key of a replayed log's provenance: no action has a smaller propensity under the ``policy`` that the log names."""
+"""Key of a replayed log's provenance: the smallest propensity under its ``policy``."""
 MOST_SHARED = 0.1
-"""Share of users that a policy may have been fitted on before its estimate is of no use."""
+"""Share of users from which an estimate of a policy that was fitted on them is useless."""
 
 
 def level_of_best(level: float, k: int) -> float:
-    """The level of each of k intervals such that a statement about the best of them holds at ``level``.
+    """Return the level of each of k intervals such that a statement about the best of them holds at ``level``.
 
     The best of k estimates is the luckiest too; all k intervals hold together at ``level`` if each holds at
     1 - (1 - level) / k (Bonferroni), and then so does the winner's.
 
     Args:
         level: in (0, 1).
-        k: how many policies the best is one of, 1 and more.
+        k: number of policies that the best was chosen from, 1 or more.
     """
     return 1.0 - (1.0 - level_of(level)) / whole_number(k, "k", least=1)
 
 
 def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
-    """Dependence between the users according to a log's provenance; empty if they are independent.
+    """Return the finding that users depend on each other, if a log's provenance says so.
 
     Args:
         provenance: of a :class:`recsim_mnar.log.Log`, or of a file that it was written to.
@@ -581,7 +597,7 @@ def adaptive_findings(provenance: Mapping[str, Any]) -> list[Finding]:
 
 
 def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | None]) -> list[Finding]:
-    """The finding of a policy that was fitted on users who judge it; empty where none is known to be.
+    """Return the finding that a policy was fitted on users of the log, if the provenance says so.
 
     Args:
         provenance: as :func:`adaptive_findings`.
@@ -594,48 +610,43 @@ def fitted_findings(provenance: Mapping[str, Any], policies: Collection[str | No
     users = max(int(made.get("users", 0)), 1)
     if shared == 0:
         return []
-    if shared >= MOST_SHARED * users:
-        severity = GRAVE
-    else:
-        severity = CAUTION
+    severity = GRAVE if shared >= MOST_SHARED * users else CAUTION
     return [Finding("trained_on_log", severity, shared / users, shared=shared, users=users)]
 
 
 def with_adaptive_findings(estimate: Estimate, provenance: Mapping[str, Any], *policies: str | None) -> Estimate:
-    """The estimate of policies, its verdict with how the log was made and what they were fitted on."""
+    """Add findings about how the log was made, and what the policies were fitted on, to an estimate."""
     return estimate.with_findings([*adaptive_findings(provenance), *fitted_findings(provenance, policies)])
 
 
 def known_bound(provenance: Mapping[str, Any], stated: Mapping[str, Any], propensity: str) -> float | None:
-    """The least propensity of the named policy according to a log's provenance; None if unknown.
+    """Return the smallest propensity that a log's provenance records; None if unknown, or if the user states a bound.
 
     Args:
         provenance: as :func:`adaptive_findings`.
-        stated: what the user states; nothing is taken where it has ``propensity_min`` or ``weight_max``.
-        propensity: column of the propensities: nothing is known of another one than the log's own.
+        stated: the user's statements, of which ``propensity_min`` and ``weight_max`` are bounds.
+        propensity: column of the propensities; the provenance is about the log's own column only.
     """
     least = provenance.get(PROPENSITY_MIN)
     if propensity != "propensity" or "policy" not in provenance or not isinstance(least, float):
         return None
-    stated_bounds = [stated.get(name) for name in ("propensity_min", "weight_max")]
-    if stated_bounds == [None, None] and 0.0 < least <= 1.0:
-        return least
-    return None
+    is_stated = stated.get("propensity_min") is not None or stated.get("weight_max") is not None
+    if is_stated or not 0.0 < least <= 1.0:
+        return None
+    return least
 
 
 def taken(records: Sequence[Record], least: float | None) -> list[Record]:
-    """Records whose diagnostics say that this least propensity was taken from the provenance, where one was."""
+    """Add the smallest propensity from the provenance, if there is one, to the diagnostics of records."""
     if least is None:
         return list(records)
     return [record | {"diagnostics": record["diagnostics"] | {"propensity_min_taken": least}} for record in records]
 
 
 def bound_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Describe a bound that was taken from the provenance."""
-    if records:
-        least = records[0]["diagnostics"].get("propensity_min_taken")
-    else:
-        least = None
-    if least is None:
-        return []
-    return [f"--propensity-min {least:.3g}: from the log's provenance"]
+    """Describe the bound from the provenance, if there is one."""
+    for record in records[:1]:
+        least = record["diagnostics"].get("propensity_min_taken")
+        if least is not None:
+            return [f"--propensity-min {least:.3g}: from the log's provenance"]
+    return []

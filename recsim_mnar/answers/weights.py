@@ -1,4 +1,4 @@
-"""Distribution of the weights, their errors, and whether a column of segments was fixed before rows were shown."""
+"""Summarise weights and their tolerance to errors, and test whether a column of segments was fixed before."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from recsim_mnar.kernels.checks import told_apart
 from recsim_mnar.log.columns import Clusters, Floats, Ints
 
 MOST_BINS = 40
-"""Bins that a distribution has at most."""
+"""Most bins of a distribution."""
 _AN_OCTAVE = 32
-"""Bins that numbers are counted in before they are joined."""
+"""Bins per octave in which numbers are counted before bins are merged."""
 
 
 class RatioBins:
-    """Counts whose memory does not grow with the numbers; those of two blocks are the same as of both at once."""
+    """Counts of numbers in bins of equal ratios; the counts do not depend on how numbers come in blocks."""
 
     def __init__(self) -> None:
         self.counts: dict[int, int] = {}
@@ -37,7 +37,7 @@ class RatioBins:
             self.counts[place] = self.counts.get(place, 0) + count
 
     def joined(self) -> tuple[tuple[float, ...], tuple[int, ...]]:
-        """Edges (b + 1,) and counts (b,), neighbours put together until there are at most :data:`MOST_BINS`."""
+        """Return edges (b + 1,) and counts (b,), with neighbours merged to at most :data:`MOST_BINS` bins."""
         if not self.counts:
             return (), ()
         wide = -(-(max(self.counts) - min(self.counts) + 1) // (MOST_BINS - 1))
@@ -52,19 +52,19 @@ class RatioBins:
 
 @dataclass(frozen=True)
 class WeightDistribution:
-    """A policy's weights target / propensity, in numbers.
+    """Distribution of a policy's weights target / propensity.
 
     Attributes:
-        policy: whose.
+        policy: name of the policy.
         rows: number of weights.
-        mean: should be 1.
-        largest: the heaviest.
-        effective: Kish's effective sample, (sum w)^2 / sum w^2; 0 where every weight is 0.
-        zero: share of rows that the policy would not have shown.
+        mean: mean weight, which should be 1.
+        largest: largest weight.
+        effective: Kish's effective sample size, (sum w)^2 / sum w^2; 0 if every weight is 0.
+        zero: share of rows with weight 0.
         clipped: share of rows above the clip.
-        mass_clipped: share of the weights' sum that the clip takes off.
-        edges: (b + 1,) of the bins, in equal ratios; none where every weight is 0.
-        counts: (b,) rows in them; rows of weight 0 are in none.
+        mass_clipped: share of the weights' sum that clipping removes.
+        edges: (b + 1,) edges of the bins, in equal ratios; none if every weight is 0.
+        counts: (b,) rows per bin; rows of weight 0 are in none.
     """
 
     policy: str
@@ -79,7 +79,7 @@ class WeightDistribution:
     counts: tuple[int, ...]
 
     def to_dict(self) -> dict[str, object]:
-        """JSON types."""
+        """Return JSON types."""
         return {**vars(self), "edges": list(self.edges), "counts": list(self.counts)}
 
     @staticmethod
@@ -89,7 +89,7 @@ class WeightDistribution:
 
 
 class WeightTally:
-    """Gathers weights from one block of rows after another, in a memory that does not grow with them.
+    """Accumulates the distribution of weights block by block, in constant memory.
 
     Args:
         clip: largest weight of the clipped estimators, None for none.
@@ -121,7 +121,7 @@ class WeightTally:
         self.bins.extend(positive)
 
     def distribution(self, policy: str) -> WeightDistribution:
-        """Get the distribution of all weights so far, under a policy's name."""
+        """Return the distribution of all weights so far, under a policy's name."""
         edges, counts = self.bins.joined()
         return WeightDistribution(
             policy,
@@ -138,11 +138,11 @@ class WeightTally:
 
 
 def weight_distribution(policy: str, weight: Floats, clip: float | None = None) -> WeightDistribution:
-    """The distribution of a policy's weights (n,), none of them negative.
+    """Compute the distribution of a policy's weights.
 
     Args:
-        policy: whose.
-        weight: target / propensity of each row.
+        policy: name of the policy.
+        weight: (n,) target / propensity of each row.
         clip: largest weight of the clipped estimators, None for none.
     """
     tally = WeightTally(clip)
@@ -151,7 +151,7 @@ def weight_distribution(policy: str, weight: Floats, clip: float | None = None) 
 
 
 def propensity_tolerance(end: float, today: float) -> float:
-    """Factor by which every propensity may be off before ``snips`` of 0/1 rewards reaches today's value.
+    """Return the factor by which every propensity may be off before ``snips`` of 0/1 rewards reaches today's value.
 
     Propensities that are off by a factor of at most G change weights by as much, and so the odds of the self-normalised
     mean by at most G^2. The factor is the root of the ratio of odds.
@@ -207,13 +207,13 @@ def weight_tolerance(
 def weight_excess(
     r: Floats, p: Floats, t: Floats, *, today: float, half_width: float, worse: bool
 ) -> tuple[float, float]:
-    """Sums over rows of w (r - v)+ and of w (v - r)+, see :func:`weight_tolerance`; blocks of a log add up."""
+    """Sum w (r - v)+ and w (v - r)+ over rows, see :func:`weight_tolerance`; sums of blocks add up."""
     beyond = (t / p) * ((-1.0 if worse else 1.0) * (r - today) - half_width)
     return float(np.sum(np.maximum(beyond, 0.0))), float(np.sum(np.maximum(-beyond, 0.0)))
 
 
 def tolerance_of(gain: float, loss: float) -> float:
-    """The tolerance by the sums of :func:`weight_excess`."""
+    """Return the tolerance from the sums of :func:`weight_excess`."""
     if gain <= loss:
         return 1.0
     if loss > 0.0:
@@ -222,19 +222,19 @@ def tolerance_of(gain: float, loss: float) -> float:
 
 
 MOST = 100
-"""Segments that are estimated at most."""
+"""Most segments that are estimated."""
 FIXED = 0.99
-"""Level of the limits of all mean weights together that refuse a column: by chance, one fixed column in 200 at most."""
+"""Joint level of the limits of mean weights that refuse a column: at most one fixed column in 200 by chance."""
 CERTAIN = 20
-"""Users of a segment from which it is no chance that all its rows have what at most half of the log's rows have."""
+"""Users of a segment from which equal rewards in all its rows, against the log's majority, are no chance."""
 THIN = 30
 """Users below which a segment has no interval: at the level that many intervals share, it would miss too often."""
 NOT_FIXED, TOO_MANY = "segment_not_fixed", "too_many_segments"
-"""Codes of why a column is refused."""
+"""Codes of reasons to refuse a column."""
 
 
 class RefusedColumnError(UserError):
-    """A column by which no segments are estimated; the estimates of all rows are not touched by it.
+    """Raised for a column that cannot define segments; estimates of all rows do not depend on it.
 
     Attributes:
         column: its name.
@@ -247,22 +247,22 @@ class RefusedColumnError(UserError):
 
     @staticmethod
     def of(column: str, code: str = NOT_FIXED, **params: Any) -> RefusedColumnError:
-        """The error of a code of ``findings.toml``; ``params`` are those of its text."""
+        """Create the error with the text of ``findings.toml``; ``params`` are parameters of that text."""
         return RefusedColumnError(printable(f"--by {column}: {written(code, 'says', params)}"), column, code)
 
     def to_dict(self) -> Mapping[str, object]:
-        """For JSON."""
+        """Return JSON types."""
         return {"by": self.column, "code": self.code, "message": str(self)}
 
 
 @dataclass(frozen=True)
 class Segments:
-    """Rows by the values of a column, those of most rows first and those without a value last.
+    """Rows grouped by the values of a column, the largest group first and rows without a value last.
 
     Attributes:
-        column: its name.
-        names: the values; None for the rows without one.
-        rows: by segment, its rows in ascending order.
+        column: name of the column.
+        names: values of the segments; None for the rows without one.
+        rows: rows of each segment in ascending order.
     """
 
     column: str
@@ -271,12 +271,12 @@ class Segments:
 
     @staticmethod
     def of(column: str, codes: Ints, values: Any) -> Segments:
-        """Segments of rows.
+        """Group rows into segments.
 
         Args:
-            column: its name.
-            codes: (n,) which of the values each row has; -1 for none.
-            values: all of them.
+            column: name of the column.
+            codes: (n,) index of each row's value; -1 for none.
+            values: all values.
 
         Raises:
             RefusedColumnError: more than :data:`MOST` segments.
@@ -292,7 +292,7 @@ class Segments:
         return Segments(column, names, tuple(rows_of[code] for code in listed))
 
     def where(self, value: str | None) -> str:
-        """A segment, in a sentence."""
+        """Describe a segment within a sentence."""
         if value is not None:
             return f"where {self.column} is {value}"
         return f"where {self.column} has no value"
@@ -301,28 +301,21 @@ class Segments:
         return iter(zip(self.names, self.rows, strict=True))
 
 
-def users_of(clusters: Clusters | None, rows: Ints) -> Clusters | None:
-    """The users of some rows."""
-    if clusters is None:
-        return None
-    return clusters.at(rows)
-
-
 @dataclass(frozen=True)
 class Weights:
-    """Evidence on whether a column was fixed before the recommendation: then E[w | segment] = 1 for any policy.
+    """Test whether a column was fixed before the recommendation: then E[w | segment] = 1 for any policy.
 
-    Where the log lacks support it is less, so that below 1 is a proof only where support and a bound of the weights are
-    stated.
+    Without support the mean is smaller, so that a mean below 1 is a proof only if support and a bound of the weights
+    are stated.
 
     Attributes:
-        reward: (n,).
-        propensity: (n,).
-        users: of the rows, or None.
+        reward: (n,) rewards.
+        propensity: (n,) propensities.
+        users: users of the rows, or None.
         targets: by policy, (n,) its probability of the logged action.
         missing: by policy, (n,) its mass where the logging probability is 0.
-        action: (n,) numbers of the items shown, from 0; None where they are not known.
-        facts: of the log.
+        action: (n,) numbers of the items shown, from 0; None if they are not known.
+        facts: known facts about the log.
     """
 
     reward: Floats
@@ -336,13 +329,13 @@ class Weights:
     def refuse(self, segments: Segments) -> None:
         """Refuse a column that depends on what was recommended.
 
-        By each policy's weights; and, where the items shown are known, by those of a policy that shows the items a
-        segment has too many of: found on half of the users, and tested on the others. What the whole log's weights fail
-        is the propensities' fault and not the column's, so it is passed over: the verdicts say it.
+        The test uses each policy's weights and, if the items shown are known, those of a policy that shows the items
+        that are too frequent in a segment: chosen on half of the users, and tested on the others. Policies whose mean
+        weight is wrong in the whole log are left out, because their propensities are wrong and verdicts say so.
 
         Raises:
-            RefusedColumnError: a mean weight is proved not to be 1; all segments, policies and items together at
-                :data:`FIXED`. Or the column says what the reward is.
+            RefusedColumnError: a mean weight is proved not to be 1; all segments, policies and items jointly at
+                :data:`FIXED`. Or the column determines the reward.
         """
         self._refuse_outcomes(segments)
         level = 1.0 - (1.0 - FIXED) / (len(segments.names) * (len(self.targets) + 2))
@@ -362,13 +355,12 @@ class Weights:
                     raise RefusedColumnError.of(segments.column, says="weights", **params)
 
     def _refuse_outcomes(self, segments: Segments) -> None:
-        """Refuse a column with a segment all of whose rows are rewarded, or none where most are."""
+        """Refuse a column with a segment in which every row is rewarded, or none while most rows are."""
         rewarded = self.reward > self.reward.min()
         usual = bool(rewarded.mean() > 0.5)
         for value, rows in segments:
-            if self.users is None:
-                users = rows
-            else:
+            users = rows
+            if self.users is not None:
                 users = np.unique(self.users.codes[rows])
             if users.size >= CERTAIN and np.all(rewarded[rows] != usual):
                 if usual:
@@ -379,14 +371,13 @@ class Weights:
 
     def _by_policy(self, name: str, rows: Ints, level: float) -> float | None:
         missing = self.missing.get(name)
-        if missing is None:
-            lost = 0.0
-        else:
+        lost = 0.0
+        if missing is not None:
             lost = float(np.mean(missing[rows]))
         return self._off(self.targets[name][rows], rows, level, lost, self.facts)
 
     def _by_items(self, rows: Ints, level: float) -> float | None:
-        """The mean weight, proved to be above 1, of a policy made of half of the users, on the other half."""
+        """Return the mean weight, if proved to be above 1, of a policy chosen on half of the users, on the others."""
         assert self.action is not None
         if self.users is None:
             half = np.arange(rows.size)
@@ -403,8 +394,8 @@ class Weights:
         return None
 
     def _off(self, target: Floats, rows: Ints, level: float, lost: float, facts: Facts) -> float | None:
-        """The mean weight on some rows, where it is proved to be none of a column that was fixed before."""
-        sums = PolicySums.of(self.propensity[rows], target, users_of(self.users, rows))
+        """Return the mean weight on some rows if it is proved to be another than that of a fixed column."""
+        sums = PolicySums.of(self.propensity[rows], target, None if self.users is None else self.users.at(rows))
         low, high = mean_weight_limits(sums, level)
         below = facts.supports and high + lost < 1.0
         if low + lost > 1.0 or below:
@@ -413,7 +404,7 @@ class Weights:
 
 
 def _too_many(action: Ints, propensity: Floats) -> Floats:
-    """A law on the items whose mean of 1 / propensity is above 1, each by its excess over its variance; 0 if none."""
+    """Return probabilities of the items with a mean of 1 / propensity above 1, by excess over variance; 0 if none."""
     weight = 1.0 / propensity
     mean = np.bincount(action, weight)
     square = np.bincount(action, weight**2)

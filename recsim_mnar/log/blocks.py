@@ -1,4 +1,4 @@
-"""A log in Parquet or Arrow files, read a block of whole users at a time: memory does not grow with it."""
+"""Read a log in Parquet or Arrow files in blocks of whole users, in memory that does not grow with it."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.rows import Events
 
 READ_ROWS = 1 << 18
-"""Rows that are decoded at a time."""
+"""Rows decoded at a time."""
 _USERS = 4096
-"""Users of a block of :class:`FiledLog`."""
+"""Users per block of :class:`FiledLog`."""
 Columns = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Facts about a log that are needed before reading it through.
+    """Facts about a log from a first pass over a few columns.
 
     Attributes:
-        n_rows: of all kinds.
-        n_users: how many.
-        highest_item: the largest item or action, -1 where there is none.
+        n_rows: number of rows of all kinds.
+        n_users: number of users.
+        highest_item: the largest item or action, -1 without any.
         all_bandit: whether no row is organic.
-        shared_users: users that another log has, too.
-        with_gaps: columns of whole numbers of which some are missing.
-        slate_size: items per slate, 1 where rows have no positions.
+        shared_users: number of users that another log has, too.
+        with_gaps: columns of whole numbers with missing values.
+        slate_size: items per slate, 1 if rows have no positions.
     """
 
     n_rows: int
@@ -66,7 +66,7 @@ class LogBlocks:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], read_rows: int = READ_ROWS) -> LogBlocks | None:
-        """The log of a path; None where its rows must be read at once: text tables, and columns of other types.
+        """Open a log; None if its rows must be read at once: text tables, and columns of other types.
 
         Raises:
             UserError: nothing there, or not the files that were written.
@@ -80,22 +80,23 @@ class LogBlocks:
         return None
 
     def _plain(self) -> bool:
-        """True if all parts have the same columns, and those beyond the schema are numbers."""
+        """Return whether all parts have the same columns, and those beyond the schema are numbers."""
         import pyarrow as pa
 
         try:
-            kinds = [dict(zip(entry.names, entry.types, strict=True)) for entry in map(schema_of, self.parts.files)]
+            schemas = [schema_of(file) for file in self.parts.files]
         except (OSError, ValueError, pa.ArrowException):
             return False
-        known_columns = (*schema.BY_NAME, *schema.OPTIONAL)
-        further = [kind for name, kind in kinds[0].items() if name not in known_columns]
-        further += [kinds[0][name] for name in ("user", "item", "action") if name in kinds[0]]
-        numbers = all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in further)
-        return numbers and all(entry == kinds[0] for entry in kinds)
+        types = [dict(zip(entry.names, entry.types, strict=True)) for entry in schemas]
+        for name, kind in types[0].items():
+            of_numbers = name in ("user", "item", "action") or name not in (*schema.BY_NAME, *schema.OPTIONAL)
+            if of_numbers and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+                return False
+        return all(entry == types[0] for entry in types)
 
     @property
     def provenance(self) -> Provenance:
-        """Read from the first part how the log was made."""
+        """The provenance in the first part."""
         return provenance_of(self.parts)
 
     def survey(
@@ -103,11 +104,11 @@ class LogBlocks:
         others: NDArray[np.int64] | None = None,
         columns: Sequence[str] = ("user", "event", "item", "action", "position"),
     ) -> Survey:
-        """Read the columns with the facts that are needed first.
+        """Survey the log.
 
         Args:
             others: users of another log, sorted.
-            columns: that are read; without ``user`` no users are counted.
+            columns: columns to read; without ``user`` no users are counted.
 
         Raises:
             UserError: a file that cannot be read, or is no log.
@@ -115,93 +116,94 @@ class LogBlocks:
         import pyarrow as pa
 
         kinds = schema_of(self.parts.files[0])
-        further = [n for n in kinds.names if n not in schema.BY_NAME and n not in schema.OPTIONAL]
-        integral_columns = [name for name in further if pa.types.is_integer(kinds.field(name).type)]
-        names = [name for name in (*columns, *integral_columns) if name in kinds.names]
-        n_rows = n_users = shared = 0
-        highest = -1
-        all_bandit = True
-        last = None
+        integral_columns = [
+            name
+            for name, kind in zip(kinds.names, kinds.types, strict=True)
+            if name not in schema.BY_NAME and name not in schema.OPTIONAL and pa.types.is_integer(kind)
+        ]
+        n_rows = n_users = n_shared = n_shown = 0
+        highest = last_user = -1
+        highest_position = 0
         gaps = set()
-        size = 1
-        for table, _, _ in self._tables(names):
-            if "user" in table.column_names:
-                user = table.column("user").to_numpy()
-            else:
-                user = np.zeros(0, np.int64)
-            starts = user[user_begins(user)]
-            if last is not None and len(starts) and starts[0] == last:
-                starts = starts[1:]
-            if len(user):
-                last = user[-1]
-            n_rows = n_rows + len(table)
-            n_users = n_users + len(starts)
-            if others is not None:
-                shared += int(np.isin(starts, others).sum())
-            highest = max(highest, *(_highest(table, name) for name in ("item", "action")))
-            size = max(size, _highest(table, "position") + 1)
-            all_bandit = all_bandit and "event" in table.column_names
-            all_bandit = all_bandit and bool(Events.of(table.column("event")).shown.all())
+        for table, _, _ in self._tables([name for name in (*columns, *integral_columns) if name in kinds.names]):
+            n_rows += len(table)
+            if "user" in table.column_names and len(table):
+                users = table.column("user").to_numpy()
+                starts = users[user_begins(users)]
+                if n_users and starts[0] == last_user:
+                    starts = starts[1:]
+                last_user = users[-1]
+                n_users += len(starts)
+                if others is not None:
+                    n_shared += int(np.isin(starts, others).sum())
+            if "event" in table.column_names:
+                n_shown += int(Events.of(table.column("event")).shown.sum())
+            highest = max(highest, _highest(table, "item"), _highest(table, "action"))
+            highest_position = max(highest_position, _highest(table, "position"))
             gaps |= {name for name in integral_columns if table.column(name).null_count}
-        return Survey(n_rows, n_users, highest, all_bandit, shared, frozenset(gaps), size)
+        all_bandit = n_shown == n_rows
+        return Survey(n_rows, n_users, highest, all_bandit, n_shared, frozenset(gaps), highest_position + 1)
 
     def blocks(self, users: int, with_gaps: frozenset[str] = frozenset()) -> Iterator[Log]:
-        """All rows, checked, so many users at a time (the last block: those that are left).
+        """Yield all rows, checked, in blocks of whole users.
 
         Args:
-            users: of a block.
-            with_gaps: columns of whole numbers of which some are missing, which become floats as a whole.
+            users: number of users per block, except the last.
+            with_gaps: columns of whole numbers with missing values, which become floats as a whole.
 
         Raises:
-            UserError: a file that cannot be read, or rows that break a rule of the schema, which are named.
+            UserError: a file that cannot be read, or the first row that breaks a rule of the schema.
         """
-        kept: list[Columns] = []
+        pending: list[Columns] = []
         done = 0
         last = None
-        for read in self._logs(with_gaps):
-            kept.append(read.columns)
-            columns = _together(kept)
+        for log in self._logs(with_gaps):
+            pending.append(log.columns)
+            columns = _together(pending)
             starts = user_starts(columns["user"])
             n_whole = max(len(starts) - 1, 0) // users * users  # of the last user more rows may follow
+            cut = 0
             for first in range(0, n_whole, users):
-                a = int(starts[first])
-                b = int(starts[first + users])
-                yield _checked({name: values[a:b] for name, values in columns.items()}, done + a, last)
-                last = int(columns["user"][b - 1])
-            if n_whole:
-                cut = int(starts[n_whole])
-            else:
-                cut = 0
-            kept = [{name: values[cut:].copy() if cut else values for name, values in columns.items()}]
+                begin = cut
+                cut = int(starts[first + users])
+                yield _checked({name: values[begin:cut] for name, values in columns.items()}, done + begin, last)
+                last = int(columns["user"][cut - 1])
+            pending = [{name: values[cut:].copy() if cut else values for name, values in columns.items()}]
             done += cut
-        columns = _together(kept)
+        columns = _together(pending)
         if len(columns.get("user", ())):
             yield _checked(columns, done, last)
 
     def _logs(self, with_gaps: frozenset[str]) -> Iterator[Log]:
+        """Yield all rows as they are read, with columns in one order."""
+        import pyarrow as pa
+
         names: list[str] = []
         for table, part, first in self._tables(None):
-            log = _log_of(table, part, first, with_gaps)
+            for name in with_gaps:
+                place = table.column_names.index(name)
+                table = table.set_column(place, name, table.column(name).cast(pa.float64()))
+            log = Log.from_arrow(table.replace_schema_metadata(None), str(part), first_row=first)
             names = names or list(log.columns)
             yield Log({name: log.columns[name] for name in names})
 
     def _tables(self, names: list[str] | None) -> Iterator[tuple[Any, Path, int]]:
-        """Tables of these columns, the part that each is of, and the number of its first row there, from 1."""
+        """Yield tables of these columns, each with its part and the number of its first row there, from 1."""
         for part in self.parts:
             first = 1
-            for table in read_blocks(part, self.read_rows, names, held=self.parts.index is not None):
+            for table in read_blocks(part, self.read_rows, names, verified=self.parts.index is not None):
                 yield table, part, first
                 first += len(table)
 
 
 class FiledLog(Log):
-    """A log that stays in its files: handed out block by block, and read as a whole where a column is asked for.
+    """A log that stays in its files: read block by block, and as a whole if a column is asked for.
 
     Args:
         source: the files.
 
     Raises:
-        UserError: a file that cannot be read, or is no log; rows are checked as they are handed out.
+        UserError: a file that cannot be read, or is no log; rows are checked as they are read.
     """
 
     source: LogBlocks
@@ -212,7 +214,7 @@ class FiledLog(Log):
 
     @staticmethod
     def or_whole(path: str | os.PathLike[str]) -> Log:
-        """The log of a path; a table of text, and one with columns of other types, read and checked at once."""
+        """Open a log; a table of text, or with columns of other types, is read and checked at once."""
         source = LogBlocks.open(path)
         if source is None:
             return Log.read(path).validate(first_row=1)
@@ -221,16 +223,16 @@ class FiledLog(Log):
     @functools.cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
         """All rows, checked."""
-        return self._stated(Log.read(self.source.path).validate(first_row=1)).columns
+        return self._check_items(Log.read(self.source.path).validate(first_row=1)).columns
 
     @functools.cached_property
     def highest_item(self) -> int:
-        """Compute :attr:`Log.highest_item`; both columns are read for it."""
+        """Compute :attr:`Log.highest_item` by reading both columns."""
         return self.source.survey(columns=("item", "action")).highest_item
 
     @property
     def n_items(self) -> int:
-        """Count :attr:`Log.n_items`; where the log states it, items are checked as rows are handed out."""
+        """Number of items as :attr:`Log.n_items`; if the provenance states it, items are checked block by block."""
         return stated_items(self.provenance, 0) or self.highest_item + 1
 
     def __len__(self) -> int:
@@ -238,10 +240,10 @@ class FiledLog(Log):
 
     def blocks(self) -> Iterator[Log]:
         """Implement :meth:`Log.blocks`."""
-        return map(self._stated, self.source.blocks(_USERS, self.surveyed.with_gaps))
+        return map(self._check_items, self.source.blocks(_USERS, self.surveyed.with_gaps))
 
-    def _stated(self, rows: Log) -> Log:
-        """These rows, none of whose items is beyond those of the world that the log says it is of."""
+    def _check_items(self, rows: Log) -> Log:
+        """Check that no item is beyond those that the provenance states, and return the rows."""
         stated_items(self.provenance, rows.highest_item + 1)
         return rows
 
@@ -250,17 +252,8 @@ class FiledLog(Log):
         return np.concatenate([np.zeros(0, np.int64), *(block.users() for block in self.blocks())])
 
 
-def _log_of(table: Any, part: Path, first_row: int, with_gaps: frozenset[str]) -> Log:
-    import pyarrow as pa
-
-    for name in with_gaps:
-        place = table.column_names.index(name)
-        table = table.set_column(place, name, table.column(name).cast(pa.float64()))
-    return Log.from_arrow(table.replace_schema_metadata(None), str(part), first_row=first_row)
-
-
 def _checked(columns: Columns, first: int, last: int | None) -> Log:
-    """A block whose first row is number ``first`` of the log, after the user ``last``."""
+    """Check a block whose first row has index ``first`` in the log, and follows the user ``last``."""
     log = Log(columns)
     if last is not None and int(columns["user"][0]) <= last:
         raise UserError(
@@ -270,22 +263,22 @@ def _checked(columns: Columns, first: int, last: int | None) -> Log:
 
 
 def _together(pieces: list[Columns]) -> Columns:
+    """Concatenate columns; empty pieces before the last are skipped."""
+    pieces = [piece for piece in pieces[:-1] if len(piece["user"])] + pieces[-1:]
     if not pieces:
         return {}
     if len(pieces) == 1:
         return pieces[0]
-    if len(pieces[0]["user"]) == 0:
-        return _together(pieces[1:])
     return {name: np.concatenate([piece[name] for piece in pieces]) for name in pieces[0]}
 
 
 def _highest(table: Any, name: str) -> int:
+    """Return the largest value of a column, -1 without any."""
     import pyarrow.compute as pc
 
-    if name in table.column_names:
-        highest = pc.max(table.column(name)).as_py()
-    else:
-        highest = None
+    if name not in table.column_names:
+        return -1
+    highest = pc.max(table.column(name)).as_py()
     if highest is None:
         return -1
     return int(highest)

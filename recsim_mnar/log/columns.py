@@ -32,10 +32,9 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
         if not getattr(getattr(values, "dtype", None), "kind", None):
             values = np.asarray(values)
         real = values.dtype.kind not in "cmM"  # complex numbers, durations and dates would be converted
+        array = values
         if real:
             array = np.ascontiguousarray(values, dtype=np.float64)
-        else:
-            array = values
     except (TypeError, ValueError, OverflowError):
         raise UserError(f"column {name!r} must hold numbers{_first_text(values)}") from None
     if not real:
@@ -158,10 +157,9 @@ class Clusters:
     def dense(self) -> tuple[Ints, int]:
         """Codes 0 .. k-1 in the order of the original rows, numbered by sorted code, and k."""
         steps = user_numbers(self.together(self.codes))
+        number = 0
         if steps.size:
             number = int(steps[-1]) + 1
-        else:
-            number = 0
         return self.back(steps), number
 
     def back(self, together: NDArray[Any]) -> NDArray[Any]:

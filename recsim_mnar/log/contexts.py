@@ -107,9 +107,8 @@ class Observation(abc.ABC):
         items = np.array(log["item"], np.int32)
         if self.counts_shown:
             items[bandit] = log["action"][bandit]
-        if self.counts_shown:
-            read = items
-        else:
+        read = items
+        if not self.counts_shown:
             read = items[~bandit]
         if len(read) and (read.min() < 0 or read.max() >= n_items):
             bad = int(read[(read < 0) | (read >= n_items)][0])
@@ -180,10 +179,9 @@ class ContextRule(Observation):
         if self.kind == "last":
             return gym.spaces.MultiDiscrete(np.full(self.last, n_items + 1))
         decays = self.kind in ("decayed", "shown") and self.decay < 1
+        most = COUNT_LIMIT
         if decays:
             most = min(1.001 / (1.0 - self.decay), COUNT_LIMIT)
-        else:
-            most = COUNT_LIMIT
         if not self.counts_shown:
             return gym.spaces.Box(0.0, most, (n_items,), np.float32)
         low, high = np.repeat([[0.0, 0.0, -_LARGEST], [most, most, _LARGEST]], n_items, axis=1).astype(np.float32)

@@ -52,10 +52,9 @@ def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
     array = np.asarray(values)
     if array.dtype == dtype:
         return np.ascontiguousarray(array)
+    kind = "numbers"
     if dtype.kind == "i":
         kind = "whole numbers"
-    else:
-        kind = "numbers"
     refusal = UserError(
         f"{name} must hold {kind} ({dtype}), it holds {array.dtype}; number or convert the values first"
     )

@@ -1,4 +1,4 @@
-"""The Log: one flat table of organic and bandit events with the provenance that suffices to make it again.
+"""The Log: one flat table of organic and bandit events, with the provenance to reproduce it.
 
 Its files are Parquet, Arrow and CSV, written by pyarrow, piece by piece where all rows are too many at once.
 """
@@ -68,13 +68,6 @@ class FixedColumns(dict[str, NDArray[Any]]):
         return FixedColumns, (dict(self),)
 
 
-def _name(made: Any) -> str:
-    """Name of a world or policy as provenance describes it; empty where it has none."""
-    if isinstance(made, dict):
-        return str(made.get("name", ""))
-    return ""
-
-
 Provenance = dict[str, Any]
 """How a log was made: a table of JSON, whose keys are those of whoever makes it."""
 
@@ -83,8 +76,8 @@ Provenance = dict[str, Any]
 class Log:
     """Organic and bandit events, ordered by (user, step).
 
-    A log is read-only, its arrays too, for many learners are fitted on one: who changes a column copies it first, and
-    :meth:`with_column` makes another log.
+    A log and its arrays are read-only, because many learners are fitted on one: copy a column before changing it, and
+    make another log with :meth:`with_column`.
 
     Attributes:
         columns: every column of :data:`recsim_mnar.log.schema.COLUMNS` by name, arrays of one length, and any further
@@ -99,14 +92,10 @@ class Log:
         """Bring the columns to the schema's types and order; a missing item, action, propensity or reward is null."""
         columns = table_by_name(self.columns, "columns")
         arrays = {text_of(name, "a column's name"): np.asarray(values) for name, values in columns.items()}
-        lengths = {values.shape for values in arrays.values()}
-        if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
-            shapes = {name: values.shape for name, values in arrays.items()}
+        shapes = {name: values.shape for name, values in arrays.items()}
+        if len(set(shapes.values())) > 1 or any(len(shape) != 1 for shape in shapes.values()):
             raise UserError(f"a log's columns must be one-dimensional and of one length, got {shapes}")
-        if lengths:
-            n = next(iter(lengths))[0]
-        else:
-            n = 0
+        n = len(next(iter(arrays.values()), ()))
         ordered: dict[str, NDArray[Any]] = {}
         for column in schema.COLUMNS:
             if column.name in arrays:
@@ -114,12 +103,10 @@ class Log:
                 if column.null == -1 and values.dtype.kind == "f":  # as pandas holds integers among which some are null
                     values = np.where(np.isnan(values), column.null, values)
                 ordered[column.name] = schema.as_type(values, column.dtype, column.name)
-            elif column.null is not None:
-                ordered[column.name] = np.full(n, column.null, column.dtype)
-            elif n == 0:
-                ordered[column.name] = np.empty(0, column.dtype)
-            else:
+            elif n and column.null is None:
                 raise UserError(f"a log needs a column {column.name!r}: {column.meaning}")
+            else:
+                ordered[column.name] = np.full(n, column.null or 0, column.dtype)
         for name, extra in schema.OPTIONAL.items():
             if name in arrays:
                 arrays[name] = schema.as_type(arrays[name], extra.dtype, name)
@@ -127,12 +114,15 @@ class Log:
 
     def __repr__(self) -> str:
         n_shown = int(self.is_bandit.sum())
-        rewards = self.columns["reward"][self.is_bandit]
-        parts = [f"{len(self):,} rows", f"{np.unique(self.columns['user']).size:,} users"]
-        parts += [f"{n_shown:,} recommendations" + (f" (mean reward {np.nanmean(rewards):.4g})" if n_shown else "")]
-        parts += [f"{len(self) - n_shown:,} views"]
-        made = [f"{key} {_name(self.provenance.get(key))}" for key in ("world", "policy")]
-        parts += [text for text in made if not text.endswith(" ")]
+        recommended = f"{n_shown:,} recommendations"
+        if n_shown:
+            recommended += f" (mean reward {np.nanmean(self.columns['reward'][self.is_bandit]):.4g})"
+        users = np.unique(self.columns["user"]).size
+        parts = [f"{len(self):,} rows", f"{users:,} users", recommended, f"{len(self) - n_shown:,} views"]
+        for key in ("world", "policy"):
+            made = self.provenance.get(key)
+            if isinstance(made, dict) and made.get("name", "") != "":
+                parts.append(f"{key} {made['name']}")
         return f"Log({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
@@ -247,107 +237,71 @@ class Log:
         """Check every rule of the schema; returns the log itself.
 
         Args:
-            n_items: items and actions must be below it, where given.
+            n_items: items and actions must be below it, if given.
             first_row: number of the first row in messages; 1 for logs of a file.
 
         Raises:
             UserError: naming the first row and column that break a rule.
         """
-        c = self.columns
 
-        def check(bad: NDArray[np.bool_], values: NDArray[Any], name: str, rule: str) -> None:
+        def check(bad: NDArray[np.bool_], name: str, rule: str) -> None:
+            values = self.columns[name]
             refuse_first(bad, lambda row: f"row {row + first_row}: {name} {rule}, got {values[row]}")
 
+        c = self.columns
         user = c["user"]
         step = c["step"]
-        event = c["event"]
-        check((event != schema.ORGANIC) & (event != schema.BANDIT), event, "event", "must be organic or bandit")
-        if len(user):
-            same = np.concatenate([[False], user[1:] == user[:-1]])
-        else:
-            same = np.zeros(0, bool)
-        if len(user):
-            back = np.concatenate([[False], user[1:] < user[:-1]])
-        else:
-            back = np.zeros(0, bool)
-        check(back, user, "user", "is out of order: sort the rows by (user, step)")
-        if len(user):
-            stuck = same & np.concatenate([[False], step[1:] <= step[:-1]])
-        else:
-            stuck = same
-        check(stuck, step, "step", "is out of order: a user's steps must increase")
-        check(~np.isfinite(c["time"]), c["time"], "time", "must be a finite number")
-        bandit = event == schema.BANDIT
-        if n_items is None:
-            limit = np.iinfo(np.int32).max
-        else:
-            limit = n_items - 1
+        bandit = c["event"] == schema.BANDIT
+        check(~bandit & (c["event"] != schema.ORGANIC), "event", "must be organic or bandit")
+        first = np.zeros(len(user[:1]), np.bool_)  # has no row before it
+        descends = np.concatenate([first, user[1:] < user[:-1]])
+        check(descends, "user", "is out of order: sort the rows by (user, step)")
+        stuck = np.concatenate([first, (user[1:] == user[:-1]) & (step[1:] <= step[:-1])])
+        check(stuck, "step", "is out of order: a user's steps must increase")
+        check(~np.isfinite(c["time"]), "time", "must be a finite number")
+        limit = np.iinfo(np.int32).max if n_items is None else n_items - 1
         for name, rows in (("item", ~bandit), ("action", bandit)):
-            check(rows & ((c[name] < 0) | (c[name] > limit)), c[name], name, f"must be in 0..{limit}")
+            check(rows & ((c[name] < 0) | (c[name] > limit)), name, f"must be in 0..{limit}")
         p = c["propensity"]
-        check(bandit & ~((p > 0) & (p <= 1)), p, "propensity", "must be in (0, 1]")
-        check(bandit & ~np.isfinite(c["reward"]), c["reward"], "reward", "must be a finite number")
-        check(~bandit & np.isinf(c["reward"]), c["reward"], "reward", "must be a finite number or null")
-        revealed = c.get("observation_propensity")
-        if revealed is not None:
-            bad = ~bandit & ~np.isnan(revealed) & ~((revealed > 0) & (revealed <= 1))
-            check(bad, revealed, "observation_propensity", "must be in (0, 1]")
+        check(bandit & ~((p > 0) & (p <= 1)), "propensity", "must be in (0, 1]")
+        check(bandit & ~np.isfinite(c["reward"]), "reward", "must be a finite number")
+        check(~bandit & np.isinf(c["reward"]), "reward", "must be a finite number or null")
+        name = "observation_propensity"
+        if name in c:
+            p = c[name]
+            check(~bandit & ~np.isnan(p) & ~((p > 0) & (p <= 1)), name, "must be in (0, 1]")
         return self
 
     # ------------------------------------------------------------------------------------------- in and out of memory
 
     def to_frame(self) -> Any:
-        """A pandas DataFrame; ``event`` is categorical, nulls are pandas nulls."""
+        """Convert to a pandas DataFrame; ``event`` is categorical, nulls are pandas nulls."""
         return self.to_arrow().to_pandas()
 
     def to_arrow(self) -> Any:
-        """A pyarrow Table with the schema's types, nulls, and the provenance in its metadata."""
+        """Convert to a pyarrow Table with the schema's types, nulls, and the provenance in its metadata."""
         return arrow_of(self.columns, metadata_of(self.provenance))
 
     @classmethod
     def from_arrow(cls, table: Any, source: str = "table", *, first_row: int = 1) -> Log:
-        """The Log of a pyarrow Table with the schema's columns.
+        """Convert a pyarrow Table with the schema's columns.
+
+        Args:
+            table: the table.
+            source: name of its origin in messages.
+            first_row: number of the first row in messages.
 
         Raises:
-            UserError: a column is missing or of the wrong kind; ``source`` names where it came from, rows count from
-            ``first_row``.
+            UserError: a column is missing or of the wrong kind.
         """
-        import pyarrow as pa
-
-        columns: dict[str, NDArray[Any]] = {}
-        for name in table.column_names:
-            values = table.column(name)
-            column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
-            if name == "event" and pa.types.is_integer(values.type) and not values.null_count:
-                columns[name] = values.to_numpy()
-            elif name == "event":
-                columns[name] = schema.event_codes(values, source, first_row)
-            elif column is not None:
-                if column.null is None and values.null_count:
-                    row = int(np.flatnonzero(values.is_null().to_numpy())[0])
-                    raise UserError(f"{source}: row {row + first_row}: {name} is missing")
-                try:
-                    typed = values.cast(pa.from_numpy_dtype(column.dtype))
-                except pa.ArrowException as error:
-                    reason = str(error).splitlines()[0]
-                    raise UserError(
-                        f"{source}: column {name!r} ({values.type}) is not {column.dtype}: {reason}"
-                    ) from None
-                if typed.null_count:
-                    columns[name] = typed.fill_null(column.null).to_numpy()
-                else:
-                    columns[name] = typed.to_numpy()
-            elif pa.types.is_dictionary(values.type):
-                columns[name] = np.array([*objects_of(values), None], object)[:-1]
-            else:
-                columns[name] = values.to_numpy()
+        columns = {name: _from_arrow(name, table.column(name), source, first_row) for name in table.column_names}
         try:
-            provenance = parsed_provenance(table.schema.metadata)
+            provenance = parsed_metadata(table.schema.metadata, META_KEY)
         except UserError as error:
             raise UserError(f"{source}: {error}") from None
-        missing = [c.name for c in schema.COLUMNS if c.null is None and c.name not in columns]
-        if missing:
-            raise UserError(f"{source}: no column {missing[0]!r} ({schema.BY_NAME[missing[0]].meaning})")
+        for column in schema.COLUMNS:
+            if column.null is None and column.name not in columns:
+                raise UserError(f"{source}: no column {column.name!r} ({column.meaning})")
         return cls(columns, provenance)
 
     def write(self, folder: str | os.PathLike[str], rows_per_part: int = ROWS_PER_PART) -> None:
@@ -361,39 +315,40 @@ class Log:
         with RunFolder.fill(path_of(folder)) as into:
             into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}))
             for i, (first, last) in enumerate(self._ranges(max(1, -(-len(self) // rows_per_part)))):
-                # A view: a log that is written has no need to be in memory twice.
-                rows = {name: values[first:last] for name, values in self.columns.items()}
+                rows = {name: values[first:last] for name, values in self.columns.items()}  # views, no copies
                 record_part(into, i, [rows], self.provenance)
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Log:
         """Read a folder of parts, or a Parquet, CSV or TSV file (see :func:`recsim_mnar.tables.files.part_files`).
 
-        What has receipts is checked against them.
+        Files with receipts are verified.
 
         Raises:
             UserError: nothing there, not a log, or not the files that were written.
         """
         parts = Parts.of(path)
-        held = parts.index is not None
-        logs = [
-            cls.from_arrow(typed_table(part) if is_text_file(part) else read_table(part, held=held), str(part))
-            for part in parts
-        ]
+        logs = []
+        for part in parts:
+            if is_text_file(part):
+                table = typed_table(part)
+            else:
+                table = read_table(part, verified=parts.index is not None)
+            logs.append(cls.from_arrow(table, str(part)))
         if len(logs) == 1:
             return logs[0]
         return cls.concat(logs)
 
     def write_csv(self, path: str | os.PathLike[str]) -> None:
-        """Write as one CSV file (the provenance is left out: CSV has no place for it)."""
+        """Write as one CSV file, without the provenance, for which CSV has no place."""
         write_stream(path_of(path), [self.columns], {}, "csv")
 
 
 def stated_items(provenance: Any, met: int) -> int:
-    """Items of the world that a log says it is of, or ``met`` where it says nothing that can be understood.
+    """Return the number of items of the world in a log's provenance, or ``met`` if it has none that is valid.
 
     Raises:
-        UserError: it says fewer than were met.
+        UserError: fewer items than were met.
     """
     try:
         stated = provenance["world"]["params"]["n_items"]
@@ -416,45 +371,69 @@ META_KEY = b"recsim_mnar"
 
 
 def metadata_of(provenance: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """Schema metadata with the provenance of a log."""
+    """Return schema metadata with the provenance of a log."""
     meta = json.dumps({"schema_version": schema.SCHEMA_VERSION, **provenance}, sort_keys=True)
     return {META_KEY: meta.encode()}
 
 
 def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes]) -> Any:
-    """A pyarrow Table of columns as a Log holds them: the schema's types, and nulls.
-
-    Under a null stands what stands for it in memory, and no number is copied.
-    """
+    """Convert columns of a Log to a pyarrow Table with the schema's types and nulls, without copying numbers."""
     import pyarrow as pa
 
     arrays = []
     for name, values in columns.items():
-        column = schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
+        column = _column_of(name)
         if name == "event":
             array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
         elif column is not None and column.null is not None:
-            if column.dtype.kind == "f":
-                null = np.isnan(values)
-            else:
-                null = values == column.null
-            array = pa.array(values, mask=null)
+            is_null = np.isnan(values) if column.dtype.kind == "f" else values == column.null
+            array = pa.array(values, mask=is_null)
         else:
             array = pa.array(values)
         arrays.append(array)
     return pa.table(arrays, names=list(columns)).replace_schema_metadata(dict(metadata))
 
 
-def parsed_provenance(metadata: Mapping[bytes, bytes] | None) -> Provenance:
-    """The provenance in the metadata of a Parquet file's schema; empty where there is none."""
-    return parsed_metadata(metadata, META_KEY)
+def _column_of(name: str) -> schema.Column | None:
+    """Return the schema's column of a name, None for context columns."""
+    return schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
+
+
+def _from_arrow(name: str, values: Any, source: str, first_row: int) -> NDArray[Any]:
+    """Convert a pyarrow column to the array of a Log.
+
+    Raises:
+        UserError: a value is missing, or of the wrong kind.
+    """
+    import pyarrow as pa
+
+    column = _column_of(name)
+    if name == "event":
+        if pa.types.is_integer(values.type) and not values.null_count:
+            return np.asarray(values)
+        return schema.event_codes(values, source, first_row)
+    if column is None and pa.types.is_dictionary(values.type):
+        return np.array([*objects_of(values), None], object)[:-1]
+    if column is None:
+        return np.asarray(values)
+    if column.null is None and values.null_count:
+        row = int(np.flatnonzero(values.is_null().to_numpy())[0])
+        raise UserError(f"{source}: row {row + first_row}: {name} is missing")
+    try:
+        typed = values.cast(pa.from_numpy_dtype(column.dtype))
+    except pa.ArrowException as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"{source}: column {name!r} ({values.type}) is not {column.dtype}: {reason}") from None
+    if typed.null_count:
+        typed = typed.fill_null(column.null)
+    return np.asarray(typed)
 
 
 def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> Provenance:
-    """A table of JSON in the metadata of a Parquet file's schema; empty where there is none.
+    """Parse the JSON object under a key of a file's schema metadata; empty if there is none.
 
     Raises:
-        UserError: something else stands there, or what another version of the schema wrote.
+        UserError: no JSON object, or one of another version of the schema.
     """
     meta = (metadata or {}).get(key)
     try:
@@ -473,16 +452,16 @@ def parsed_metadata(metadata: Mapping[bytes, bytes] | None, key: bytes) -> Prove
 
 
 def provenance_of(path: str | os.PathLike[str] | Parts) -> Provenance:
-    """Read how a log was made from its file or its first part; empty where nothing is stated, as in text tables.
+    """Read the provenance of a log from its file or first part; empty if there is none, as in text tables.
 
     Raises:
         UserError: no such file, or one that cannot be read.
     """
-    part = (path if isinstance(path, Parts) else Parts.of(path)).first
+    part = Parts.of(path).first
     if is_text_file(part):
         return {}
     try:
-        return parsed_provenance(schema_in(part).metadata)
+        return parsed_metadata(schema_in(part).metadata, META_KEY)
     except UserError as error:
         raise UserError(f"{part.name}: {error}") from None
 
@@ -508,10 +487,10 @@ Columns = Mapping[str, NDArray[Any]]
 
 
 def check_format(form: str) -> str:
-    """Return the format itself.
+    """Check the name of a format, and return it.
 
     Raises:
-        UserError: there is none of that name.
+        UserError: no such format.
     """
     if form not in FORMATS:
         raise UserError(f"format {form!r}: name one of {', '.join(FORMATS)}")
@@ -521,18 +500,15 @@ def check_format(form: str) -> str:
 def write_part(
     path: Path, pieces: Sequence[Columns], provenance: Mapping[str, Any], more: Mapping[bytes, bytes] | None = None
 ) -> int:
-    """Write one part of a log, under a temporary name first; its ending says the format. Returns the number of rows.
+    """Write one part of a log in the format of its ending, under a temporary name first; returns its number of rows.
 
     Args:
-        path: of the part.
-        pieces: columns as a Log holds them; each piece begins a row group of its own.
-        provenance: of the log, JSON types only.
+        path: path of the part.
+        pieces: columns as a Log holds them; each piece begins a row group.
+        provenance: provenance of the log, JSON types only.
         more: further metadata of the file.
     """
-    if path.suffix in ARROW:
-        form = "arrow"
-    else:
-        form = "parquet"
+    form = "arrow" if path.suffix in ARROW else "parquet"
     _write(path, pieces, {**metadata_of(provenance), **(more or {})}, form)
     return sum(len(piece["user"]) for piece in pieces)
 
@@ -543,9 +519,9 @@ def write_stream(path: Path, blocks: Iterable[Columns], provenance: Mapping[str,
     Its bytes do not depend on how the rows are divided into blocks: row groups and batches have :data:`GROUP_ROWS`.
 
     Args:
-        path: of the file.
+        path: path of the file.
         blocks: columns as a Log holds them, at least one block.
-        provenance: of the log, JSON types only.
+        provenance: provenance of the log, JSON types only.
         form: ``parquet``, ``arrow`` or ``csv`` (which has no place for the provenance).
     """
     _write(path, _in_runs(blocks, GROUP_ROWS), metadata_of(provenance), form)
@@ -554,45 +530,40 @@ def write_stream(path: Path, blocks: Iterable[Columns], provenance: Mapping[str,
 def record_part(
     into: RunFolder, number: int, pieces: Sequence[Columns], provenance: Mapping[str, Any], form: str = "parquet"
 ) -> None:
-    """Write one part of a log into a folder that is being filled, and take it down in a receipt."""
+    """Write one part of a log into a folder that is being filled, with its receipt."""
     users = [piece["user"] for piece in pieces if len(piece["user"])]
-    if users:
-        span = (int(users[0][0]), int(users[-1][-1]))
-    else:
-        span = None
+    span = (int(users[0][0]), int(users[-1][-1])) if users else None
     name = part_path(into.path, number, FORMATS[form]).name
     with into.recording(name, rows=lambda written: rows_in(written, FORMATS[form]), users=span) as path:
         write_part(path, pieces, provenance, mark_of_part(number, into.index.made))
 
 
 def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
-    """The same rows, so many at a time but for the last."""
-    kept: list[Columns] = []
-    held = 0
+    """Yield the same rows in pieces of ``rows`` rows, except the last."""
+    pending: list[Columns] = []
+    n_pending = 0
     any_full = False
     for block in blocks:
-        kept.append(block)
-        held += len(block["user"])
-        if held < rows:
+        pending.append(block)
+        n_pending += len(block["user"])
+        if n_pending < rows:
             continue
         any_full = True
-        together = {name: np.concatenate([piece[name] for piece in kept]) for name in kept[0]}
-        full = held // rows * rows
+        together = {name: np.concatenate([piece[name] for piece in pending]) for name in block}
+        full = n_pending // rows * rows
         for first in range(0, full, rows):
             yield {name: values[first : first + rows] for name, values in together.items()}
-        kept = [{name: values[full:].copy() for name, values in together.items()}]
-        held = held - full
-    if held or not any_full:  # of no rows a file with their columns
-        yield {name: np.concatenate([piece[name] for piece in kept]) for name in kept[0]}
+        pending = [{name: values[full:].copy() for name, values in together.items()}]
+        n_pending -= full
+    if n_pending or not any_full:  # without rows a file with the columns
+        yield {name: np.concatenate([piece[name] for piece in pending]) for name in pending[0]}
 
 
 def _write(path: Path, pieces: Iterable[Columns], metadata: Mapping[bytes, bytes], form: str) -> None:
-    """Write pieces one after another by pyarrow's writer of a format."""
+    """Write pieces one after another with pyarrow's writer of a format."""
+    tables = (arrow_of(piece, metadata) for piece in pieces)
     if form == "csv":
-        as_table = _texts_of
-    else:
-        as_table = arrow_of
-    tables = (as_table(piece, metadata) for piece in pieces)
+        tables = (_with_event_names(table) for table in tables)
     first = next(tables)
     with replacing(path) as temporary, contextlib.ExitStack() as stack:
         writer = _writer(temporary, first.schema, form, stack)
@@ -600,9 +571,8 @@ def _write(path: Path, pieces: Iterable[Columns], metadata: Mapping[bytes, bytes
             writer.write_table(table, GROUP_ROWS)
 
 
-def _texts_of(columns: Columns, metadata: Mapping[bytes, bytes]) -> Any:
-    """Columns as a table with the names of events as text, which CSV holds alone."""
-    table = arrow_of(columns, metadata)
+def _with_event_names(table: Any) -> Any:
+    """Convert the events of a table to text, as CSV has no dictionaries."""
     return table.set_column(table.schema.get_field_index("event"), "event", table.column("event").cast("string"))
 
 

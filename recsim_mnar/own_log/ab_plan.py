@@ -1,4 +1,4 @@
-"""plan_ab: how many users an A/B test needs for a lift, what lift so many users find, and what a log finds instead."""
+"""plan_ab: compute the users that an A/B test needs for a lift, the lift that users detect, and when."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recsim_mnar.own_log.bandit_file import Reading
 
 @dataclass(frozen=True)
 class UserTotals:
-    """Each user's decisions and rewards, a user an entry.
+    """Decisions and rewards of each user.
 
     With y a user's rewards, l its decisions and R = sum y / sum l, a user's deviation is d = y - R l, and the variance
     of R over U users is Var(d) / (U mean(l)^2) (the delta method of a ratio, as in an A/B test's interval).
@@ -28,26 +28,23 @@ class UserTotals:
     Attributes:
         rewards: (U,) y.
         decisions: (U,) l.
-        squares: (U,) sum of the rewards' squares.
         row_square: sum over decisions of (r - R)^2.
         unit: whether every reward is 0 or 1.
     """
 
     rewards: Floats
     decisions: Floats
-    squares: Floats
     row_square: float
     unit: bool
 
     @staticmethod
     def of(reward: Floats, clusters: Clusters | None) -> UserTotals:
-        """Sum the rewards (n,) of a log's decisions; without users every decision is one."""
+        """Sum the rewards (n,) of a log's decisions by user; without users every decision is one."""
         return UserTotals(
             user_sums(reward, clusters),
             user_sums(np.ones(reward.size), clusters),
-            user_sums(reward * reward, clusters),
             float(np.sum((reward - float(reward.mean())) ** 2)),
-            bool(np.all((reward == 0.0) | (reward == 1.0))),
+            bool(np.isin(reward, (0.0, 1.0)).all()),
         )
 
     @property
@@ -57,12 +54,12 @@ class UserTotals:
 
     @property
     def length(self) -> float:
-        """Mean number of decisions of a user."""
+        """Mean number of decisions per user."""
         return float(self.decisions.mean())
 
     @property
     def value(self) -> float:
-        """R, the mean reward of a decision."""
+        """R, the mean reward per decision."""
         return float(self.rewards.sum() / self.decisions.sum())
 
     @cached_property
@@ -77,59 +74,62 @@ class UserTotals:
 
     @property
     def design_effect(self) -> float:
-        """Compute the ratio of the variance to that of as many independent decisions."""
+        """Ratio of the variance to that of as many independent decisions."""
         if self.row_square > 0.0:
             return float(self.deviations @ self.deviations) / self.row_square
         return 1.0
 
-    def variance_under(self, lift: float) -> float:
-        """Var(d) where a recommender earns 1 + lift times as much of every user.
+    def share(self, lift: float) -> float:
+        """Return a lift as a share of R, 0 if R is 0."""
+        if self.value:
+            return lift / self.value
+        return 0.0
 
-        A mean reward m of a decision becomes (1 + lift) m. Where rewards are 0 or 1 the part of the variance that is
-        within users is E[l m (1 - m)], so that it becomes (1 + lift)^2 Var(d) - lift (1 + lift) E[y]; other rewards are
-        taken to become so many times as large each.
+    def variance_under(self, lift: float) -> float:
+        """Return Var(d) under a recommender that earns 1 + lift times as much from every user.
+
+        A mean reward m per decision becomes (1 + lift) m. If rewards are 0 or 1, the variance within users is
+        E[l m (1 - m)], so that Var(d) becomes (1 + lift)^2 Var(d) - lift (1 + lift) E[y]; other rewards are assumed to
+        be multiplied by 1 + lift.
         """
-        grown = (1.0 + lift) ** 2 * self.variance
+        scaled = (1.0 + lift) ** 2 * self.variance
         if not self.unit:
-            return grown
-        return max(grown - lift * (1.0 + lift) * float(self.rewards.mean()), 0.0)
+            return scaled
+        return max(scaled - lift * (1.0 + lift) * float(self.rewards.mean()), 0.0)
 
     def relative_error(self, *, relative: bool) -> float:
-        """Standard error, as a share, of Var(d) / (length R)^2 where ``relative``, else of Var(d) / length^2.
+        """Return the relative standard error of Var(d) / (length R)^2 if ``relative``, else of Var(d) / length^2.
 
-        By the influence of a user on its logarithm: d^2 / Var(d) - 1 - 2 (b / mean(b) - 1), b being y or l.
+        From the influence of a user on its logarithm: d^2 / Var(d) - 1 - 2 (b / mean(b) - 1), b being y or l.
         """
         if self.variance <= 0.0 or self.users < 2:
             return math.inf
-        if relative:
-            below = self.rewards
-        else:
-            below = self.decisions
-        influence = self.deviations**2 / self.variance - 1.0 - 2.0 * (below / below.mean() - 1.0)
+        base = self.rewards if relative else self.decisions
+        influence = self.deviations**2 / self.variance - 1.0 - 2.0 * (base / base.mean() - 1.0)
         return float(influence.std(ddof=1)) / math.sqrt(self.users)
 
 
 MOST_DAYS = 3650
-"""Days looked ahead."""
+"""Longest test, in days."""
 _NEAR = 1.1
-"""Times its floor at which the least lift is said to have levelled off."""
+"""Ratio to its floor at which the least lift counts as levelled off."""
 
 
 @dataclass(frozen=True)
 class Returning:
-    """Users of a log by days, S of them.
+    """Users of a log over its S days.
 
-    With d_us what user u adds on day s to rewards less the log's value per decision, a test of T days in which every
-    user is in one of two arms has sums d_u = sum_s d_us, and sum_u d_u^2 = T c_0 + 2 sum_{0 < k < T} (T - k) c_k with
-    c_k the mean over days s of sum_u d_us d_u,s+k. Users who are seen once have c_k = 0 for k > 0, those who return
-    with rates of their own c_k > 0 however long the test is.
+    With d_us the rewards of user u on day s less the log's value per decision, a test of T days in which every user is
+    in one of two arms has sums d_u = sum_s d_us, and sum_u d_u^2 = T c_0 + 2 sum_{0 < k < T} (T - k) c_k with c_k the
+    mean over days s of sum_u d_us d_u,s+k. Users who come once have c_k = 0 for k > 0; users who return with different
+    rates have c_k > 0 however long the test is.
 
     Attributes:
-        present: (MOST_DAYS,) mean number of different users in T = 1, 2, ... days: of all such windows in the log, and
-            beyond its S days what users seen on one day and on two foresee (Chao et al. 2014, equation 12).
-        squares: (MOST_DAYS,) sum_u d_u^2 of T days. Lags from half the log's on have the mean of their c_k, at least 0.
+        present: (MOST_DAYS,) mean number of different users in T = 1, 2, ... days: over all such windows of the log,
+            and beyond its S days extrapolated from users seen on one day and on two (Chao et al. 2014, equation 12).
+        squares: (MOST_DAYS,) sum_u d_u^2 of T days. Lags from half of S on have the mean of their c_k, at least 0.
         lasting: that mean.
-        decisions: a day.
+        decisions: number of decisions per day.
     """
 
     present: Floats
@@ -139,125 +139,123 @@ class Returning:
 
     @staticmethod
     def of(days: NDArray[np.int64], clusters: Clusters, deviations: Floats) -> Returning:
-        """From the rows (n,) of a log: their days, users, and rewards less the log's value.
+        """Summarise the rows (n,) of a log by their days, users, and rewards less the log's value.
 
-        Rows of day -1 have no date. They are taken to lack it at random: with a share s of rows dated, products of
+        Rows of day -1 have no date, and are assumed to lack it at random: with a share s of rows dated, products of
         different rows count 1 / s^2 times, and decisions and each row's square 1 / s times.
         """
         from scipy.sparse import coo_matrix
 
-        there = days >= 0
-        share = float(there.mean())
-        number = int(days.max()) + 1
-        codes = clusters.dense()[0][there]
-        days = days[there]
-        deviations = deviations[there]
-        codes = np.unique(codes, return_inverse=True)[1]
-        users = int(codes.max()) + 1
-        table = coo_matrix((deviations, (codes, days)), (users, number)).tocsr()
+        dated = days >= 0
+        share = float(dated.mean())
+        n_days = int(days.max()) + 1
+        users, codes = np.unique(clusters.dense()[0][dated], return_inverse=True)
+        days = days[dated]
+        deviations = deviations[dated]
+        table = coo_matrix((deviations, (codes, days)), (users.size, n_days)).tocsr()
         products = (table.T @ table).toarray() / share**2
-        lags = np.array([np.diagonal(products, lag).sum() for lag in range(number)])
+        lags = np.array([np.trace(products, lag) for lag in range(n_days)])
         lags[0] -= float(deviations @ deviations) * (1.0 / share - 1.0) / share
-        late = np.arange(max(number // 2, 1), number)
-        lasting = max(float(lags[late].sum() / (number - late).sum()), 0.0)
+        half = max(n_days // 2, 1)
+        windows = n_days - np.arange(n_days)
+        lasting = max(float(lags[half:].sum() / windows[half:].sum()), 0.0)
         c = np.full(MOST_DAYS, lasting)
-        c[: late[0]] = lags[: late[0]] / (number - np.arange(late[0]))
+        c[:half] = lags[:half] / windows[:half]
         squares = np.cumsum(c[0] + 2.0 * np.concatenate([[0.0], np.cumsum(c[1:])]))
-        return Returning(_present(codes, days, number), np.maximum(squares, 0.0), lasting, days.size / share / number)
+        present = _present(codes, days, n_days)
+        return Returning(present, np.maximum(squares, 0.0), lasting, days.size / share / n_days)
 
     def error(self, before: float, after: float) -> Floats:
-        """(MOST_DAYS,) standard error of the difference of two arms of half the users each.
+        """Return the standard error (MOST_DAYS,) of the difference of two arms of half the users each.
 
         Args:
             before: Var(d) of one arm, as a share of that of the log.
-            after: of the other.
+            after: Var(d) of the other arm, likewise.
         """
         days = np.arange(1, MOST_DAYS + 1)
         return np.sqrt(2.0 * (before + after) * self.squares) / (self.decisions * days)
 
     def floor(self, before: float, after: float) -> float:
-        """Get the limit of the standard error as days grow."""
+        """Return the limit of the standard error as days grow."""
         return math.sqrt(2.0 * (before + after) * self.lasting) / self.decisions
 
 
 def first_day(reached: NDArray[np.bool_]) -> int | None:
-    """The first T from which on (MOST_DAYS,) holds; None where it never does."""
+    """Return the first day from which ``reached`` (MOST_DAYS,) holds; None if it never does."""
     missed = np.flatnonzero(~reached)
-    if missed.size:
-        day = int(missed[-1]) + 2
-    else:
-        day = 1
-    if day <= MOST_DAYS:
-        return day
-    return None
+    if not missed.size:
+        return 1
+    if missed[-1] == MOST_DAYS - 1:
+        return None
+    return int(missed[-1]) + 2
 
 
 def levels_off(errors: Floats, floor: float) -> int | None:
-    """Days from which the error is within a tenth of its floor; None where it keeps falling."""
+    """Return the day from which the error is within a tenth of its floor; None if it keeps falling."""
     if floor > 0.0:
         return first_day(errors <= _NEAR * floor)
     return None
 
 
-def _present(codes: NDArray[np.int64], days: NDArray[np.int64], number: int) -> Floats:
+def _present(codes: NDArray[np.int64], days: NDArray[np.int64], n_days: int) -> Floats:
     """Compute :attr:`Returning.present`."""
-    visits = np.unique(codes * number + days)
-    user = visits // number
-    day = visits % number
-    first = np.append(True, user[1:] != user[:-1])
-    last = np.append(user[1:] != user[:-1], True)
-    before = day - np.where(first, -1, np.append(0, day[:-1])) - 1
-    idle = np.bincount(np.concatenate([before, number - 1 - day[last]]), minlength=number + 1)
-    windows = number - np.arange(number)
-    # A window of T days misses a user where it fits into a run of idle days.
-    missed = [np.sum(np.maximum(np.arange(number + 1) - length, 0) * idle) for length in range(number)]
-    inside = int(first.sum()) - np.array(missed) / windows
-    seen = np.bincount(np.bincount(user)[np.unique(user)], minlength=3)
-    once = float(seen[1])
-    twice = float(seen[2])
-    unseen = (number - 1) / number * (once**2 / (2.0 * twice) if twice else once * (once - 1.0) / 2.0)
-    more = np.arange(1, MOST_DAYS - number + 1)
+    visits = np.unique(codes * n_days + days)
+    user = visits // n_days
+    day = visits % n_days
+    changes = user[1:] != user[:-1]
+    first = np.append(True, changes)
+    last = np.append(changes, True)
+    idle_before = day - np.where(first, -1, np.append(0, day[:-1])) - 1
+    idle_after = n_days - 1 - day[last]
+    idle = np.bincount(np.concatenate([idle_before, idle_after]), minlength=n_days + 1)
+    lengths = np.arange(n_days)
+    # A window of T days misses a user if it fits into a run of idle days.
+    missed = np.array([np.sum(np.maximum(np.arange(n_days + 1) - length, 0) * idle) for length in lengths])
+    inside = int(first.sum()) - missed / (n_days - lengths)
+    n_visits = np.bincount(np.bincount(user)[np.unique(user)], minlength=3)
+    once = float(n_visits[1])
+    twice = float(n_visits[2])
+    unseen = (n_days - 1) / n_days * (once**2 / (2.0 * twice) if twice else once * (once - 1.0) / 2.0)
+    more = np.arange(1, MOST_DAYS - n_days + 1)
+    beyond = 0.0 * more
     if unseen > 0.0:
-        beyond = unseen * -np.expm1(more * np.log1p(-once / (number * unseen + once)))
-    else:
-        beyond = 0.0 * more
+        beyond = unseen * -np.expm1(more * np.log1p(-once / (n_days * unseen + once)))
     return np.concatenate([inside, inside[-1] + beyond])[:MOST_DAYS]
 
 
 @dataclass(frozen=True)
 class ABPlan:
-    """An A/B test of two arms of equal size, judged by the difference of the arms' mean rewards of a decision.
+    """An A/B test of two arms of equal size, judged by the difference of their mean rewards per decision.
 
     Attributes:
-        value: today's mean reward of a decision.
-        lift: that is to be found, in the reward's unit, and ``lift_share`` of the value.
-        users: an arm, of those who come to a decision.
-        low, high: between which that number is, at ``level``, by what the log leaves open.
-        power: with which the lift is found at ``level``.
-        half_width: of the interval of the difference.
+        value: today's mean reward per decision.
+        lift: lift to detect, in the reward's unit, and ``lift_share`` of the value.
+        users: users per arm, counting those who come to a decision.
+        low, high: confidence limits of that number at ``level``.
+        power: probability of detecting the lift at ``level``.
+        half_width: half the width of the interval of the difference.
         rows: decisions per arm.
-        decisions_a_user: mean number.
-        design_effect: how many times as large the variance is as that of as many independent decisions.
-        least_lift: where a number of users was given: what they find at ``power``; ``least_share`` of the value.
-        users_per_day: who enter the test a day, both arms together, as given; else the different users of a mean day of
-            the log. None where it is not known.
-        log_days: days of the log, as long as ``users`` are watched; None without dates.
-        days: until the test finds the lift if everybody who comes takes part; where users are given, until they have
-            come and have been watched for as long as those of the log. None if that is not known, or if it never does.
-        days_low, days_high: between which that number is, by what the log leaves open; None as ``days``.
+        decisions_a_user: mean number of decisions per user.
+        design_effect: ratio of the variance to that of as many independent decisions.
+        least_lift: the lift that a given number of users detects at ``power``; ``least_share`` of the value.
+        users_per_day: users who enter the test per day, both arms together, as given; otherwise the mean number of
+            different users per day of the log. None if it is not known.
+        log_days: days of the log, for which ``users`` are observed; None without dates.
+        days: days until the test detects the lift if everybody who comes takes part; if users are given, until they
+            have come and have been observed for as long as those of the log. None if unknown, or if it never does.
+        days_low, days_high: confidence limits of that number; None as ``days``.
         users_by_then: different users who come in these days, both arms together.
         rows_by_then: decisions per arm in these days.
         by_days: for some numbers of days: days, users (as ``users_by_then``), half_width of the interval, and least
-            lift (found at ``power``); empty without dates.
-        levels_off: days from which on more of them narrow the interval by less than a tenth; None where it keeps
-            falling.
-        floor: least lift that is found, however many days; None without dates.
-        off_policy: where a target was given: rows of a log like this one whose interval of the same difference is as
-            narrow; None else.
-        log_users: in the log.
-        notes: what to know of the plan.
-        reading: what was taken from a file, where that had to be recognised.
-        slates_a_user: mean number, where a "decision" above is one item shown in a slate; None of single items.
+            lift (detected at ``power``); empty without dates.
+        levels_off: days after which more of them narrow the interval by less than a tenth; None if it keeps falling.
+        floor: least lift that is detected after any number of days; None without dates.
+        off_policy: if a target was given: rows of a log like this one whose interval of the same difference is as
+            narrow; otherwise None.
+        log_users: number of users in the log.
+        notes: caveats.
+        reading: notes on the columns of a file, if they had to be recognised.
+        slates_a_user: mean number of slates, if a "decision" above is one item of a slate; None for single items.
     """
 
     value: float
@@ -291,7 +289,7 @@ class ABPlan:
     slates_a_user: float | None = None
 
     def to_dict(self) -> Mapping[str, object]:
-        """For JSON."""
+        """Return the fields as JSON types."""
         return asdict(self) | {"notes": list(self.notes), "by_days": list(self.by_days)}
 
 
@@ -311,54 +309,60 @@ def plan_ab(
 
     Args:
         log: a file or folder, a :class:`recsim_mnar.log.Log`, or columns by name. Only users and rewards are read.
-        lift: to find: ``"5%"`` of the value, or an amount in the reward's unit; negative for a loss.
-        users: an arm; without a lift the plan is for the least lift that they find.
-        power: probability of finding the lift, that is of an interval of the difference that excludes 0 on its side.
+        lift: lift to detect: ``"5%"`` of the value, or an amount in the reward's unit; negative for a loss.
+        users: users per arm; without a lift the plan is for the least lift that they detect.
+        power: probability of detecting the lift, that is of an interval of the difference that excludes 0 on its side.
         level: coverage of that interval.
-        users_per_day: who enter the test a day, both arms together; None to find the days from the log's dates, as
-            users come and come back.
+        users_per_day: users who enter the test per day, both arms together; None to find the days from the log's
+            dates, as users come and come back.
         target: column of a policy's probability of the logged action: adds how many rows of a log like this one give
             an interval of the same width for its difference from ``baseline``.
-        baseline: such a column; None or "today" for the logging policy itself.
+        baseline: another such column; None or "today" for the logging policy itself.
         columns: column by role (reward, propensity, user, time), those left out are recognised; or a whole ``Reading``.
 
     Raises:
         UserError: neither lift nor users, a lift of 0 or one that no rate can have, a power or level outside (0, 1), a
             log without users, or one in which nothing varies.
     """
-    level = level_of(level)
-    power = number_in(power, "power", 0.0, 1.0, ends="()")
-    if power <= (1.0 - level) / 2.0:
-        raise UserError(f"power {power:g} is reached without any effect at level {level:g}; ask for more, 0.8 is usual")
-    if lift is None and users is None:
+    test = _Test(*_checked(power, level))
+    if users is not None:
+        users = whole_number(users, "users", least=2)
+    elif lift is None:
         raise UserError("give a lift to detect (5%), or the users available per arm")
-    if users is None:
-        stated_users = None
-    else:
-        stated_users = whole_number(users, "users", least=2)
     pilot, baseline = _pilot(log, target, baseline, columns)
     totals = UserTotals.of(pilot.reward, pilot.clusters)
     if totals.users < 2 or totals.variance <= 0.0:
         raise UserError(f"{pilot.name}: {totals.users} users whose rewards do not differ; a plan needs users that do")
     if users_per_day is not None:
         users_per_day = number_in(users_per_day, "users_per_day", ends="(]")
-    if stated_users is None:
-        least = None
-    else:
-        least = least_lift(totals, stated_users, power, level)
-    if lift is None:
-        assert least is not None
-        size, relative = least, True
-    else:
+    return _plan(test, pilot, totals, lift, users, users_per_day, target, baseline)
+
+
+def _plan(
+    test: _Test,
+    pilot: Pilot,
+    totals: UserTotals,
+    lift: Any,
+    users: int | None,
+    users_per_day: float | None,
+    target: str | None,
+    baseline: str | None,
+) -> ABPlan:
+    """Plan a test with arguments that were checked, as :func:`plan_ab`."""
+    least = None if users is None else test.least_lift(totals, users)
+    relative = True
+    size = least
+    if lift is not None:
         amount = Amount.of(lift, "lift")
-        size, relative = amount.of_value(totals.value, "lift"), amount.relative
+        relative = amount.relative
+        size = amount.of_value(totals.value, "lift")
+    assert size is not None
     _check_rate(totals, size)
-    needed = users_needed(totals, size, power, level)
-    low, high = factor_range(totals.relative_error(relative=relative), level)
-    arm = math.ceil(needed) if stated_users is None else stated_users
+    needed = test.users_needed(totals, size)
+    low, high = factor_range(totals.relative_error(relative=relative), test.level)
+    arm = math.ceil(needed) if users is None else users
     error = standard_error(totals, size, arm)
-    reach = (low, 1.0, high) if stated_users is None else None
-    dates = _Test(size, power, level, arm, reach).dates(pilot, totals, users_per_day)
+    dates = test.dates(pilot, totals, size, arm, users_per_day, (low, 1.0, high) if users is None else None)
     return ABPlan(
         value=totals.value,
         lift=size,
@@ -366,9 +370,9 @@ def plan_ab(
         users=max(math.ceil(needed), 2),
         low=max(math.floor(needed * low), 2),
         high=math.ceil(min(needed * high, 1e15)),
-        power=power,
-        level=level,
-        half_width=two_sided(level) * error,
+        power=test.power,
+        level=test.level,
+        half_width=test.z * error,
         rows=round(arm * totals.length),
         decisions_a_user=totals.length,
         design_effect=totals.design_effect,
@@ -377,16 +381,29 @@ def plan_ab(
         **vars(dates),
         off_policy=None if target is None else _off_policy_rows(pilot, target, baseline, error),
         log_users=totals.users,
-        notes=_notes(totals, math.ceil(needed), stated_users, dates.users_per_day, pilot.undated),
+        notes=_notes(totals, math.ceil(needed), users, dates.users_per_day, pilot.undated),
         reading=pilot.lines,
         slates_a_user=None if pilot.slates is None else pilot.slates / totals.users,
     )
 
 
+def _checked(power: float, level: float) -> tuple[float, float]:
+    """Check power and level of a test.
+
+    Raises:
+        UserError: a power or level outside (0, 1), or a power that a test without any effect has.
+    """
+    level = level_of(level)
+    power = number_in(power, "power", 0.0, 1.0, ends="()")
+    if power <= (1.0 - level) / 2.0:
+        raise UserError(f"power {power:g} is reached without any effect at level {level:g}; ask for more, 0.8 is usual")
+    return power, level
+
+
 def _pilot(
     log: Any, target: str | None, baseline: str | None, columns: Mapping[str, str | None] | Reading | None
 ) -> tuple[Pilot, str | None]:
-    """The log with its users, and the baseline's column; None for the policy that logged."""
+    """Read the log with its users; returns it with the baseline's column, None for the policy that logged."""
     if baseline is not None and target is None:
         raise UserError("baseline has no effect without a target: name both, or neither")
     if baseline == "today" and baseline not in names_of_columns(log):
@@ -403,7 +420,7 @@ _SHOWN_DAYS = (7, 14, 28, 56, 112)
 
 @dataclass(frozen=True)
 class Dates:
-    """The fields of an :class:`ABPlan` that say when; see there."""
+    """Fields of an :class:`ABPlan` about time."""
 
     users_per_day: float | None = None
     log_days: int | None = None
@@ -419,114 +436,119 @@ class Dates:
 
 @dataclass(frozen=True)
 class _Test:
-    """Question that a test answers.
+    """A test of the difference of two arms.
 
     Attributes:
-        lift: in the reward's unit.
-        power: with which.
-        level: of the interval.
-        arm: users.
-        factors: between which multiples of them the number is that is needed; None where it is given.
+        power: probability of detecting the lift.
+        level: coverage of the interval.
     """
 
-    lift: float
     power: float
     level: float
-    arm: int
-    factors: tuple[float, float, float] | None
 
-    def dates(self, pilot: Pilot, totals: UserTotals, entering: float | None) -> Dates:
-        """When it finds it.
+    @property
+    def z(self) -> float:
+        """Standard errors from the value to an end of the interval."""
+        return two_sided(self.level)
+
+    @property
+    def detectable(self) -> float:
+        """Standard errors of a lift that is detected with this power."""
+        return self.z + quantile(self.power)
+
+    def users_needed(self, totals: UserTotals, lift: float) -> float:
+        """Return the users per arm: (z_level + z_power)^2 (Var(d_0) + Var(d_1)) / (length lift)^2."""
+        both = totals.variance + totals.variance_under(totals.share(lift))
+        return self.detectable**2 * both / (totals.length * lift) ** 2
+
+    def least_lift(self, totals: UserTotals, users: int) -> float:
+        """Return the smallest positive lift that ``users`` per arm detect."""
+        from scipy.optimize import brentq
+
+        most = totals.value if totals.value > 0.0 else 1.0
+        if totals.unit:
+            most = (1.0 - totals.value) * (1.0 - 1e-9)
+        else:
+            while self.users_needed(totals, most) > users and most < 1e6 * abs(totals.value or 1.0):
+                most *= 2.0
+        if self.users_needed(totals, most) > users:
+            raise UserError(
+                f"users {users:,}: so few cannot detect any lift possible with this log's rewards. Give more"
+            )
+        return float(brentq(lambda lift: math.log(self.users_needed(totals, lift) / users), most * 1e-9, most))
+
+    def dates(
+        self,
+        pilot: Pilot,
+        totals: UserTotals,
+        lift: float,
+        arm: int,
+        entering: float | None,
+        factors: tuple[float, float, float] | None,
+    ) -> Dates:
+        """Compute when the test detects a lift.
 
         Args:
             pilot: the log.
-            totals: of its users.
-            entering: users who enter a day, as given.
+            totals: its users.
+            lift: in the reward's unit.
+            arm: users per arm.
+            entering: users who enter per day, None to find them from the log's dates.
+            factors: low, middle and high multiples of ``arm`` that the log leaves possible; None if ``arm`` is given.
         """
-        if pilot.days is None:
-            span = None
-        else:
-            span = int(pilot.days.max()) + 1
-        both_arms = 2.0 * self.arm
+        span = None if pilot.days is None else int(pilot.days.max()) + 1
+        both_arms = 2.0 * arm
         if entering is not None:
             days = both_arms / entering
-            low, _, high = (None, None, None) if self.factors is None else (days * factor for factor in self.factors)
-            return Dates(entering, span, days, low, high, both_arms, round(self.arm * totals.length))
+            low, _, high = (None, None, None) if factors is None else (days * factor for factor in factors)
+            return Dates(entering, span, days, low, high, both_arms, round(arm * totals.length))
         if span is None or pilot.days is None or pilot.clusters is None:
             return Dates(log_days=span)
         log = Returning.of(pilot.days, pilot.clusters, pilot.reward - totals.value)
-        after = totals.variance_under(self.lift / totals.value if totals.value else 0.0) / totals.variance
+        after = totals.variance_under(totals.share(lift)) / totals.variance
         errors = log.error(1.0, after)
         floor = log.floor(1.0, after)
-        users = log.present
-        z = two_sided(self.level)
-        found_at = two_sided(self.level) + quantile(self.power)
-        if self.factors is None:
-            ends = [first_day((users >= both_arms) & (np.arange(users.size) + 1 >= span))]
+        if factors is None:
+            watched = np.arange(MOST_DAYS) + 1 >= span
+            low = middle = high = first_day((log.present >= both_arms) & watched)
         else:
-            ends = [first_day(errors * math.sqrt(factor) * found_at <= abs(self.lift)) for factor in self.factors]
-        low = ends[0]
-        middle = ends[len(ends) // 2]
-        high = ends[-1]
+            low, middle, high = (
+                first_day(errors * math.sqrt(factor) * self.detectable <= abs(lift)) for factor in factors
+            )
         by_then = rows = None
         if middle is not None:
-            if self.factors is None:
-                by_then = both_arms
-            else:
-                by_then = float(users[middle - 1])
-            rows = round(self.arm * totals.length if self.factors is None else middle * log.decisions / 2)
-        table = tuple(
-            {
-                "days": day,
-                "users": float(users[day - 1]),
-                "half_width": float(z * errors[day - 1]),
-                "least_lift": float(found_at * errors[day - 1]),
-            }
-            for day in _SHOWN_DAYS
+            by_then = both_arms if factors is None else float(log.present[middle - 1])
+            rows = round(arm * totals.length if factors is None else middle * log.decisions / 2)
+        return Dates(
+            float(log.present[0]),
+            span,
+            middle,
+            low,
+            high,
+            by_then,
+            rows,
+            tuple(self._on_day(day, log, errors) for day in _SHOWN_DAYS),
+            levels_off(errors, floor),
+            self.detectable * floor,
         )
-        flat = levels_off(errors, floor)
-        return Dates(float(users[0]), span, middle, low, high, by_then, rows, table, flat, found_at * floor)
 
-
-def users_needed(totals: UserTotals, lift: float, power: float, level: float) -> float:
-    """Users an arm: (z_level + z_power)^2 (Var(d_0) + Var(d_1)) / (length lift)^2."""
-    if totals.value:
-        share = lift / totals.value
-    else:
-        share = 0.0
-    both = totals.variance + totals.variance_under(share)
-    return (two_sided(level) + quantile(power)) ** 2 * both / (totals.length * lift) ** 2
+    def _on_day(self, day: int, log: Returning, errors: Floats) -> Mapping[str, float]:
+        """Return the users, the interval and the least lift of a test that ends after ``day`` days."""
+        return {
+            "days": day,
+            "users": float(log.present[day - 1]),
+            "half_width": float(self.z * errors[day - 1]),
+            "least_lift": float(self.detectable * errors[day - 1]),
+        }
 
 
 def standard_error(totals: UserTotals, lift: float, users: int) -> float:
-    """Compute the standard error of the difference of two arms of this many users each."""
-    if totals.value:
-        share = lift / totals.value
-    else:
-        share = 0.0
-    return math.sqrt((totals.variance + totals.variance_under(share)) / users) / totals.length
-
-
-def least_lift(totals: UserTotals, users: int, power: float, level: float) -> float:
-    """The smallest positive lift that so many users per arm find."""
-    from scipy.optimize import brentq
-
-    if totals.value > 0.0:
-        most = totals.value
-    else:
-        most = 1.0
-    if totals.unit:
-        most = (1.0 - totals.value) * (1.0 - 1e-9)
-    else:
-        while users_needed(totals, most, power, level) > users and most < 1e6 * abs(totals.value or 1.0):
-            most *= 2.0
-    if users_needed(totals, most, power, level) > users:
-        raise UserError(f"users {users:,}: so few cannot detect any lift possible with this log's rewards. Give more")
-    return float(brentq(lambda lift: math.log(users_needed(totals, lift, power, level) / users), most * 1e-9, most))
+    """Return the standard error of the difference of two arms of ``users`` users each."""
+    return math.sqrt((totals.variance + totals.variance_under(totals.share(lift))) / users) / totals.length
 
 
 def _check_rate(totals: UserTotals, lift: float) -> None:
-    """Raise UserError for a lift that no rate can have."""
+    """Raise UserError for a lift that would bring a rate outside [0, 1]."""
     after = totals.value + lift
     if totals.unit and not 0.0 <= after <= 1.0:
         raise UserError(
@@ -536,16 +558,14 @@ def _check_rate(totals: UserTotals, lift: float) -> None:
 
 
 def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: float) -> int:
-    """Rows whose weighted difference has this standard error, by the users' sums of its row influences."""
-    if baseline is None:
-        other = np.ones(len(pilot))
-    else:
-        other = pilot.policies[baseline] / pilot.propensity
-    scores = (pilot.policies[target] / pilot.propensity - other) * pilot.reward
-    if not pilot.policies[target].any():
+    """Return the rows whose off-policy difference has this standard error, from user sums of row influences."""
+    probability = pilot.policies[target]
+    if not probability.any():
         raise UserError(
             f"target {target}: it takes none of the logged actions, so no number of such rows says anything"
         )
+    other = pilot.propensity if baseline is None else pilot.policies[baseline]
+    scores = (probability / pilot.propensity - other / pilot.propensity) * pilot.reward
     sums = user_sums(scores - scores.mean(), pilot.clusters)
     square = float(sums @ sums)
     if square <= 0.0:
@@ -555,16 +575,17 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
     return math.ceil(square / (len(pilot) * error**2))
 
 
-def _notes(totals: UserTotals, users: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
+def _notes(totals: UserTotals, needed: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
+    """List caveats of a plan: too few users, in the log or in the test, and missing dates."""
     notes = []
-    if given is not None and given < users:
-        notes.append(f"the {given:,} users per arm do not find this lift: it takes {users:,}")
+    if given is not None and given < needed:
+        notes.append(f"the {given:,} users per arm do not find this lift: it takes {needed:,}")
+    rewarded = np.count_nonzero(totals.rewards)
     if totals.users < FEW_USERS:
         notes.append(f"only {totals.users} users in the log: the plan is a guess; it needs at least {FEW_USERS}")
-    elif np.count_nonzero(totals.rewards) < 30:
-        rewarded = int(np.count_nonzero(totals.rewards))
+    elif rewarded < 30:
         notes.append(f"only {rewarded} users of the log earn anything: the range says how little that is to plan from")
-    if users < FEW_USERS:
+    if needed < FEW_USERS:
         notes.append(f"the interval of an A/B test needs at least {FEW_USERS} users per arm, whatever the plan says")
     if entering is None:
         notes.append(

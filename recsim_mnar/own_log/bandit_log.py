@@ -1,4 +1,4 @@
-"""A bandit log on disk: its columns recognised or named, its rows checked, at once or in blocks."""
+"""Read a bandit log from disk: recognise its columns and check its rows, all at once or in blocks."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import (
+    BLOCK_ROWS,
     BanditFile,
+    Block,
     Reading,
     chance_of,
     columns_of_copies,
@@ -23,12 +25,12 @@ from recsim_mnar.own_log.bandit_file import (
     exact_columns,
     names_behind,
 )
-from recsim_mnar.own_log.blocks import BLOCK_ROWS, Block
 from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, likely_users, recognised_columns, same_items
 from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import Columns
 from recsim_mnar.tables.rows import (
     DROP,
+    AgainError,
     Events,
     Numbering,
     Rows,
@@ -37,39 +39,43 @@ from recsim_mnar.tables.rows import (
     repeats,
     without_recommendations,
 )
-from recsim_mnar.tables.text import AgainError, ends_within_a_line
+from recsim_mnar.tables.text import ends_within_a_line
 from recsim_mnar.tables.values import INVALID, MISSING, Faults, in_rows, percent_lines
 
 _WORD, _LACKS, _PERCENT, _ALIKE = "word:", "lacks:", "percent:", "alike:"
-"""Before counts of unknown words of events, of missing values and of values in per cent by column, and of rows that
-repeat an earlier one in what is read and differ elsewhere."""
+"""Prefixes of counts: of unknown words of events, of missing values and of values in per cent by column, and of rows
+that repeat an earlier one in the columns read but not in all."""
 _DROP_INVALID = "--drop-invalid leaves out the rows with values that cannot be read"
 _FEW_INVALID = 0.05
-"""Share of rows that ``--drop-invalid`` leaves out."""
+"""Default share of rows that ``--drop-invalid`` leaves out."""
 _MOST_EVENTS = 50
-"""Kinds of events: a column with more of them numbers its rows."""
+"""Most kinds of events: a column with more of them numbers its rows."""
 
 
 @dataclass
 class BanditLog:
-    """A bandit log on disk, looked at; nothing but its header is read before it is needed.
+    """A bandit log on disk; opening it reads the first rows only.
 
     Attributes:
         file: the table.
-        columns: which column is what.
+        columns: columns by role.
         policies: columns of policies' probabilities of the logged action.
         others: further columns of numbers.
-        reading: what the user says of it.
-        needs: roles that must be there.
+        reading: the user's statements about the file.
+        needs: roles that must have a column.
         today: further names of the policy that logged the rows.
-        of_items: policies whose columns hold the item that they show, and no probability.
+        of_items: policies whose columns hold the item that they show instead of probabilities.
         alone: whether this is one part of a log, whose ids have no meaning in the others unless they are numbers.
-        counts: of the last pass; with them the words of events that are unknown, and what is missing by column.
-        unread: of the last pass, what could not be read in the rows that were left out for it.
-        digested: columns in which copies were last found to be equal; none before they were looked for.
-        chosen: why a column is the action, where others hold the same items; "" where none does.
-        unit: what is counted: rows, or items where rows hold lists.
-        lists: how many lists there are then.
+        counts: counts of the last pass, also of unknown words of events and missing values by column.
+        users: numbers of the users.
+        actions: numbers of the items shown.
+        some_without_action: whether some row lacks the item shown.
+        unread: faults of the rows that the last pass left out as unreadable.
+        copies_in: columns in which copies are equal, for a person.
+        digested: columns in which copies were last compared; none before that.
+        chosen: why a column is the action, if others hold the same items.
+        unit: unit of the counts: rows, or items if rows hold lists.
+        lists: number of lists in that case.
     """
 
     file: TableFile
@@ -102,61 +108,41 @@ class BanditLog:
         needs: Sequence[str] = (),
         others: Sequence[str] = (),
     ) -> BanditLog:
-        """Look at a bandit log.
+        """Open a bandit log and recognise its columns.
 
         Args:
-            path: as :meth:`recsim_mnar.tables.parts.TableFile.open`, or what that opened.
+            path: as :meth:`recsim_mnar.tables.parts.TableFile.open`.
             policies: columns of policies' probabilities of the logged action.
-            reading: what the user says of the file.
-            needs: roles that must be there, apart from the reward: "propensity", "action", "user".
+            reading: the user's statements about the file.
+            needs: roles besides the reward that must have a column: "propensity", "action", "user".
             others: further columns of numbers.
 
         Raises:
-            UserError: no such file or column, several that could be meant.
+            UserError: no such file or column, or several candidates.
         """
         reading = reading or Reading()
-        if isinstance(path, TableFile):
-            file = path
-        else:
-            file = TableFile.open(path, reading.decimal)
-        key, by = ([] if name is None else [name] for name in (reading.key, reading.by))
-        column_groups = (
-            ((*policies, *others), ""),
-            (reading.context, " (--context-columns)"),
-            (key, " (--on)"),
-            (by, " (--by)"),
-        )
-        if by and by[0] not in file.names and {part.strip() for part in by[0].split(",")} <= set(file.names):
-            raise UserError(f"--by {by[0]}: one column at a time. Run it once per column")
-        for names, option in column_groups:
-            for name in names:
-                if name not in file.names:
-                    message = f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}"
-                    raise UserError(message, code="no_such_column")
+        file = TableFile.open(path, reading.decimal)
+        _check_named(file, (*policies, *others), reading)
         shown_item = ShownItem()
+        of_items: frozenset[str] = frozenset()
         if reading.exact:
             columns = exact_columns(file, reading)
         else:
             columns, shown_item = recognised_columns(file, policies, reading, needs)
+            if "action" in columns:
+                targets = [name for name in policies if name != columns.get("propensity")]
+                of_items = frozenset(columns_of_items(file, columns["action"], targets, reading))
         if "weight" in columns:
             others = [*others, columns["weight"]]
-        if reading.exact:
-            action = None
-        else:
-            action = columns.get("action")
-        others_than_logged = [name for name in policies if name != columns.get("propensity")]
-        of_items = () if action is None else columns_of_items(file, action, others_than_logged, reading)
-        return BanditLog(
-            file, columns, policies, others, reading, needs, of_items=frozenset(of_items), chosen=shown_item.line
-        )
+        return BanditLog(file, columns, policies, others, reading, needs, of_items=of_items, chosen=shown_item.line)
 
     @property
     def parts(self) -> Parts:
-        """Its files."""
+        """The files of the log."""
         return self.file.parts
 
     def at(self, part: Path) -> BanditLog:
-        """One of its files, read alike."""
+        """Return one of its files as a log that is read in the same way."""
         return BanditLog(
             TableFile.open(part, self.reading.decimal),
             self.columns,
@@ -166,42 +152,46 @@ class BanditLog:
             self.needs,
             self.today,
             self.of_items,
-            True,
+            alone=True,
             digested=self.digested,
         )
 
     def kinds(self) -> dict[str, str]:
-        """Use of each column."""
-        own_columns = [self.columns[role] for role in ("reward", "propensity") if role in self.columns]
-        kinds = dict.fromkeys((*own_columns, *self.policies, *self.others), "number")
+        """Return how the values of each column are used."""
+        columns = self.columns
+        reading = self.reading
+        numbers = [columns[role] for role in ("reward", "propensity") if role in columns]
+        kinds = dict.fromkeys((*numbers, *self.policies, *self.others), "number")
         kinds |= dict.fromkeys(self.of_items, "id")
-        names = [self.columns[role] for role in ("user", "action", "logger") if role in self.columns]
-        further = [name for name in (self.reading.key, self.reading.by) if name]
-        for name in (*names, *self.reading.context, *further):
-            kinds.setdefault(name, "id")
+        ids = [columns[role] for role in ("user", "action", "logger") if role in columns]
+        for name in (*ids, *reading.context, reading.key, reading.by):
+            if name:
+                kinds.setdefault(name, "id")
         for role, kind in (("time", "time"), ("event", "id")):
-            if role in self.columns:
-                kinds.setdefault(self.columns[role], kind)
+            if role in columns:
+                kinds.setdefault(columns[role], kind)
         return kinds
 
     @property
     def looks_for_copies(self) -> bool:
-        """True if equal rows are suspicious: only with a time or a key, and if nobody says that they are no copies."""
-        if self.reading.separate_events:
+        """True if equal rows are suspicious: with times or a key, unless the user says that they are no copies."""
+        reading = self.reading
+        if reading.separate_events:
             return False
-        dated = ("time" in self.columns and "user" in self.columns) or self.reading.key is not None
-        return (dated and not self.reading.exact) or self.reading.deduplicate
+        dated = ("time" in self.columns and "user" in self.columns) or reading.key is not None
+        return (dated and not reading.exact) or reading.deduplicate
 
     @property
     def needs_all_rows(self) -> bool:
-        """Return whether something that is read can only be worked with as a whole."""
-        reading, loggers = self.reading, "logger" in self.columns and not self.reading.exact
+        """True if a column that is read, or a search for copies, needs all rows at once."""
+        reading = self.reading
+        loggers = "logger" in self.columns and not reading.exact
         copies = self.looks_for_copies and "user" not in self.columns
-        whole_log = loggers or copies or "weight" in self.columns
-        return bool(reading.key or reading.by or reading.context or reading.deduplicate or whole_log)
+        joined = reading.key or reading.by or reading.context
+        return bool(joined or reading.deduplicate or loggers or copies or "weight" in self.columns)
 
     def read(self) -> BanditFile:
-        """All decisions.
+        """Read all decisions.
 
         Raises:
             UserError: the file is no table; or one line with every fault of the values.
@@ -215,11 +205,11 @@ class BanditLog:
         return log
 
     def blocks(self, rows: int) -> Iterator[Block]:
-        """All decisions, some at a time.
+        """Yield all decisions, about ``rows`` at a time.
 
         Raises:
-            UserError: as :meth:`read`, after the last row: every fault is named at once.
-            AgainError: what was learnt of the file on the way makes another pass necessary.
+            UserError: as :meth:`read`, after the last row, with every fault.
+            AgainError: another pass is necessary.
         """
         work = _Pass(self)
         for table in self.file.blocks(dict.fromkeys(self.digested, "text") | self.kinds(), rows, work.faults):
@@ -229,15 +219,15 @@ class BanditLog:
         work.finish()
 
     def digests(self) -> NDArray[np.uint64]:
-        """(m,) 64 bits for each recommendation, equal for copies: rows that are equal in all columns.
+        """Hash each recommendation (m,) to 64 bits, equal for rows that are equal in all columns.
 
-        Where a part lacks one that is not read, in those that are.
+        If a part lacks a column, in the columns that are read.
         """
         names = columns_of_copies(self.file.names)
         self.copies_in = "every column"
         while True:
             try:
-                result = [rows.digests(names) for rows in self._recommendations(names)]
+                digests = [rows.digests(names) for rows in self._recommendations(names)]
                 break
             except AgainError:
                 continue
@@ -247,13 +237,13 @@ class BanditLog:
                 names = self.read_columns
                 self.copies_in = ", ".join(names)
         self.digested = names
-        return np.concatenate(result)
+        return np.concatenate(digests)
 
     def _recommendations(self, digested: Sequence[str] = ()) -> Iterator[Rows]:
-        """The recommendations once more, some at a time; what is known of the last pass stays.
+        """Yield the recommendations of another pass, without changing the counts of the last one.
 
         Args:
-            digested: columns that are read as text besides.
+            digested: columns that are read as text, too.
         """
         counts = self.counts
         unread = self.unread
@@ -266,39 +256,38 @@ class BanditLog:
             self.unread = unread
 
     def count_copies(self, alike: int = 1) -> None:
-        """Count copies, and the other of the rows that are ``alike`` in what is read; takes 8 bytes for each row.
+        """Count copies, and the other rows of the ``alike`` ones that repeat an earlier one in the columns read.
 
-        Where chance explains that rows are equal they are taken as separate events from here on.
+        Takes 8 bytes for each row. If chance explains the equal rows they count as separate events from now on.
         """
+        digests = np.zeros(0, np.uint64)
         if alike:
             digests = self.digests()
-        else:
-            digests = np.zeros(0, np.uint64)
         self.counts[_ALIKE] = alike - n_repeats(digests)
         if not self.are_copies(digests):
             self.reading = replace(self.reading, separate_events=True)
 
     def longest_user(self) -> str:
-        """Count the rows of the user with most of them, and name the first one; no id, as pages hold none.
+        """Describe the user with most rows by their number and the first of them, in another pass.
 
-        The rows are read once more.
+        The id is left out, so that reports identify nobody.
         """
-        rows_of = Counter[str]()
+        n_rows = Counter[str]()
         first_rows = dict[str, int]()
         for rows in self._recommendations():
             quiet = rows.quiet()
             ids = quiet.ids(self.columns["user"])
-            codes, places, numbers = np.unique(ids.codes, return_index=True, return_counts=True)
-            for code, place, number in zip(codes.tolist(), places.tolist(), numbers.tolist(), strict=True):
+            codes, places, counts = np.unique(ids.codes, return_index=True, return_counts=True)
+            for code, place, count in zip(codes.tolist(), places, counts.tolist(), strict=True):
                 if code >= 0:
                     user = str(ids.ids[code])
-                    rows_of[user] += number
+                    n_rows[user] += count
                     first_rows.setdefault(user, int(quiet.row_numbers[place]))
-        (user, number), *_ = rows_of.most_common(1)
+        user, number = n_rows.most_common(1)[0]
         return f"one user has {in_rows(number)}, the first of them {row_in_words(0, np.array([first_rows[user]]))}"
 
     def are_copies(self, digests: NDArray[np.uint64]) -> bool:
-        """Count rows that repeat an earlier one as copies, or as coincidences where chance explains as many.
+        """Count the rows that repeat an earlier one, and return whether they are more than chance explains.
 
         Args:
             digests: (m,) of :meth:`digests`.
@@ -306,37 +295,34 @@ class BanditLog:
         number = n_repeats(digests)
         if not number:
             return False
-        if self.reading.key:
-            key = [self.reading.key, *self.others]
-        else:
-            key = []
         group = [self.columns[role] for role in ("user", "time", "logger") if role in self.columns]
+        if self.reading.key:
+            group += [self.reading.key, *self.others]
         seen = (self.digested, self.file.head())
-        tables = self._recommendations(self.digested)
-        expected, more_than_chance = chance_of(tables, self.columns, [*group, *key], seen, digests)
-        counts = self.counts
-        counts["duplicates" if more_than_chance else "coincidences"], counts["by_chance"] = number, round(expected)
-        return more_than_chance
+        expected, copies = chance_of(self._recommendations(self.digested), self.columns, group, seen, digests)
+        self.counts["duplicates" if copies else "coincidences"] = number
+        self.counts["by_chance"] = round(expected)
+        return copies
 
     @property
     def read_columns(self) -> list[str]:
-        """Columns that are read, but for that of events: copies are looked for where rows are equal in these."""
+        """Columns that are read, except that of events."""
         return [name for name in self.kinds() if name != self.columns.get("event")]
 
     def out_of_order(self) -> bool:
-        """Take note that users are not in ascending order; whether their rows must be sorted."""
+        """Renumber the users, who do not come in ascending order; returns whether their rows must be sorted."""
         if not self.reading.exact and self.users.by_order_met():
             return False
         self.users.by_value()
         return True
 
     def user_ranks(self) -> NDArray[np.int64] | None:
-        """Place of each user's number in the order of users' ids, after a pass; None where numbers are the ids."""
+        """Return the place of each user's number in the order of ids after a pass; None if numbers are the ids."""
         return self.users.ranks()
 
     @property
     def lines(self) -> list[str]:
-        """Summary of the last pass: columns used, repeated rows, and rows left out."""
+        """Notes on the last pass: columns used, repeated rows, and rows left out."""
         if self.reading.exact:
             return [*self._left_out()]
         return [*self._introduction(), *self._copies(), *self._left_out()]
@@ -344,7 +330,6 @@ class BanditLog:
     def _copies(self) -> Iterator[str]:
         """Describe rows that are equal, in all columns or in those that are read."""
         number = self.counts["duplicates"] + self.counts["coincidences"]
-        alike = self.counts[_ALIKE]
         by_chance = self.counts["coincidences"] > 0
         what = f"{in_rows(number)} repeat{'s' * (number == 1)} an earlier row in {self.copies_in}"
         chance = f"chance makes some {self.counts['by_chance']:,} equal"
@@ -354,75 +339,85 @@ class BanditLog:
             yield f"{what}: kept as separate events, as {chance}"
         elif number:
             yield f"{what}: kept; --deduplicate leaves them out ({chance}; --separate-events: they are no copies)"
+        alike = self.counts[_ALIKE]
         if alike > 0 and "time" in self.columns:
-            only = f"{in_rows(alike)} repeat{'s' * (alike == 1)} an earlier row in what is read"
-            yield f"{only} ({', '.join(self.read_columns)}) and not in the other columns: kept"
+            what = f"{in_rows(alike)} repeat{'s' * (alike == 1)} an earlier row in what is read"
+            yield f"{what} ({', '.join(self.read_columns)}) and not in the other columns: kept"
 
     def _left_out(self) -> Iterator[str]:
         """Describe rows that are left out."""
         missing = self.counts["dropped_missing"]
         invalid = self.counts["dropped_invalid"]
         if missing:
-            by_column = ", ".join(
-                f"{name} {self.counts[_LACKS + name]:,}" for name in names_behind(_LACKS, self.counts)
-            )
-            yield f"{self._have(missing, 'missing values', 'missing values')} left out ({by_column})"
+            columns = ", ".join(f"{name} {self.counts[_LACKS + name]:,}" for name in names_behind(_LACKS, self.counts))
+            yield f"{self._have(missing, 'missing values', 'missing values')} left out ({columns})"
         if invalid:
             have = self._have(invalid, "a value that cannot be read", "values that cannot be read")
             yield f"{have} left out: {'; '.join(self.unread)}"
 
     def _have(self, number: int, one: str, several: str) -> str:
-        """``1 row has a value and is``, ``2 rows have values and are``."""
+        """Format ``1 row has a value and is``, ``2 rows have values and are``."""
         if number > 1:
             return f"{number:,} {self.unit}s have {several} and are"
         return f"1 {self.unit} has {one} and is"
 
-    def _introduction(self) -> list[str]:
+    def _introduction(self) -> Iterator[str]:
+        """Describe the file, its columns, its users and its events."""
         counts = self.counts
-        name = self.columns.get("event")
-        written = self.file.how_written()
-        rows = in_rows(counts["rows"] if self.lists is None else self.lists)
-        rows += "" if self.lists is None else f", {counts['rows']:,} items"
-        lines = [f"{self.file.path}: {rows}" + (f" ({', '.join(written)})" if written else "")]
-        lines += [f"taken: {self.columns.line()}", *([self.chosen] if self.chosen else []), *self.columns.lines()[1:]]
+        rows = in_rows(counts["rows"])
+        if self.lists is not None:
+            rows = f"{in_rows(self.lists)}, {counts['rows']:,} items"
+        written = ", ".join(self.file.how_written())
+        yield f"{self.file.path}: {rows}" + (f" ({written})" if written else "")
+        yield f"taken: {self.columns.line()}"
+        if self.chosen:
+            yield self.chosen
+        yield from self.columns.lines()[1:]
         cut = [part.name for part in self.parts.files if ends_within_a_line(part)]
         if cut:
-            lines += [f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"]
-        lines += [
-            f"{column}: the item that the policy shows. Its probability of the item shown is 1 where both are the same"
-            + (" but for capitals" if self.reading.fold_case else "")
-            for column in sorted(self.of_items)
-        ]
-        lines += percent_lines({name: counts[_PERCENT + name] for name in names_behind(_PERCENT, counts)})
+            yield f"{', '.join(cut[:3])}: the last line has no end, so the file may be cut there"
+        same = "both are the same" + " but for capitals" * self.reading.fold_case
+        for column in sorted(self.of_items):
+            yield f"{column}: the item that the policy shows. Its probability of the item shown is 1 where {same}"
+        yield from percent_lines({name: counts[_PERCENT + name] for name in names_behind(_PERCENT, counts)})
         if self.reading.context:
-            lines.append(f"context: {', '.join(self.reading.context)}")
+            yield f"context: {', '.join(self.reading.context)}"
         if "user" not in self.columns:
-            if self.reading.key:
-                key = [self.reading.key]
-            else:
-                key = []
-            perhaps = likely_users(self.file, [*self.columns.names.values(), *self.reading.context, *key])
-            if perhaps:
-                hint = f" (perhaps {' or '.join(perhaps)})"
-            else:
-                hint = ""
-            lines.append(
+            used = [*self.columns.names.values(), *self.reading.context, self.reading.key or ""]
+            perhaps = " or ".join(likely_users(self.file, used))
+            hint = f" (perhaps {perhaps})" if perhaps else ""
+            yield (
                 "no user column is recognised, so rows are taken as independent; --user-column names the one whose "
                 f"rows belong together{hint}"
             )
+        event = self.columns.get("event")
+        if event is None:
+            return
         words = names_behind(_WORD, counts)
-        if name is not None and not counts["shown_rows"]:
-            lines.append(f"column {name} holds {', '.join(words[:3])}: all rows count as recommendations")
-        elif name is not None:
-            viewed = counts["organic_rows"]
-            if viewed:
-                lines += [f"{in_rows(viewed)} {'are views' if viewed > 1 else 'is a view'} ({name})"]
-            lines += others_in_words(counts["other_rows"], words)
-        return lines
+        if not counts["shown_rows"]:
+            yield f"column {event} holds {', '.join(words[:3])}: all rows count as recommendations"
+            return
+        viewed = counts["organic_rows"]
+        if viewed:
+            yield f"{in_rows(viewed)} {'are views' if viewed > 1 else 'is a view'} ({event})"
+        yield from others_in_words(counts["other_rows"], words)
+
+
+def _check_named(file: TableFile, columns: Sequence[str], reading: Reading) -> None:
+    """Raise UserError for a column, of policies or of an option, that the file does not have."""
+    by = reading.by
+    if by and by not in file.names and {part.strip() for part in by.split(",")} <= set(file.names):
+        raise UserError(f"--by {by}: one column at a time. Run it once per column")
+    named = [(name, "") for name in columns] + [(name, " (--context-columns)") for name in reading.context]
+    named += [(name, option) for name, option in ((reading.key, " (--on)"), (by, " (--by)")) if name is not None]
+    for name, option in named:
+        if name not in file.names:
+            message = f"{file.path} has no column {name!r}; {nearest(name, file.names)}{option}"
+            raise UserError(message, code="no_such_column")
 
 
 class _Pass:
-    """One pass over a log: counts, and problems found."""
+    """One pass over a log: counts rows and collects faults."""
 
     def __init__(self, log: BanditLog) -> None:
         self.log = log
@@ -430,35 +425,38 @@ class _Pass:
         self.counts: Counter[str] = Counter()
         log.counts = self.counts
         log.unread = ()
-        dropped = (MISSING,) if log.reading.drop_missing else ()
-        self.forgiven = (*dropped, *(() if log.reading.drop_invalid is None else INVALID))
+        self.forgiven: tuple[str, ...] = ()
+        if log.reading.drop_missing:
+            self.forgiven += (MISSING,)
+        if log.reading.drop_invalid is not None:
+            self.forgiven += INVALID
 
     def decisions(self, rows: Rows) -> BanditFile:
-        """The decisions of all rows; those that miss a value are left out."""
-        log, columns, reading = self.log, self.log.columns, self.log.reading
+        """Return the decisions of all rows, without those that miss a value."""
+        log = self.log
+        columns = log.columns
+        reading = log.reading
         self.counts["rows"] += len(rows)
         rows = self.recommendations(rows)
-        rows, again = self._without_copies(rows) if log.looks_for_copies else (rows, None)
+        again = None
+        if log.looks_for_copies:
+            rows, again = self._without_copies(rows)
         reward, propensity, policies = self._probabilities(rows)
         other_columns = {name: rows.numbers(name) for name in log.others}
         if reading.times and "time" in columns:
             other_columns[columns["time"]] = rows.times(columns["time"])
         ids = {role: rows.ids(columns[role]) for role in ("user", "logger") if role in columns}
-        if "action" in columns:
-            if "action" in log.needs:
-                quiet = rows
-            else:
-                quiet = rows.quiet()
-            item_ids = quiet.ids(columns["action"])
-            if quiet is not rows and quiet.faults.found:
-                ids |= {}
-            else:
-                ids |= {"action": item_ids}
+        if "action" in log.needs and "action" in columns:
+            ids["action"] = rows.ids(columns["action"])
+        elif "action" in columns:
+            quiet = rows.quiet()
+            actions = quiet.ids(columns["action"])
+            if not quiet.faults.faults:
+                ids["action"] = actions
         if reading.key is not None:
             ids["key"] = rows.ids(reading.key)
         if reading.by is not None:
             ids["segment"] = rows.quiet().ids(reading.by)
-        context = {name: context_values(rows, name) for name in reading.context}
         result = BanditFile(
             rows.source,
             columns,
@@ -466,7 +464,7 @@ class _Pass:
             propensity,
             policies,
             other_columns,
-            context,
+            {name: context_values(rows, name) for name in reading.context},
             rows.row_numbers,
             [],
             self.counts,
@@ -480,26 +478,25 @@ class _Pass:
         return result.kept(keep)
 
     def block(self, rows: Rows) -> Block | None:
-        """The decisions of a block; None from the first fault on."""
-        log, columns = self.log, self.log.columns
+        """Return the decisions of a block; None once there is a fault."""
+        log = self.log
+        columns = log.columns
         self.counts["rows"] += len(rows)
         rows = self.recommendations(rows)
         reward, propensity, policies = self._probabilities(rows)
         assert propensity is not None
         numbers = {columns["reward"]: reward, columns["propensity"]: propensity, **policies}
         numbers |= dict.fromkeys(log.today, propensity) | {name: rows.numbers(name) for name in log.others}
+        user = digest = None
         if "user" in columns:
             user = log.users.codes(rows, columns["user"], alone=log.alone)
-        else:
-            user = None
-        digest = None
         if log.looks_for_copies:
             digest = rows.digests(log.digested or log.read_columns)
         action = self._actions(rows)
         if log.reading.times and "time" in columns:
             rows.times(columns["time"])
         keep = self._kept(rows)
-        if any(fault.code not in self.forgiven for fault in self.faults.found):
+        if any(fault.code not in self.forgiven for fault in self.faults.faults):
             return None
         block = Block(numbers, user, rows.row_numbers, action, digest)
         if keep.all():
@@ -507,53 +504,56 @@ class _Pass:
         return block[keep]
 
     def _actions(self, rows: Rows) -> NDArray[np.int64] | None:
+        """Number the items shown (n,); None if there are none, or some row lacks one."""
         log = self.log
         if "action" not in log.columns or log.some_without_action:
             return None
         quiet = rows.quiet()
         codes = log.actions.codes(quiet, log.columns["action"], alone=log.alone)
-        if quiet.faults.found:
+        if quiet.faults.faults:
             log.some_without_action = True
             raise AgainError
         return codes
 
     def _probabilities(self, rows: Rows) -> tuple[Floats, Floats | None, dict[str, Floats]]:
-        """Rewards, propensities and policies; the propensities under another name are the same array."""
-        columns = self.log.columns
+        """Read rewards, propensities and policies; the propensities under another name are the same array."""
+        log = self.log
+        columns = log.columns
         reward = rows.numbers(columns["reward"])
-        read_columns = {}
+        propensity = None
         if "propensity" in columns:
-            read_columns[columns["propensity"]] = rows.probabilities(columns["propensity"], zero=False)
-        for name in self.log.policies:
-            if name in self.log.of_items:
+            propensity = rows.probabilities(columns["propensity"], zero=False)
+        policies = {}
+        for name in log.policies:
+            if name in log.of_items:
                 action = rows.quiet().ids(columns["action"])
-                read_columns[name] = same_items(rows.ids(name), action, fold=self.log.reading.fold_case)
-            elif name not in read_columns:
-                read_columns[name] = rows.probabilities(name, zero=True)
-        if "propensity" in columns:
-            propensity = read_columns[columns["propensity"]]
-        else:
-            propensity = None
-        return reward, propensity, {name: read_columns[name] for name in self.log.policies}
+                policies[name] = same_items(rows.ids(name), action, fold=log.reading.fold_case)
+            elif propensity is not None and name == columns["propensity"]:
+                policies[name] = propensity
+            elif name not in policies:
+                policies[name] = rows.probabilities(name, zero=True)
+        return reward, propensity, policies
 
     def _kept(self, rows: Rows) -> NDArray[np.bool_]:
-        """(n,) which rows miss nothing, and have nothing that cannot be read; the others are counted."""
+        """Return which rows (n,) have all values, and count the others."""
         keep = np.ones(len(rows), np.bool_)
-        for why, bad in (("dropped_missing", rows.missing), ("dropped_invalid", rows.invalid)):
+        for name, bad in (("dropped_missing", rows.missing), ("dropped_invalid", rows.invalid)):
             if bad is not None:
-                self.counts[why] += int(np.count_nonzero(bad & keep))
+                self.counts[name] += int(np.count_nonzero(bad & keep))
                 keep &= ~bad
         self.counts["kept"] += int(np.count_nonzero(keep))
         return keep
 
     def recommendations(self, rows: Rows) -> Rows:
-        """The rows that a column of events calls recommendations; all of them where it is about something else."""
-        name = self.log.columns.get("event")
+        """Select the rows that a column of events marks as recommendations; all of them if it is of something else."""
         log = self.log
+        name = log.columns.get("event")
         if name is None:
             return rows
-        events = Events.of(rows.table.column(name))
-        self.counts.update(dict.fromkeys((_WORD + word for word in events.words), 1))
+        values = rows.table.column(name)
+        events = Events.of(values)
+        for word in events.words:
+            self.counts[_WORD + word] = 1
         any_known = bool(events.shown.any() or events.viewed.any())
         numbers_rows = len(events.words) > _MOST_EVENTS
         if log._no_events is None:
@@ -568,64 +568,60 @@ class _Pass:
         self.counts["shown_rows"] += int(np.count_nonzero(events.shown))
         if log.reading.exact and events.words:
             other = ~(events.shown | events.viewed)
-            values = rows.table.column(name)
-            rows.note(
-                "unknown_event", name, other, "is neither organic nor bandit", values=values, advice="write one of them"
-            )
+            what = "is neither organic nor bandit"
+            rows.note("unknown_event", name, other, what, values=values, advice="write one of them")
         if events.shown.all():
             return rows
         return rows.kept(events.shown)
 
     def _without_copies(self, rows: Rows) -> tuple[Rows, NDArray[np.bool_] | None]:
-        """Count rows that repeat others in every column; leave them out where that is asked for, or else mark them."""
+        """Count rows that repeat others in every column; drop them if the user says so, otherwise return which."""
         alike = n_repeats(rows.digests(self.log.read_columns))
         if alike:
             digests = self.log.digests()
         else:
             digests = np.arange(len(rows), dtype=np.uint64)
-        again = repeats(digests)
-        number = int(np.count_nonzero(again))
+        is_repeat = repeats(digests)
+        number = int(np.count_nonzero(is_repeat))
         self.counts[_ALIKE] = alike - number
         copies = self.log.are_copies(digests)
-        if not self.log.reading.deduplicate or not number:
-            return rows, again if copies else None
-        self.counts["dropped_duplicates"] = number
-        return rows.kept(~again), None
+        if self.log.reading.deduplicate and number:
+            self.counts["dropped_duplicates"] = number
+            return rows.kept(~is_repeat), None
+        return rows, is_repeat if copies else None
 
     def finish(self) -> None:
-        """Report the columns read.
+        """Raise for faults of the pass, and count what was forgiven.
 
         Raises:
             UserError: nothing was recommended, no row is left, or one line with every fault.
         """
         log = self.log
         counts = self.counts
-        source = self.faults.source
+        faults = self.faults
         name = log.columns.get("event")
         if name is not None and not log._no_events and not counts["shown_rows"]:
-            raise UserError(
-                f"{source} holds no bandit rows: {without_recommendations(names_behind(_WORD, counts), name)}"
-            )
-        away = self.faults.forgive(self.forgiven)
-        log.unread = [fault.message for fault in away if fault.code != MISSING]
-        away = [fault for fault in away if fault.code == MISSING]
-        if self.faults.found and log.looks_for_copies and "duplicates" not in counts:
+            why = without_recommendations(names_behind(_WORD, counts), name)
+            raise UserError(f"{faults.source} holds no bandit rows: {why}")
+        forgiven = faults.forgive(self.forgiven)
+        log.unread = [fault.message for fault in forgiven if fault.code != MISSING]
+        if faults.faults and log.looks_for_copies and "duplicates" not in counts:
             log.count_copies()
+        advice = DROP
         again = counts["duplicates"] - counts["dropped_duplicates"]
         if again:
-            besides = f"; besides, {again:,} rows repeat an earlier row (--deduplicate)"
-        else:
-            besides = ""
-        unread = sum(fault.count for fault in self.faults.found if fault.code in INVALID)
-        self.faults.refuse(DROP + besides, _DROP_INVALID if 0 < unread <= _FEW_INVALID * counts["rows"] else "")
+            advice += f"; besides, {again:,} rows repeat an earlier row (--deduplicate)"
+        n_invalid = sum(fault.count for fault in faults.faults if fault.code in INVALID)
+        few = 0 < n_invalid <= _FEW_INVALID * counts["rows"]
+        faults.refuse(advice, _DROP_INVALID if few else "")
         self._refuse_many_invalid()
         if not counts["kept"]:
-            raise UserError(f"{source}: no row is left", code="empty")
-        counts.update({_LACKS + fault.column: fault.count for fault in away})
-        counts.update({_PERCENT + name: number for name, number in self.faults.percents.items() if number})
+            raise UserError(f"{faults.source}: no row is left", code="empty")
+        counts.update({_LACKS + fault.column: fault.count for fault in forgiven if fault.code == MISSING})
+        counts.update({_PERCENT + name: number for name, number in faults.percents.items() if number})
 
     def _refuse_many_invalid(self) -> None:
-        """Refuse where more rows have values that cannot be read than may be left out unasked."""
+        """Raise UserError if more rows are unreadable than ``drop_invalid`` allows to leave out."""
         limit = self.log.reading.drop_invalid
         number = self.counts["dropped_invalid"]
         total = number + self.counts["dropped_missing"] + self.counts["kept"]

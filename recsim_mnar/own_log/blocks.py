@@ -1,10 +1,11 @@
-"""Estimates from a log read in blocks: sums by user are gathered block by block and no row is kept."""
+"""Estimate from a log read in blocks: gather sums by user block by block, without keeping rows."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 import math
+import operator
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -12,7 +13,7 @@ from concurrent.futures import Executor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,88 +26,20 @@ from recsim_mnar.estimators.scores import Rows, Scores, check_name
 from recsim_mnar.estimators.sums import CHUNK, PolicySums, ScoreSums
 from recsim_mnar.estimators.value import AUTO, LEADING, PairSums, difference_of, value_of
 from recsim_mnar.estimators.verdict import Estimate
-from recsim_mnar.log.columns import Clusters
+from recsim_mnar.own_log.bandit_file import BLOCK_ROWS, Block
+from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.progress import counted
-from recsim_mnar.tables.parts import Parts
 from recsim_mnar.tables.rows import AgainError, n_repeats, repeats
 
-BLOCK_ROWS = 1 << 19
-"""Rows that are read at a time."""
 SORTED_ROWS = 1 << 21
-"""Rows that are sorted at a time where users come in no order."""
+"""Rows sorted at a time if users come in no order."""
 _SAMPLES = 1 << 20
 _MARGIN = 1.25
 
 
 @dataclass(frozen=True)
-class Block:
-    """Consecutive bandit rows of a file.
-
-    Attributes:
-        columns: (n,) numbers by name.
-        user: (n,) int64 ids of the users, or None.
-        numbers: (n,) row numbers in the file, from 1 below the header.
-        action: (n,) int64 ids of what was shown, or None if not needed.
-        digest: (n,) equal for rows that are equal in the columns looked at for copies, or None if not needed.
-    """
-
-    columns: dict[str, NDArray[np.float64]]
-    user: NDArray[np.int64] | None
-    numbers: NDArray[np.int64]
-    action: NDArray[np.int64] | None = None
-    digest: NDArray[np.uint64] | None = None
-
-    def __len__(self) -> int:
-        return len(self.numbers)
-
-    def __getitem__(self, rows: Any) -> Block:
-        other_columns = [None if column is None else column[rows] for column in (self.user, self.action, self.digest)]
-        columns = {name: values[rows] for name, values in self.columns.items()}
-        return Block(columns, other_columns[0], self.numbers[rows], *other_columns[1:])
-
-    @staticmethod
-    def concat(blocks: Sequence[Block]) -> Block:
-        """The rows of several blocks, concatenated."""
-        if len(blocks) == 1:
-            return blocks[0]
-
-        def together(name: str) -> Any:
-            columns = [getattr(block, name) for block in blocks]
-            if columns[0] is None:
-                return None
-            return np.concatenate(columns)
-
-        columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
-        return Block(columns, *(together(name) for name in ("user", "numbers", "action", "digest")))
-
-
-class BlockSource(Protocol):
-    """A log that is read in blocks; :class:`recsim_mnar.own_log.bandit_log.BanditLog` is one."""
-
-    @property
-    def parts(self) -> Parts:
-        """Its files."""
-
-    @property
-    def counts(self) -> Counter[str]:
-        """Counts of the last pass over it."""
-
-    def at(self, part: Path) -> BlockSource:
-        """One of its files, read alike."""
-
-    def blocks(self, rows: int) -> Iterator[Block]:
-        """Its rows, some at a time; AgainError where another pass is necessary."""
-
-    def out_of_order(self) -> bool:
-        """Take note that users are not in ascending order; whether their rows must be sorted."""
-
-    def user_ranks(self) -> NDArray[np.int64] | None:
-        """Place of each user's number in the order of users' ids, after a pass; None where numbers are the ids."""
-
-
-@dataclass(frozen=True)
 class BlockQuestion:
-    """A question to a log that comes in blocks.
+    """Policies to estimate from a log that is read in blocks, and how.
 
     Attributes:
         reward: column of rewards.
@@ -114,13 +47,12 @@ class BlockQuestion:
         policies: columns of policies.
         baseline: one of them, or None.
         compared: those that are compared with the baseline.
-        clip: of the clipped estimators.
+        clip: largest weight of the clipped estimators.
         missing: by policy, the column of its mass where the logging probability is 0.
-        facts: of the log.
-        clustered: whether blocks have users.
-        limit: column of the largest reward possible of each row's action, or None.
-        today: policies that are the one that logged the rows, by whatever name.
-        estimators: names, of such as need no more than a block.
+        facts: known facts about the log.
+        limit: column of the largest possible reward of each row's action, or None.
+        today: further names of the policy that logged the rows.
+        estimators: names of estimators that need only moments.
         precision: half the interval over the value up to which a value is trusted.
     """
 
@@ -132,14 +64,45 @@ class BlockQuestion:
     clip: float
     missing: Mapping[str, str]
     facts: Facts
-    clustered: bool
     limit: str | None = None
     today: Sequence[str] = ()
     estimators: Sequence[str] = (LEADING,)
     precision: float = PRECISION
 
+    def missing_mass(self, block: Block, name: str) -> NDArray[np.float64] | None:
+        """Return a policy's mass (n,) where the logging probability is 0, None if unknown; 0 for the logging policy."""
+        if name in self.missing:
+            return block.columns[self.missing[name]]
+        if name == self.propensity or name in self.today:
+            return np.zeros(len(block))
+        return None
 
-def _named(estimator: str) -> str:
+    def check_rewards(self, block: Block) -> None:
+        """Raise UserError, with the row, for a reward outside the stated limits."""
+        rewards = block.columns[self.reward]
+        refuse_outside(rewards, self.facts.reward_min, self.facts.reward_max, self.reward, block.numbers)
+        if self.limit is not None:
+            limit_column(block.columns[self.limit], rewards, (self.reward, self.limit), block.numbers)
+
+    def check(self, block: Block) -> None:
+        """Raise UserError, with the row, for any invalid value."""
+        columns = block.columns
+        for name in self.policies:
+            names = (self.reward, self.propensity, name)
+            check_rows(columns[self.reward], columns[self.propensity], columns[name], names, block.numbers)
+        self.check_rewards(block)
+        for name, column in self.missing.items():
+            missing_column(columns[column], columns[name], block.numbers)
+
+    def clip_of(self, estimator: str) -> float:
+        """Return the largest weight of an estimator."""
+        if check_name(estimator).clips:
+            return self.clip
+        return math.inf
+
+
+def _resolved(estimator: str) -> str:
+    """Return the estimator that "auto" stands for; any other name as it is."""
     if estimator == AUTO:
         return LEADING
     return estimator
@@ -147,17 +110,17 @@ def _named(estimator: str) -> str:
 
 @dataclass
 class Gathered:
-    """Sums of every policy, of its scores and of compared pairs, and over users' rows in their order.
+    """Sums for the estimates of a question.
 
     Attributes:
-        question: what is asked.
+        question: policies and estimators.
         shift: reward from which rewards are counted.
         policies: sums by policy.
-        scores: by policy and estimator.
-        pairs: by policy that is compared, and estimator.
-        items: sums by item; None where items are not known.
-        repeats: what rows say in their order.
-        copies: rows that repeat others.
+        scores: sums by policy and estimator.
+        pairs: sums by policy that is compared, and estimator.
+        items: sums by item; None if items are not known.
+        repeats: sums over consecutive rows of users.
+        copies: number of rows that repeat others.
     """
 
     question: BlockQuestion
@@ -170,163 +133,122 @@ class Gathered:
     copies: int = 0
 
     def value(self, policy: str, estimator: str, *, level: float) -> Estimate:
-        """The estimate of a policy's value, as :func:`recsim_mnar.estimators.estimate_value` of all rows."""
-        name = _named(estimator)
+        """Estimate a policy's value as :func:`recsim_mnar.estimators.estimate_value` does from all rows."""
+        name = _resolved(estimator)
         question = self.question
-        if check_name(name).clips:
-            clip = question.clip
-        else:
-            clip = math.inf
-        scored = self.scores[policy, name]
-        return value_of(scored, name, facts=question.facts, level=level, precision=question.precision, clip=clip)
+        sums = self.scores[policy, name]
+        clip = question.clip_of(name)
+        return value_of(sums, name, facts=question.facts, level=level, precision=question.precision, clip=clip)
 
     def difference(self, policy: str, estimator: str, *, level: float) -> Estimate:
-        """The estimate of its difference from the baseline, as :func:`recsim_mnar.estimators.difference`."""
-        name = _named(estimator)
-        if check_name(name).clips:
-            clip = self.question.clip
-        else:
-            clip = math.inf
-        return difference_of(self.pairs[policy, name], name, facts=self.question.facts, level=level, clip=clip)
+        """Estimate a difference from the baseline as :func:`recsim_mnar.estimators.difference` does."""
+        name = _resolved(estimator)
+        question = self.question
+        sums = self.pairs[policy, name]
+        return difference_of(sums, name, facts=question.facts, level=level, clip=question.clip_of(name))
 
     def add(self, block: Block) -> None:
-        """Add the rows of a block; an invalid value is reported with its row in the file."""
+        """Add the rows of a block.
+
+        Raises:
+            UserError: an invalid value, with its row in the file.
+        """
+        question = self.question
         try:
             more = self._of_block(block)
         except UserError:
-            _refuse(self.question, block)
+            question.check(block)
             raise
-        if block.user is None:
-            clusters = None
-        else:
-            clusters = Clusters(block.user, None)
-        if block.digest is not None and (number := n_repeats(block.digest)):
-            self.copies += number
-            if clusters is None:
-                clusters = None
-            else:
+        clusters = block.clusters
+        if block.digest is not None:
+            copies = n_repeats(block.digest)
+            self.copies += copies
+            if copies and clusters is not None:
                 clusters = replace(clusters, again=repeats(block.digest))
         if block.action is not None and clusters is not None:
-            columns = block.columns[self.question.reward], block.columns[self.question.propensity]
-            self.repeats.extend(*columns, block.action, clusters)
+            columns = block.columns
+            self.repeats.extend(columns[question.reward], columns[question.propensity], block.action, clusters)
         self._merge(more)
 
     def _of_block(self, block: Block) -> Gathered:
-        """The sums of a block, but for what rows say in their order."""
+        """Compute the sums of a block, except those over consecutive rows."""
         question = self.question
+        question.check_rewards(block)
         columns = block.columns
-        _check_stated(question, block)
-        more = Gathered(question, self.shift)
-        if block.user is None:
-            clusters = None
-        else:
-            clusters = Clusters(block.user, None)
-        r = columns[question.reward]
-        p = columns[question.propensity]
-        of_policy: dict[tuple[str, str], tuple[Rows, Scores, ScoreSums]] = {}
+        reward = columns[question.reward]
+        propensity = columns[question.propensity]
+        clusters = block.clusters
+        sums = Gathered(question, self.shift)
+        scored: dict[tuple[str, str], tuple[Rows, Scores, ScoreSums]] = {}
+        estimators = [_resolved(estimator) for estimator in question.estimators]
         for name in question.policies:
-            missing = _missing(question, block, name)
-            rows = Rows.of(r, p, columns[name], clusters=clusters, shift=self.shift, missing=missing)
-            policy = more.policies[name] = PolicySums.of_rows(rows, question.facts)
-            for estimator in map(_named, question.estimators):
+            missing = question.missing_mass(block, name)
+            rows = Rows.of(reward, propensity, columns[name], clusters=clusters, shift=self.shift, missing=missing)
+            policy = PolicySums.of_rows(rows, question.facts)
+            sums.policies[name] = policy
+            for estimator in estimators:
                 info = check_name(estimator)
-                if info.clips:
-                    clipped = replace(rows, clip=question.clip)
-                else:
-                    clipped = rows
+                clipped = replace(rows, clip=question.clip) if info.clips else rows
                 scores = info.scores(clipped)
-                more.scores[name, estimator] = ScoreSums.of(scores, clipped, policy)
-                of_policy[name, estimator] = clipped, scores, more.scores[name, estimator]
+                score_sums = ScoreSums.of(scores, clipped, policy)
+                sums.scores[name, estimator] = score_sums
+                scored[name, estimator] = clipped, scores, score_sums
         for name in question.compared:
-            for estimator in map(_named, question.estimators):
-                both = of_policy[name, estimator], of_policy[str(question.baseline), estimator]
-                more.pairs[name, estimator] = PairSums.of(*both)
+            for estimator in estimators:
+                pair = scored[name, estimator], scored[str(question.baseline), estimator]
+                sums.pairs[name, estimator] = PairSums.of(*pair)
         if block.action is not None:
-            more.items = ItemSums.of(block.action, p, clusters)
-        return more
+            sums.items = ItemSums.of(block.action, propensity, clusters)
+        return sums
 
     def _merge(self, other: Gathered) -> None:
-        """Add the sums of other rows, which share no user, in place; but for what rows say in their order."""
-        if not self.policies:
-            self.policies = other.policies
-            self.scores = other.scores
-            self.pairs = other.pairs
-            self.items = other.items
-            return
-        self.policies = {name: sums + other.policies[name] for name, sums in self.policies.items()}
-        self.scores = {key: scored + other.scores[key] for key, scored in self.scores.items()}
-        self.pairs = {key: pair + other.pairs[key] for key, pair in self.pairs.items()}
-        if other.items is not None:
-            if self.items is None:
-                self.items = other.items
-            else:
-                self.items = self.items + other.items
+        """Add sums of rows with other users in place, except those over consecutive rows."""
+        for name in ("policies", "scores", "pairs"):
+            sums = getattr(self, name)
+            for key, more in getattr(other, name).items():
+                sums[key] = sums[key] + more if key in sums else more
+        if self.items is None or other.items is None:
+            self.items = self.items or other.items
+        else:
+            self.items = self.items + other.items
 
     def __add__(self, other: Gathered) -> Gathered:
         """Add the sums of further rows; no user may be in both."""
-        both = Gathered(self.question, self.shift, self.policies, self.scores, self.pairs, self.items)
+        both = Gathered(self.question, self.shift)
+        both._merge(self)
         both._merge(other)
         both.repeats = self.repeats + other.repeats
         both.copies = self.copies + other.copies
         return both
 
 
-def _missing(question: BlockQuestion, block: Block, name: str) -> NDArray[np.float64] | None:
-    if name in question.missing:
-        return block.columns[question.missing[name]]
-    # The policy that logged the rows takes nothing that it cannot take.
-    if name == question.propensity or name in question.today:
-        return np.zeros(len(block))
-    return None
-
-
-def _check_stated(question: BlockQuestion, block: Block) -> None:
-    facts = question.facts
-    columns = block.columns
-    refuse_outside(columns[question.reward], facts.reward_min, facts.reward_max, question.reward, block.numbers)
-    if question.limit is not None:
-        names = (question.reward, question.limit)
-        limit_column(columns[question.limit], columns[question.reward], names, block.numbers)
-
-
-def _refuse(question: BlockQuestion, block: Block) -> None:
-    """Raise the UserError that names the row of the file, where a row is to blame."""
-    columns = block.columns
-    for name in question.policies:
-        names = (question.reward, question.propensity, name)
-        check_rows(columns[question.reward], columns[question.propensity], columns[name], names, block.numbers)
-    _check_stated(question, block)
-    for name, column in question.missing.items():
-        missing_column(columns[column], columns[name], block.numbers)
-
-
 def needs_all_rows(estimators: Sequence[str], interval: str) -> bool:
-    """True if part of a question needs all rows at once."""
-    return interval != "auto" or not all(name == AUTO or check_name(name).in_blocks for name in estimators)
+    """Return whether an estimator, or the interval, needs all rows at once."""
+    return interval != "auto" or not all(check_name(_resolved(name)).in_blocks for name in estimators)
 
 
-def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
-    """Gather sums with the bits of all rows at once.
+def gather_blocks(log: BanditLog, question: BlockQuestion) -> Gathered:
+    """Gather sums that are equal, bit by bit, to those of all rows at once.
 
-    The log is read once; again where rewards turn out to be negative (they are counted from the least of them), and in
-    several passes where users do not come in ascending order.
+    The log is read once; again if rewards turn out to be negative (they are counted from the smallest), or if users do
+    not come in ascending order.
 
     Raises:
-        UserError: values that are no data, with column and row.
+        UserError: invalid values, with column and row.
     """
     in_order = True
     shift = question.facts.counted_from(math.inf)
+    read = functools.partial(log.blocks, BLOCK_ROWS)
     while True:
         gathered = Gathered(question, shift)
         lowest = math.inf
-        blocks = functools.partial(log.blocks, BLOCK_ROWS)
         try:
-            for block in cut_blocks(blocks()) if in_order else sorted_blocks(blocks(), SORTED_ROWS, log.user_ranks):
+            for block in cut_blocks(read()) if in_order else sorted_blocks(read(), SORTED_ROWS, log.user_ranks):
                 lowest = min(lowest, float(block.columns[question.reward].min()))
-                if question.facts.counted_from(lowest) >= shift:  # else these sums are of no use
+                if question.facts.counted_from(lowest) >= shift:  # otherwise another pass follows
                     gathered.add(block)
                 else:
-                    _check_stated(question, block)
+                    question.check_rewards(block)
         except OutOfOrderError:
             in_order = not log.out_of_order()
             continue
@@ -338,55 +260,57 @@ def gather_blocks(log: BlockSource, question: BlockQuestion) -> Gathered:
 
 
 class OutOfOrderError(Exception):
-    """Users do not come in ascending order."""
+    """Raised if users do not come in ascending order."""
 
 
 def cut_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
-    """The same rows in blocks that divide no user or, without users, of a multiple of 16,384 rows but for the last.
+    """Cut rows into blocks of whole users or, without users, of multiples of 16,384 rows except the last.
 
     Few rows are copied: those of the user (or the chunk) that a block divides.
 
     Raises:
         OutOfOrderError: the users' ids descend somewhere.
     """
-    kept: list[Block] = []  # rows of one user, or of less than a chunk
+    pending: list[Block] = []  # rows of one user, or of less than a chunk
     for block in blocks:
-        first = _ends_here(kept, block)
-        if kept and first == len(block) and _goes_on(kept, block):
-            kept.append(block)
+        first = _rows_of_pending(pending, block)
+        if pending and first == len(block) and _may_continue(pending, block):
+            pending.append(block)
             continue
-        if kept:
-            yield Block.concat([*kept, block[:first]])
+        if pending:
+            yield Block.concat([*pending, block[:first]])
         last = _last_edge(block, first)
         if last > first:
             yield block[first:last]
+        pending = []
         if last < len(block):
-            kept = [block[last:]]
-        else:
-            kept = []
-    if kept:
-        yield Block.concat(kept)
+            pending.append(block[last:])
+    if pending:
+        yield Block.concat(pending)
 
 
-def _ends_here(kept: list[Block], block: Block) -> int:
-    """Number of a block's first rows that belong to the rows kept before."""
+def _rows_of_pending(pending: list[Block], block: Block) -> int:
+    """Count a block's first rows that belong to the user, or chunk, of the pending rows."""
     if block.user is None:
-        return min(-sum(len(entry) for entry in kept) % CHUNK, len(block))
-    before = kept[-1].user if kept else None
-    if (before is not None and block.user[0] < before[-1]) or not np.all(block.user[1:] >= block.user[:-1]):
+        return min(-sum(map(len, pending)) % CHUNK, len(block))
+    last_user = None
+    if pending and pending[-1].user is not None:
+        last_user = pending[-1].user[-1]
+    descends = last_user is not None and block.user[0] < last_user
+    if descends or not np.all(block.user[1:] >= block.user[:-1]):
         raise OutOfOrderError
-    if before is None:
+    if last_user is None:
         return 0
-    return int(np.searchsorted(block.user, before[-1], side="right"))
+    return int(np.searchsorted(block.user, last_user, side="right"))
 
 
-def _goes_on(kept: list[Block], block: Block) -> bool:
-    """True if all rows of a block belong to the rows kept before, and more may follow."""
-    return block.user is not None or (sum(len(entry) for entry in kept) + len(block)) % CHUNK > 0
+def _may_continue(pending: list[Block], block: Block) -> bool:
+    """Return whether the next block may have more rows of the same user, or chunk."""
+    return block.user is not None or (sum(map(len, pending)) + len(block)) % CHUNK > 0
 
 
 def _last_edge(block: Block, first: int) -> int:
-    """The last place of a block, from ``first`` on, at which it may be cut."""
+    """Find the last place of a block, from ``first`` on, at which it may be cut."""
     if block.user is None:
         return first + (len(block) - first) // CHUNK * CHUNK
     if first == len(block):
@@ -395,7 +319,7 @@ def _last_edge(block: Block, first: int) -> int:
 
 
 class RowStore(ExitStack):
-    """Rows on disk, one unnamed temporary file per column, so that they are read from the log once."""
+    """Rows in temporary files, one per column, so that the log is read once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -404,10 +328,10 @@ class RowStore(ExitStack):
         self._columns: list[str] = []
 
     def append(self, block: Block) -> None:
-        """Add the rows of a block.
+        """Append the rows of a block.
 
         Raises:
-            MachineError: there is no room for them.
+            MachineError: no room for them.
         """
         self._columns = list(block.columns)
         fields = {name: getattr(block, name) for name in ("user", "numbers", "action", "digest")}
@@ -477,18 +401,18 @@ def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArra
                 yield replace(store.rows(places), user=np.asarray(users[places]))
 
 
-RunInOrder = Callable[[Iterable[Callable[[], "PartFound | None"]], Executor], Iterable["PartFound | None"]]
+RunInOrder = Callable[[Iterable[Callable[[], "PartSums | None"]], Executor], Iterable["PartSums | None"]]
 
 
 @dataclass(frozen=True)
-class PartFound:
-    """Contents of a part.
+class PartSums:
+    """Sums of one part of a log.
 
     Attributes:
-        gathered: its sums; None where it has no bandit rows.
-        lowest: of its rewards.
-        users: the first and the last.
-        counts: as the log's own.
+        gathered: the sums; None without decisions.
+        lowest: smallest reward.
+        users: the first and the last user.
+        counts: counts of the pass over the part.
     """
 
     gathered: Gathered | None
@@ -498,66 +422,64 @@ class PartFound:
 
 
 def gather_parts(
-    log: BlockSource, question: BlockQuestion, executor: Executor, run_in_order: RunInOrder
+    log: BanditLog, question: BlockQuestion, executor: Executor, run_in_order: RunInOrder
 ) -> Gathered | None:
-    """Sums of all parts, read side by side; None where they must be read one after another.
+    """Gather the sums of all parts in parallel; None if they must be read one after another.
 
-    A job names a part and hands back sums, whose size does not depend on the log. Parts must be read one after
-    another where rows have no users (then chunks of rows go over from one part to the next), where users are not in
-    ascending order or in two parts, and where something is wrong with a row, whose number in the whole log is named.
+    A job reads one part and returns sums, whose size does not depend on the log. Parts must be read one after another
+    if rows have no users (chunks of rows then continue in the next part), if users are not in ascending order or in two
+    parts, and if a row is faulty, whose number in the whole log is reported.
 
     Args:
         log: the log.
-        question: what is asked.
-        executor: of the jobs.
+        question: policies and estimators.
+        executor: runs the jobs.
         run_in_order: :func:`recsim_mnar.simulation.executor.run_in_order`.
     """
-    if not question.clustered or len(log.parts) < 2:
+    if "user" not in log.columns or len(log.parts) < 2:
         return None
     shift = question.facts.counted_from(math.inf)
     start = _first_items(log, question)
     while True:
-        ask = functools.partial(_gather_part, log, question, shift, start)
+        gather = functools.partial(_gather_part, log, question, shift, start)
         advance = counted(len(log.parts), "parts")
-        result: list[PartFound] = []
+        parts: list[PartSums] = []
         counts: Counter[str] = Counter()
-        jobs = (functools.partial(ask, path.absolute()) for path in log.parts.files)
+        jobs = (functools.partial(gather, path.absolute()) for path in log.parts.files)
         for part in run_in_order(jobs, executor):
             if part is None:
                 return None
             advance(1)
             counts += part.counts
             if part.gathered is not None:
-                result.append(part)
-        if not result or any(a.users[1] >= b.users[0] for a, b in itertools.pairwise(result)):
+                parts.append(part)
+        if not parts or any(part.users[1] >= following.users[0] for part, following in itertools.pairwise(parts)):
             return None
-        needed = question.facts.counted_from(min(part.lowest for part in result))
+        needed = question.facts.counted_from(min(part.lowest for part in parts))
         if needed >= shift:
             log.counts.clear()
             log.counts.update(counts)
-            parts = [part.gathered for part in result if part.gathered is not None]
-            return functools.reduce(lambda one, other: one + other, parts)
+            return functools.reduce(operator.add, [part.gathered for part in parts])
         shift = needed
 
 
-def _first_items(log: BlockSource, question: BlockQuestion) -> RepeatSums:
-    """The items of the log's first block; none where its first rows cannot be read, which its part says then."""
-    for path in log.parts.files:
-        part = log.at(path.absolute())
-        first = Gathered(question, question.facts.counted_from(-math.inf))
-        try:
-            for block in cut_blocks(part.blocks(BLOCK_ROWS)):
-                first.add(block)
-                return first.repeats.empty()
-        except (OutOfOrderError, AgainError, UserError):
-            break
+def _first_items(log: BanditLog, question: BlockQuestion) -> RepeatSums:
+    """Return empty sums with the items of the log's first block; without items if that cannot be read."""
+    part = log.at(log.parts.files[0].absolute())
+    first = Gathered(question, question.facts.counted_from(-math.inf))
+    try:
+        for block in cut_blocks(part.blocks(BLOCK_ROWS)):
+            first.add(block)
+            return first.repeats.empty()
+    except (OutOfOrderError, AgainError, UserError):
+        pass
     return RepeatSums()
 
 
 def _gather_part(
-    log: BlockSource, question: BlockQuestion, shift: float, start: RepeatSums, path: Path
-) -> PartFound | None:
-    """On a worker: the sums of one part; None where it cannot stand alone."""
+    log: BanditLog, question: BlockQuestion, shift: float, start: RepeatSums, path: Path
+) -> PartSums | None:
+    """Gather the sums of one part on a worker; None if it cannot be read by itself."""
     gathered = Gathered(question, shift)
     gathered.repeats = start.empty()
     lowest = math.inf
@@ -572,11 +494,9 @@ def _gather_part(
                 gathered.add(block)
     except (OutOfOrderError, AgainError, UserError):
         return None
-    if users:
-        ends = (users[0], users[-1])
-    else:
-        ends = (0, 0)
-    return PartFound(gathered if users else None, lowest, ends, part.counts)
+    if not users:
+        return PartSums(None, lowest, (0, 0), part.counts)
+    return PartSums(gathered, lowest, (users[0], users[-1]), part.counts)
 
 
-Gather = Callable[[BlockSource, BlockQuestion], Gathered | None]
+Gather = Callable[[BanditLog, BlockQuestion], Gathered | None]

@@ -1,10 +1,10 @@
-"""The kind of a file and the likely roles of its columns, by their names and by their values."""
+"""Recognise the kind of a file and the likely roles of its columns, by their names and values."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -38,11 +38,11 @@ from recsim_mnar.tables.rows import DROP, Rows
 from recsim_mnar.tables.values import MISSING, Decimal, Fault, Ids, listed, spelled_alike, text_numbers
 
 HOLDS_ITEMS = "holds_items"
-"""Code of columns of items that a new policy may show."""
+"""Code of a problem: columns of items that a new policy may show."""
 
 
 def problems_of(faults: Iterable[Fault]) -> list[Problem]:
-    """The faults of values: what is missing is said apart, with its counts in every column."""
+    """Convert faults of values to problems, without missing values, which are reported for all columns together."""
     return [
         Problem(fault.code, PROBLEM, fault.message, fault.advice, (fault.column,))
         for fault in faults
@@ -57,12 +57,12 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class MeanWeight:
-    """Evidence on whether the weights of a policy have the mean that they must have.
+    """Test whether the mean weight of a policy is 1, as it must be.
 
     Attributes:
-        policy: a target's column; "" for the policy that takes every action ever shown equally often, which needs none.
-        mean: of target / propensity over the rows whose values are possible.
-        low, high: of its expectation, at :data:`STRICT`, users being independent.
+        policy: column of a target; "" for the policy that shows every action equally often, which needs no column.
+        mean: mean of target / propensity over the rows with possible values.
+        low, high: confidence limits of its expectation at :data:`STRICT`, users being independent.
         actions: number of actions of that policy, None for a target's column.
     """
 
@@ -78,19 +78,19 @@ class MeanWeight:
         return self.low <= 1.0 <= self.high
 
     def to_dict(self) -> Mapping[str, object]:
-        """JSON types; what is not finite is None."""
-        ends = {name: value if np.isfinite(value) else None for name, value in (("low", self.low), ("high", self.high))}
+        """Return JSON types; None for a limit that is not finite."""
         return {
             "policy": self.policy or None,
             "mean": self.mean,
-            **ends,
+            "low": self.low if np.isfinite(self.low) else None,
+            "high": self.high if np.isfinite(self.high) else None,
             "actions": self.actions,
             "holds": self.holds,
             "line": self.line(),
         }
 
     def line(self) -> str:
-        """For a person: what was checked, and the numbers."""
+        """Describe the test and its numbers in one line."""
         mean_text, expected_text = told_apart(self.mean, 1.0)
         numbers = f"{mean_text} ({self.low:.3g} to {self.high:.3g} at {100 * STRICT:g} %), should be {expected_text}"
         if self.actions is None:
@@ -98,15 +98,20 @@ class MeanWeight:
         return f"of equal shares of the {self.actions:,} items shown / logged probability: {numbers}"
 
     def problem(self, column: str) -> Problem:
-        """The problem of a mean that cannot be 1, of propensities in a column."""
+        """Return the problem of a mean that cannot be 1, with propensities in ``column``."""
+        is_target = self.actions is None
         below = self.mean < 1.0
-        level, kind = (PROBLEM, "target") if self.actions is None else (NOTE, "shares")
-        case = f"{kind}_{'below' if below else 'above'}"
+        case = ("target" if is_target else "shares") + ("_below" if below else "_above")
         if below and self.low <= 1.0 / _PERCENT <= self.high:
             case = "percent"
-        possible = self.mean * (self.actions or 1)
         return Problem.of(
-            "mean_weight", level, column, do=case, line=self.line(), policy=self.policy, possible=possible
+            "mean_weight",
+            PROBLEM if is_target else NOTE,
+            column,
+            do=case,
+            line=self.line(),
+            policy=self.policy,
+            possible=self.mean * (self.actions or 1),
         )
 
 
@@ -115,9 +120,9 @@ class Propensities:
     """Contents of a column of propensities.
 
     Attributes:
-        least, largest: of those that are there; None where none is.
-        zero, negative, above_1: how many are impossible, ``impossible`` all of them.
-        impossible: see there.
+        least, largest: limits of the values; None if there are none.
+        zero, negative, above_1: counts of impossible values.
+        impossible: count of all of them.
         percent: whether they look like per cent.
     """
 
@@ -133,88 +138,82 @@ class Propensities:
     def of(values: Floats) -> Propensities:
         """Summarise (n,) propensities, NaN where missing."""
         present = values[~np.isnan(values)]
-        zero, negative, above = (int(np.sum(bad)) for bad in (present == 0.0, present < 0.0, present > HIGHEST))
-        counts = zero, negative, above, zero + negative + above
-        if not present.size:
-            return Propensities(None, None, *counts, False)
-        least = float(present.min())
-        largest = float(present.max())
-        many = above > 0 and above >= present.size / 2
-        return Propensities(least, largest, *counts, many and least >= 0.0 and largest <= _PERCENT)
+        zero = int(np.sum(present == 0.0))
+        negative = int(np.sum(present < 0.0))
+        above = int(np.sum(present > HIGHEST))
+        least = largest = None
+        percent = False
+        if present.size:
+            least = float(present.min())
+            largest = float(present.max())
+            percent = above >= max(present.size / 2, 1) and least >= 0.0 and largest <= _PERCENT
+        return Propensities(least, largest, zero, negative, above, zero + negative + above, percent)
 
     def problems(self, values: Floats, column: str, numbers: NDArray[np.int64]) -> list[Problem]:
-        """The problems of those that are impossible.
+        """Report impossible values.
 
         Args:
-            values: (n,).
-            column: their name.
+            values: (n,) propensities.
+            column: name of their column.
             numbers: (n,) rows in the file, from 1.
         """
-        result = []
+        problems = []
         if self.above_1:
-            if self.percent:
-                case = {"do": "percent"}
-            else:
-                case = {}
             rows = _rows(values, np.flatnonzero(values > HIGHEST), numbers)
-            result.append(Problem.of("propensity_above_1", PROBLEM, column, rows=rows, **case))
-        low = np.flatnonzero(values <= 0.0)
-        if low.size:
-            rows = _rows(values, low, numbers)
-            result.append(Problem.of("propensity_not_positive", PROBLEM, column, rows=rows))
-        return result
+            case = {"do": "percent"} if self.percent else {}
+            problems.append(Problem.of("propensity_above_1", PROBLEM, column, rows=rows, **case))
+        if self.zero or self.negative:
+            rows = _rows(values, np.flatnonzero(values <= 0.0), numbers)
+            problems.append(Problem.of("propensity_not_positive", PROBLEM, column, rows=rows))
+        return problems
 
 
 def _rows(values: Floats, bad: NDArray[np.int64], numbers: NDArray[np.int64]) -> str:
-    rows_shown = listed([f"{numbers[row]}: {values[row]:g}" for row in bad], _SHOWN)
+    """Format the numbers and values of bad rows."""
+    examples = listed((f"{numbers[row]}: {values[row]:g}" for row in bad), _SHOWN)
     if bad.size > 1:
-        return f"{bad.size:,} rows ({rows_shown})"
-    return f"row {rows_shown}"
+        return f"{bad.size:,} rows ({examples})"
+    return f"row {examples}"
 
 
 def mean_weight(
     propensity: Floats, target: Floats, user: NDArray[np.int64] | None, *, policy: str = "", actions: int | None = None
 ) -> MeanWeight | None:
-    """The mean weight of a policy with its limits; None where no row has possible values.
+    """Compute the mean weight of a policy with its limits; None if no row has possible values.
 
     Args:
-        propensity: (n,).
+        propensity: (n,) propensities.
         target: (n,) the policy's probability of the logged action.
-        user: (n,) numbers of users, -1 where missing; None where rows are independent.
-        policy: its column.
-        actions: of the policy that takes so many equally often.
+        user: (n,) numbers of users, -1 where missing; None if rows are independent.
+        policy: column of the policy.
+        actions: number of actions, for the policy that shows each equally often.
     """
     good = (propensity > 0.0) & (propensity <= HIGHEST) & (target >= 0.0) & (target <= HIGHEST)
     if user is not None:
         good &= user >= 0
+        user = user[good]
     if not good.any():
         return None
-    p = np.minimum(propensity[good], 1.0)
-    t = target[good]
-    if user is None:
-        cluster = None
-    else:
-        cluster = Clusters.of(user[good], int(good.sum()))
-    sums = PolicySums.of(p, t, cluster)
+    sums = PolicySums.of(np.minimum(propensity[good], 1.0), target[good], Clusters.of(user, int(good.sum())))
     low, high = mean_weight_limits(sums, STRICT)
     return MeanWeight(policy, sums.mean_weight, low, high, actions)
 
 
 BANDIT, INTERACTIONS, TABLE = "bandit log", "interactions", "table"
-"""What a file can be: recommendations with what came of them; who met what; neither."""
+"""Kinds of files: recommendations with their outcomes; users with the items they met; anything else."""
 
 _ROLES = ("user", "action", "reward", "propensity", "time", "logger", "event", "item")
 _RATINGS = USUAL_NAMES["reward"][-1]
 _LOOKED_AT = 1000
-"""Values looked at of a column with no named role."""
+"""Number of values to inspect of a column without a role."""
 _TWO = 2
-"""Sizes of shares that are taken for a policy's by their mean weight alone."""
+"""Number of distinct shares above which a column may be a policy's whatever its mean weight."""
 _MOST_SEGMENTS = 30
-"""Words of a column that estimates are offered by."""
+"""Most values of a column of segments."""
 _GUESSES = ("reward", "propensity", "user", "item", "action", "time")
-"""Roles that a likely column is named for, in this order."""
+"""Roles for which a column is guessed, in this order."""
 _LEAST_USERS = 20
-"""Values of a column of users at least."""
+"""Least number of values of a column of users."""
 
 
 @dataclass(frozen=True)
@@ -224,12 +223,12 @@ class Asked:
     Attributes:
         columns: by role (user, item, action, reward, propensity, time, logger); None or left out: recognised.
         targets: columns of target policies' probabilities of the logged action.
-        n_actions: how many actions there are; None where the file is all that is known.
-        target_file: a second file with the targets, and ``on`` the column by which its rows are found.
+        n_actions: number of actions; None if only the file tells.
+        target_file: a second file with the targets, whose rows are found by column ``on``.
         on: see ``target_file``.
         guessed: roles of ``columns`` that the user did not name.
-        decimal: decimal mark of a text file; None: found out.
-        propensities_of: what the propensities of slates are of, as ``--propensities-of`` says.
+        decimal: decimal mark of a text file; None to detect it.
+        propensities_of: event that propensities of slates are of, as in ``--propensities-of``.
     """
 
     columns: Mapping[str, str | None] = field(default_factory=dict)
@@ -243,90 +242,100 @@ class Asked:
 
 
 def columns_of(file: TableFile, source: str, asked: Asked) -> tuple[str, Columns, ShownItem]:
-    """Identify the file, its columns, and the reason for the choice of the action."""
+    """Recognise the kind of a file and its columns; also returns how the action was chosen."""
     named = asked.columns
-    item = asked.columns.get("item")
-    left = [name for name in asked.targets if name in file.names]
-    columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=left)
-    if item is not None:
-        shown_item = ShownItem()
-    else:
-        shown_item = find_shown(file, columns, left)
+    item = named.get("item")
+    targets = [name for name in asked.targets if name in file.names]
+    columns = find_columns(source, file.names, named=named, optional=_ROLES, leave=targets)
+    shown_item = ShownItem()
+    if item is None:
+        shown_item = find_shown(file, columns, targets)
     columns = columns.with_action(shown_item.column, GUESSED, shown_item.rivals)
-    if "propensity" not in {*columns.names, *columns.unclear, *columns.without} and item is None:
-        shares = _perhaps_propensities(file, {*columns.names.values(), *left, *targets_of(file.names, columns)})
-        columns = replace(columns, unclear=columns.unclear | ({"propensity": shares} if shares else {}))
-    if "reward" not in columns.names:
-        columns = replace(columns, unclear=columns.unclear | _perhaps_rewards(file, columns))
+    unclear = dict(columns.unclear)
+    if "propensity" not in {*columns.names, *unclear, *columns.without} and item is None:
+        shares = _perhaps_propensities(file, {*columns.names.values(), *targets, *targets_of(file.names, columns)})
+        if shares:
+            unclear["propensity"] = shares
+    if "reward" not in columns:
+        rewards = _perhaps_rewards(file, columns, logged="propensity" in {*columns.names, *unclear})
+        if rewards:
+            unclear["reward"] = rewards
+    columns = replace(columns, unclear=unclear)
+    logged = "propensity" in columns or "propensity" in unclear
     rated = plain_name(columns.get("reward") or "") in _RATINGS
-    logged = "propensity" in columns or "propensity" in columns.unclear
-    if logged or asked.targets or asked.target_file is not None or ("reward" in columns and not rated and item is None):
-        return BANDIT if "reward" in columns or "propensity" in columns else TABLE, columns, shown_item
-    wanted_columns = {"user": named.get("user"), "item": item, "time": named.get("time")}
-    met = find_columns(source, file.names, named=wanted_columns, optional=("user", "item", "time", "event"))
-    return (INTERACTIONS if "user" in met and "item" in met else TABLE), met, ShownItem()
+    rewarded = "reward" in columns and not rated and item is None
+    if logged or rewarded or asked.targets or asked.target_file is not None:
+        is_bandit = "reward" in columns or "propensity" in columns
+        return BANDIT if is_bandit else TABLE, columns, shown_item
+    named = {role: named.get(role) for role in ("user", "item", "time")}
+    columns = find_columns(source, file.names, named=named, optional=("user", "item", "time", "event"))
+    kind = INTERACTIONS if "user" in columns and "item" in columns else TABLE
+    return kind, columns, ShownItem()
 
 
 def targets_of(names: Sequence[str], columns: Columns) -> tuple[str, ...]:
-    """Columns that are targets by their names: those that ``replay`` has written the missing mass of, or say so."""
+    """List columns that are targets by their names: those written by ``replay``, and names of new policies."""
     free = [name for name in names if name not in columns.names.values()]
-    replayed = [name for name in free if f"{name}_unsupported" in names]
-    policies = new_policies(free)
-    return tuple(dict.fromkeys([*replayed, *(name for name in policies if "propensity" in columns)]))
+    targets = [name for name in free if f"{name}_unsupported" in names]
+    if "propensity" in columns:
+        targets += new_policies(free)
+    return tuple(dict.fromkeys(targets))
 
 
 def _are_shares(column: Any, decimal: Decimal, *, zero: bool = True) -> bool:
-    """Return whether the first values are numbers in [0, 1], not 0 and 1 alone; or in (0, 1], and not all of them 1."""
+    """Return whether the first values are in [0, 1], not only 0 and 1; without ``zero`` in (0, 1], not only 1."""
     import pyarrow as pa
 
     words = [str(value) for value in column[:_LOOKED_AT] if not isinstance(value, bool)]
     values, _, bad = text_numbers(pa.array(words, pa.string()), decimal)
     present = values[~np.isnan(values)]
-    fits = np.all((present >= 0.0 if zero else present > 0.0) & (present <= 1.0))
-    if zero:
-        many = len(np.unique(present)) > 1 and np.any((present > 0.0) & (present < 1.0))
-    else:
-        many = np.any(present < 1.0)
-    return bool(not bad.any() and fits and many)
+    if bad.any() or np.any(present > 1.0) or np.any(present < 0.0 if zero else present <= 0.0):
+        return False
+    inside = np.any((present > 0.0) & (present < 1.0))
+    return bool(inside and (not zero or len(np.unique(present)) > 1))
 
 
 def _perhaps_propensities(file: TableFile, used: Collection[str]) -> tuple[str, ...]:
-    """Unused columns whose first values are all in (0, 1]: the probability of what was shown, for all one knows."""
-    candidates = [name for name, values in file.head().items() if name not in used]
-    return tuple(name for name in candidates if _are_shares(file.head()[name], file.decimal, zero=False))
+    """List unused columns whose first values are all in (0, 1]: likely propensity columns."""
+    return tuple(
+        name
+        for name, values in file.head().items()
+        if name not in used and _are_shares(values, file.decimal, zero=False)
+    )
 
 
-def _perhaps_rewards(file: TableFile, columns: Columns) -> dict[str, tuple[str, ...]]:
-    """Columns that the reward could be, those of zeros and ones first; without usual names these alone."""
+def _perhaps_rewards(file: TableFile, columns: Columns, *, logged: bool) -> tuple[str, ...]:
+    """List columns that could be the reward, those of zeros and ones first.
+
+    Without usual names these alone, and only if the file seems to have propensities (``logged``).
+    """
     import pyarrow as pa
 
-    text = columns.unclear.get("reward", ())
-    yes_or_no = []
-    likely = likely_columns("reward", file.names)
+    candidates = columns.unclear.get("reward", ())
+    if not candidates and not logged:
+        return ()
+    binary = []
     for name, values in file.head().items():
         numbers, _, bad = text_numbers(pa.array([str(value) for value in values], pa.string()))
         if name not in columns.names.values() and not bad.any() and set(numbers[~np.isnan(numbers)]) == {0.0, 1.0}:
-            yes_or_no.append(name)
-    if not text and "propensity" not in {*columns.names, *columns.unclear}:
-        return {}
-    yes_or_no.sort(key=lambda name: name not in likely)
-    names_in_order = [name for name in text if name in yes_or_no] + [name for name in text if name not in yes_or_no]
-    if names_in_order or yes_or_no:
-        return {"reward": tuple(names_in_order or yes_or_no)}
-    return {}
+            binary.append(name)
+    if candidates:
+        return tuple(sorted(candidates, key=lambda name: name not in binary))
+    likely = likely_columns("reward", file.names)
+    return tuple(sorted(binary, key=lambda name: name not in likely))
 
 
 @dataclass(frozen=True)
 class Unnamed:
-    """Columns that have no role, and what they could be for all that their names and values say.
+    """Columns without a role, to guess their use from names and values.
 
     Attributes:
-        rows: of the recommendations; nothing in them is a fault.
-        columns: those that have a role.
+        rows: the recommendations; faults in them are ignored.
+        columns: columns with a role.
         targets: columns of target policies.
         others: the other columns.
-        decimal: mark of the file's numbers.
-        items: of the other columns those that hold items, and how.
+        decimal: decimal mark of the file's numbers.
+        items: how those of the other columns hold items that do.
     """
 
     rows: Rows
@@ -337,138 +346,133 @@ class Unnamed:
     items: Mapping[str, str] = field(default_factory=dict)
 
     def guesses(self) -> dict[str, str]:
-        """The likeliest column of roles that are not clear; of users one of their words whose values recur."""
-        result: dict[str, str] = {}
+        """Guess the column of ambiguous roles, and of the user: one with a likely name whose values recur."""
+        guesses: dict[str, str] = {}
         for role in _GUESSES:
-            names = [name for name in self.columns.unclear.get(role, ()) if name not in result.values()]
-            if role == "propensity":  # those whose names say that they are of what was shown come first
+            names = [name for name in self.columns.unclear.get(role, ()) if name not in guesses.values()]
+            if role == "propensity":
                 names.sort(key=lambda name: not of_what_was_shown(name))
-            result |= {role: names[0]} if names else {}
-        if "user" not in {*self.columns.names, *result, *self.columns.without} and len(self.rows):
-            free = [name for name in likely_columns("user", self.others) if name not in result.values()]
-            values = {name: self.rows.ids(name) for name in free}
-            likely = [name for name, column in values.items() if _LEAST_USERS <= column.number <= len(self.rows) / 2]
-            if likely:
-                result |= {"user": max(likely, key=lambda name: values[name].number)}
-        return result
+            if names:
+                guesses[role] = names[0]
+        if "user" not in {*self.columns.names, *guesses, *self.columns.without} and len(self.rows):
+            most = 0
+            for name in likely_columns("user", self.others):
+                if name not in guesses.values():
+                    number = self.rows.ids(name).number
+                    if max(_LEAST_USERS, most + 1) <= number <= len(self.rows) / 2:
+                        guesses["user"] = name
+                        most = number
+        return guesses
 
     def segments(self) -> tuple[list[str], list[Problem]]:
-        """Those of a few words each, fixed before; words that differ only in capitals are a remark."""
-        result = []
+        """List columns of segments: of a few words, and fixed before; with remarks on spellings in other capitals."""
+        names = []
         remarks = []
-        unclear = {name for names in self.columns.unclear.values() for name in names}
+        unclear = {name for candidates in self.columns.unclear.values() for name in candidates}
         for name in self.others:
             if name in unclear or name in self.items or not len(self.rows) or not is_text(self.rows.column(name).type):
                 continue
             values = self.rows.ids(name)
-            if not (values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS) or self._depends(
-                name, values
-            ):
+            few_words = values.ids.dtype.kind == "O" and 2 <= values.number <= _MOST_SEGMENTS
+            if not few_words or self._depends(name, values):
                 continue
-            result.append(name)
+            names.append(name)
             counts = dict(zip(values.ids, np.bincount(values.codes[values.codes >= 0]).tolist(), strict=True))
             groups = [sorted(group, key=lambda word: (-counts[word], word)) for group in spelled_alike(values.ids)]
             if groups:
-                pairs = ", ".join(" and ".join(group) for group in sorted(groups, key=lambda each: -counts[each[0]]))
+                groups.sort(key=lambda group: -counts[group[0]])
+                pairs = ", ".join(map(" and ".join, groups))
                 share = sum(counts[word] for group in groups for word in group[1:]) / len(self.rows)
                 remarks.append(Problem.of("spelled_alike", NOTE, name, pairs=pairs, percent=100 * share))
-        return result, remarks
+        return names, remarks
 
     def items_of_policies(self) -> list[Problem]:
-        """Those that hold items, as of a policy that would have shown them; not what was shown, under another name."""
+        """Report columns of the items that a policy would have shown, unless they repeat the item shown."""
         if not (self.items and len(self.rows)):
             return []
         action = self.rows.ids(self.columns["action"])
-        ids = {name: self.rows.ids(name) for name in self.items}
-        names_of_items = [name for name, column in ids.items() if not same_items(column, action, fold=True).all()]
-        names_of_items = new_policies(names_of_items, items=True) or names_of_items
-        if not names_of_items:
+        names = [name for name in self.items if not same_items(self.rows.ids(name), action, fold=True).all()]
+        names = new_policies(names, items=True) or names
+        if not names:
             return []
-        if any(self.items[name] == IN_CAPITALS for name in names_of_items):
-            fold = " --fold-case"
-        else:
-            fold = ""
-        if len(names_of_items) > 1:
-            case = {"says": "several", "do": "several"}
-        else:
-            case = {}
-        target = f"{','.join(names_of_items)}{fold}"
-        return [Problem.of(HOLDS_ITEMS, NOTE, *names_of_items, listed=", ".join(names_of_items), target=target, **case)]
+        target = ",".join(names)
+        if any(self.items[name] == IN_CAPITALS for name in names):
+            target += " --fold-case"
+        case = {"says": "several", "do": "several"} if len(names) > 1 else {}
+        return [Problem.of(HOLDS_ITEMS, NOTE, *names, listed=", ".join(names), target=target, **case)]
 
     def _depends(self, name: str, values: Ids) -> bool:
-        """Return whether `estimate --by` would refuse a column, as one that depends on what was recommended."""
+        """Return whether `estimate --by` would refuse a column because it depends on what was recommended."""
         weights = self._weights
-        rows = self._good
         if weights is None:
             return False
         try:
-            weights.refuse(Segments.of(name, values.codes[rows], values.ids))
+            weights.refuse(Segments.of(name, values.codes[self._good], values.ids))
         except UserError:
             return True
         return False
 
+    def _numbers(self, role: str) -> Floats:
+        return self.rows.numbers(self.columns[role])
+
+    @cached_property
+    def _codes(self) -> dict[str, NDArray[np.int64]]:
+        """By role the users and actions (n,), if the file has them."""
+        return {role: self.rows.ids(self.columns[role]).codes for role in ("user", "action") if role in self.columns}
+
     @cached_property
     def _good(self) -> NDArray[np.int64]:
-        """Rows whose reward, propensity, targets, user and action are there and possible."""
-        rows = self.rows
-        read = {role: rows.numbers(self.columns[role]) for role in ("reward", "propensity") if role in self.columns}
-        targets = [rows.numbers(name) for name in self.targets]
-        good = np.ones(len(rows), np.bool_)
-        for values in (*read.values(), *targets):
-            good &= np.isfinite(values)
-        for role in ("user", "action"):
-            if role in self.columns:
-                good &= rows.ids(self.columns[role]).codes >= 0
-        if "propensity" in read:
-            good &= (read["propensity"] > 0.0) & (read["propensity"] <= 1.0)
+        """Indices of the rows whose reward, propensity, targets, user and action are present and possible."""
+        good = np.ones(len(self.rows), np.bool_)
+        if "reward" in self.columns:
+            good &= np.isfinite(self._numbers("reward"))
+        if "propensity" in self.columns:
+            propensity = self._numbers("propensity")
+            good &= (propensity > 0.0) & (propensity <= 1.0)
+        for name in self.targets:
+            good &= np.isfinite(self.rows.numbers(name))
+        for codes in self._codes.values():
+            good &= codes >= 0
         return np.flatnonzero(good)
 
     @cached_property
     def _weights(self) -> Weights | None:
-        """Gather evidence on whether a column was fixed before; None where rewards or propensities are not known."""
-        rows = self.rows
-        kept = self._good
-        if not {"reward", "propensity"} <= set(self.columns.names) or not kept.size:
+        """Weights to test columns of segments with; None without rewards or propensities."""
+        good = self._good
+        if not {"reward", "propensity"} <= set(self.columns.names) or not good.size:
             return None
-        ids = {role: rows.ids(self.columns[role]).codes[kept] for role in ("user", "action") if role in self.columns}
-        numbers = {name: rows.numbers(name)[kept] for name in self.targets}
-        reward, propensity = (rows.numbers(self.columns[role])[kept] for role in ("reward", "propensity"))
-        if "user" in ids:
-            users = Clusters.of(ids["user"], kept.size)
-        else:
-            users = None
-        return Weights(reward, propensity, users, numbers, {}, ids.get("action"), Facts())
+        codes = {role: codes[good] for role, codes in self._codes.items()}
+        return Weights(
+            self._numbers("reward")[good],
+            self._numbers("propensity")[good],
+            Clusters.of(codes.get("user"), good.size),
+            {name: self.rows.numbers(name)[good] for name in self.targets},
+            {},
+            codes.get("action"),
+            Facts(),
+        )
 
     def maybe_targets(self, user: NDArray[np.int64] | None) -> list[Problem]:
-        """Those that look like a policy's probabilities; ``user`` (n,) as :func:`mean_weight`."""
+        """Report columns that look like a policy's probabilities; ``user`` (n,) as in :func:`mean_weight`."""
         rows = self.rows
-        names = [name for name in self.others if name]
-        propensity = rows.numbers(self.columns["propensity"])
-
-        def weight_of(name: str, values: Floats) -> MeanWeight | None:
+        propensity = self._numbers("propensity")
+        shares = {}
+        for name in self.others:
+            if name and name not in self.columns.unclear.get("reward", ()):
+                values = rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist()
+                if _are_shares(values, self.decimal):
+                    shares[name] = rows.numbers(name)
+        names = []
+        for name, values in shares.items():
             weight = mean_weight(propensity, values, user, policy=name)
             if weight is not None and weight.holds:
-                return weight
-            return None
-
-        shares = [
-            name for name in names if name not in self.columns.unclear.get("reward", ())
-            and _are_shares(rows.column(name).slice(0, _LOOKED_AT).drop_null().to_pylist(), self.decimal)
-        ]  # fmt: skip
-        columns_found = [name for name in shares if weight_of(name, rows.numbers(name)) is not None]
-        columns_found = columns_found or [
-            name for name in shares if len(np.unique(rows.numbers(name)[:_LOOKED_AT])) > _TWO
-        ]
-        if columns_found:
-            if len(columns_found) > 1:
-                case = {"says": "several"}
-            else:
-                case = {}
-            listed = ", ".join(map(repr, columns_found))
-            return [
-                Problem.of("maybe_target", NOTE, *columns_found, listed=listed, target=",".join(columns_found), **case)
-            ]
-        return []
+                names.append(name)
+        names = names or [name for name, values in shares.items() if len(np.unique(values[:_LOOKED_AT])) > _TWO]
+        if not names:
+            return []
+        case = {"says": "several"} if len(names) > 1 else {}
+        examples = ", ".join(map(repr, names))
+        return [Problem.of("maybe_target", NOTE, *names, listed=examples, target=",".join(names), **case)]
 
 
 @dataclass(frozen=True)
@@ -477,13 +481,13 @@ class SlateFacts:
 
     Attributes:
         form: one row per position, or per slate.
-        slates: how many, of ``least`` to ``most`` items; None where they could not be read.
+        slates: number of slates, of ``least`` to ``most`` items; None if they could not be read.
         least: see ``slates``.
-        most: likewise.
+        most: see ``slates``.
         propensities_of: by column, the kind of its probabilities.
-        columns: by role those of slates and positions; empty where a row is a slate.
-        options: that a command needs to read the file so.
-        lines: what was read, for a person.
+        columns: columns of slates and positions by role; empty if a row is a slate.
+        options: command-line options to read the file like this.
+        lines: notes for a person on how the file was read.
     """
 
     form: str
@@ -495,99 +499,87 @@ class SlateFacts:
     options: Sequence[str] = ()
     lines: Sequence[str] = ()
 
-    def to_dict(self) -> Mapping[str, object]:
-        """JSON types."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class KnownSlates:
-    """Facts on a file of slates.
+    """A file of slates and its contents.
 
     Attributes:
-        found: the file.
-        columns: by role, as the user says and as they were found.
-        taken: roles that the user did not name.
-        main: what the propensities are of; "" where that is not known.
-        facts: what it holds.
+        file: the file.
+        columns: column by role, named or recognised.
+        recognised: roles that the user did not name.
+        main: kind of the propensities; "" if it is not known.
+        facts: the contents.
     """
 
-    found: SlateFile
+    file: SlateFile
     columns: dict[str, str | None]
-    taken: frozenset[str]
+    recognised: frozenset[str]
     main: str
     facts: SlateFacts
 
 
 def slates_of_file(file: TableFile, asked: Asked) -> tuple[KnownSlates | None, list[Problem]]:
-    """Return the facts on a file of slates and the problems they have; None for a file of single items."""
-    found = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
-    if found is None:
+    """Read a file of slates; returns its contents and problems, None for a file of single items."""
+    slate_file = find_slates(file, asked.columns, endings_of(asked.targets, file.names))
+    if slate_file is None:
         return None, []
-    columns = but_for_slates(asked.columns)
-    of_slates = {role: asked.columns.get(role) for role in ("slate", "position")}
-    options = [word for role, name in of_slates.items() if name is not None for word in (f"--{role}-column", name)]
-    if asked.propensities_of is None:
-        options += []
-    else:
+    options: list[str] = []
+    for role in ("slate", "position"):
+        name = asked.columns.get(role)
+        if name is not None:
+            options += [f"--{role}-column", name]
+    if asked.propensities_of is not None:
         options += ["--propensities-of", asked.propensities_of]
-    facts = SlateFacts(
-        found.form,
-        columns={} if found.per_slate else {role: found.columns[role] for role in of_slates},
-        options=options,
-        lines=[found.form],
-    )
-    if found.per_slate:
-        own = {"action": found.columns["action"]}
-    else:
-        own = {}
-    read, problems = _read(found, asked)
-    if read is not None:
-        slates = read.slates
-        names = read.log.columns.names
-        own |= {role: names[role] for role in ("user", "propensity", "reward") if role in names}
+    of_slates = {role: slate_file.columns[role] for role in ("slate", "position") if not slate_file.per_slate}
+    facts = SlateFacts(slate_file.form, columns=of_slates, options=options, lines=[slate_file.form])
+    names = {}
+    if slate_file.per_slate:
+        names["action"] = slate_file.columns["action"]
+    log, problems = _read(slate_file, asked)
+    if log is not None:
+        slates = log.slates
+        by_role = log.log.columns.names
+        names |= {role: by_role[role] for role in ("user", "propensity", "reward") if role in by_role}
         least = int(slates.sizes.min())
         most = int(slates.sizes.max())
-        if least < most:
-            sizes = "several sizes"
-        else:
-            sizes = f"{most} items"
-        if slates.size:
-            lines = read.lines
-        else:
-            lines = [f"{found.form}: {slates.number:,} slates of {sizes}"]
+        sizes = "several sizes" if least < most else f"{most} items"
+        lines = log.lines if slates.size else [f"{slate_file.form}: {slates.number:,} slates of {sizes}"]
         facts = replace(
             facts,
             slates=slates.number,
             least=least,
             most=most,
-            propensities_of={name: kind for kind, name in read.kinds.items()},
+            propensities_of={name: kind for kind, name in log.kinds.items()},
             lines=lines,
         )
-    taken = frozenset(role for role in own if columns.get(role) is None)
-    columns |= {role: own[role] for role in taken}
-    return KnownSlates(found, columns, taken, "" if read is None else read.main, facts), problems
+    columns = but_for_slates(asked.columns)
+    recognised = frozenset(role for role in names if columns.get(role) is None)
+    columns |= {role: names[role] for role in recognised}
+    return KnownSlates(slate_file, columns, recognised, "" if log is None else log.main, facts), problems
 
 
-def _read(found: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem]]:
-    """The slates that can be read, and what is wrong with them; why, where none can."""
+def _read(slate_file: SlateFile, asked: Asked) -> tuple[SlateLog | None, list[Problem]]:
+    """Read the slates without faulty rows, and list their problems; if none is left, the reason."""
     named = {role: name for role, name in asked.columns.items() if role != "item"}
     reading = Reading(named, drop_missing=True, drop_invalid=1.0, propensities_of=asked.propensities_of)
+    targets = [name for name in asked.targets if endings_of([name], slate_file.file.names)]
     try:
-        read = read_slates(found, reading, [name for name in asked.targets if endings_of([name], found.file.names)])
+        log = read_slates(slate_file, reading, targets)
     except UserError:
-        try:  # what is wrong where no row is left
-            read_slates(found, replace(reading, drop_missing=False, drop_invalid=None))
+        try:  # the faults, now that no row is left without them
+            read_slates(slate_file, replace(reading, drop_missing=False, drop_invalid=None))
         except UserError as error:
-            message = str(error).removeprefix(f"{found.file.path}: ")
+            message = str(error).removeprefix(f"{slate_file.file.path}: ")
             return None, [Problem("slates_not_read", PROBLEM, message)]
         return None, []
     problems = []
-    both = (found.columns["slate"], found.columns["position"])
-    lacking = [f"{name} {n:,}" for name in both if (n := read.log.counts[f"lacks:{name}"])]
-    if lacking:
-        problems.append(Problem.of("missing", PROBLEM, *both, listed=", ".join(lacking), drop=DROP))
-    problems += read.slates.problems
-    if not read.main and read.slates.size:
-        problems.append(Problem("unclear_propensities", PROBLEM, *read.unclear, ("propensity",)))
-    return read, problems
+    both = (slate_file.columns["slate"], slate_file.columns["position"])
+    missing = {name: log.log.counts[f"lacks:{name}"] for name in both}
+    examples = ", ".join(f"{name} {n:,}" for name, n in missing.items() if n)
+    if examples:
+        problems.append(Problem.of("missing", PROBLEM, *both, listed=examples, drop=DROP))
+    problems += log.slates.problems
+    if not log.main and log.slates.size:
+        problems.append(Problem("unclear_propensities", PROBLEM, *log.unclear, ("propensity",)))
+    return log, problems

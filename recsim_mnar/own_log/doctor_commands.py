@@ -1,4 +1,4 @@
-"""Commands that fit a file with the line to type; for others what they lack."""
+"""List the commands that can read a file with their command lines, and what other commands lack."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Fit:
     """Verdict on whether a command can read a file.
 
     Attributes:
-        command: its name.
-        fits: whether the line works on the file as it is.
-        line: to type; of columns that are guessed where ``fits`` is false, empty where there is none.
-        says: what it gives, or what is lacking.
+        command: name of the command.
+        fits: whether the command line works on the file as it is.
+        line: the command line, with guessed columns if ``fits`` is false; empty if there is none.
+        says: what the command gives, or what is lacking.
     """
 
     command: str
@@ -42,25 +42,23 @@ class Fit:
     says: str
 
     def to_dict(self) -> dict[str, str | bool]:
-        """For JSON."""
+        """Return the fields by name."""
         return asdict(self)
 
 
 def commands_for(found: Examination) -> list[Fit]:
-    """Every command that reads a file, those that fit first."""
+    """List every command that reads a file, those that fit first."""
     estimate = _estimate(found)
     fits = [estimate, *_by_segments(found, estimate), _plan_ab(found), _compare(found), _replay(found)]
     return sorted(fits, key=lambda fit: not fit.fits)
 
 
 def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str:
-    """A command line with the columns that the user had to name, and those guessed."""
-    named = [
-        part
-        for role in roles
-        if found.columns.how.get(role) in (NAMED, GUESSED)
-        for part in (f"--{role}-column", found.columns[role])
-    ]
+    """Write a command line with the columns that the user had to name, and those guessed."""
+    named = []
+    for role in roles:
+        if found.columns.how.get(role) in (NAMED, GUESSED):
+            named += [f"--{role}-column", found.columns[role]]
     slates = found.contents.slates
     if slates and (words[0] == "estimate" or words[:2] == ["plan", "ab"]):
         options = slates.options
@@ -68,37 +66,38 @@ def _line(found: Examination, words: Sequence[str], roles: Sequence[str]) -> str
             named += options
         else:
             named += options[: options.index(_OF)]
-    none = [part for role in roles if role in found.columns.without for part in (f"--{role}-column", NONE)]
+    for role in roles:
+        if role in found.columns.without:
+            named += [f"--{role}-column", NONE]
     # The commands on interactions read no numbers with decimals.
     takes_decimal = words[0] in ("estimate", "replay") or words[:2] == ["plan", "ab"]
+    stated = []
     if found.decimal is not None and takes_decimal:
         stated = ["--decimal", found.decimal]
-    else:
-        stated = []
-    return shlex.join(["recsim-mnar", *words, *named, *none, *stated])
+    return shlex.join(["recsim-mnar", *words, *named, *stated])
 
 
 def _blocked(found: Examination, columns: Iterable[str]) -> bool:
     """Return whether values of these columns are refused."""
-    return any(
-        problem.code in _UNREADABLE and problem.level == PROBLEM and set(problem.columns) & set(columns)
-        for problem in found.problems
-    )
+    blocked: set[str] = set()
+    for problem in found.problems:
+        if problem.code in _UNREADABLE and problem.level == PROBLEM:
+            blocked |= {*problem.columns}
+    return not blocked.isdisjoint(columns)
 
 
 def _flags(found: Examination) -> list[str]:
-    """Options that leave out the unreadable rows."""
+    """Return the options that drop unreadable rows."""
     # Views without a column of events have neither rewards nor propensities.
     views = found.contents.organic_rows and "event" not in found.columns
+    flags = []
     if found.has("missing") or views:
         flags = ["--drop-missing"]
-    else:
-        flags = []
     return flags + ["--deduplicate"] * bool(found.contents.copies)
 
 
 def guessed_in_words(found: Examination, line: str) -> str:
-    """Describe the guesses in a line, in a sentence; empty where nothing is guessed."""
+    """Describe the guesses in a command line in a sentence; "" without any."""
     what = {"reward": "the reward", "propensity": "the logged probability", "user": "the users", "time": "the time",
             "action": "the item shown", "item": "the item"}  # fmt: skip
     words = shlex.split(line)
@@ -108,10 +107,9 @@ def guessed_in_words(found: Examination, line: str) -> str:
         for role, text in what.items()
         if options.get(role) == GUESSED and f"--{role}-column" in words
     ]
+    target = ""
     if "--target" in words:
         target = words[words.index("--target") + 1]
-    else:
-        target = ""
     perhaps = [name for name in _perhaps_targets(found) if not found.targets and name in target.split(",")]
     if perhaps:
         guessed += [_as_policies(found, perhaps).replace(" is ", " ")]
@@ -121,12 +119,12 @@ def guessed_in_words(found: Examination, line: str) -> str:
 
 
 def first_of(fits: Sequence[Fit]) -> Fit | None:
-    """The command to type first; None where none fits."""
+    """Return the command to run first; None if none fits."""
     return next((fit for fit in fits if fit.fits and fit.command.partition(" ")[0] in ("estimate", "compare")), None)
 
 
 def _refused(found: Examination) -> str:
-    """Why rewards and propensities cannot be read as they are; empty where they can."""
+    """Explain why rewards and propensities cannot be read as they are; "" if they can."""
     if "reward" in found.columns.unclear:
         return f"the reward could be column {in_words(found.columns.unclear['reward'])}: say which with --reward-column"
     if "reward" not in found.columns:
@@ -146,13 +144,13 @@ def _refused(found: Examination) -> str:
 
 
 def _perhaps_targets(found: Examination) -> list[str]:
-    """Columns that look like a new policy's probabilities and are not named so."""
+    """List columns that look like a new policy's probabilities or items."""
     codes = ("maybe_target", HOLDS_ITEMS)
     return [name for problem in found.problems if problem.code in codes for name in problem.columns]
 
 
 def _as_policies(found: Examination, names: Sequence[str]) -> str:
-    """Describe the columns' possible role in a new policy: its probability of the item shown, or its own item."""
+    """Describe columns as a new policy's probabilities of the item shown, or as its items."""
     of_slates = _propensities_of(found) in ("slate", "set")
     same = f"a new policy's probability of showing the same {'slate' if of_slates else 'item'}"
     kinds = {same: [name for name in names if name not in found.items],
@@ -161,7 +159,7 @@ def _as_policies(found: Examination, names: Sequence[str]) -> str:
 
 
 def _propensities_of(found: Examination) -> str:
-    """Say whether propensities are of items or of slates; "" where that is not known, and for single items."""
+    """Return the kind of the propensities of slates; "" if it is not known, and for single items."""
     slates = found.contents.slates
     column = found.columns.get("propensity")
     if slates is None or column is None:
@@ -170,7 +168,7 @@ def _propensities_of(found: Examination) -> str:
 
 
 def _folded(found: Examination, targets: Iterable[str]) -> list[str]:
-    """The option without which items that are written in other capitals are refused."""
+    """Return the option that items in other capitals need."""
     return ["--fold-case"] * any(found.items.get(name) == IN_CAPITALS for name in targets)
 
 
@@ -216,17 +214,15 @@ def _estimate(found: Examination) -> Fit:
 
 
 def _least(found: Examination) -> str:
-    """The question for the least propensity; what the log happens to show is no bound, so it is not filled in."""
+    """Ask for the smallest propensity; the smallest in the log is no bound, so it is only mentioned."""
     if found.contents.slates and _propensities_of(found) != "marginal":
         return ""
     propensity = found.contents.propensity
-    if propensity is None:
-        least = None
-    else:
+    least = None
+    if propensity is not None:
         least = propensity.least
-    if least is None:
-        seen = ""
-    else:
+    seen = ""
+    if least is not None:
         seen = f" (the smallest in this log is {rounded_down(least)}: is it?)"
     return (
         ". What is the smallest probability with which today's system shows any item? Add it as --propensity-min P"
@@ -235,13 +231,13 @@ def _least(found: Examination) -> str:
 
 
 def _not_of_the_item(found: Examination) -> list[str]:
-    """Columns of new policies whose mean weight is proved to be above 1."""
+    """List columns of new policies whose mean weight is proved to be above 1."""
     weights = [weight for weight in found.contents.mean_weight if weight.policy and weight.actions is None]
     return [weight.policy for weight in weights if 1.0 < weight.low < math.inf]
 
 
 def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
-    """The estimates by a column of few words, where there are some."""
+    """Write the command line of estimates by a column of segments, if there is one."""
     targets = found.targets or _perhaps_targets(found)
     if not (estimate.fits and found.segments and targets and "propensity" in found.columns):
         return []
@@ -256,7 +252,7 @@ def _by_segments(found: Examination, estimate: Fit) -> list[Fit]:
 
 
 def _with_targets(found: Examination, second: TargetFacts) -> Fit:
-    """The line with a second file of targets."""
+    """Write the command line of estimates with a second file of targets."""
     if found.has("target_file"):
         return Fit("estimate", False, "", _FIX)
     words = ["estimate", found.source, "--target-file", second.file]
@@ -264,20 +260,18 @@ def _with_targets(found: Examination, second: TargetFacts) -> Fit:
     flags = _flags(found)
     if found.has("without_target") and "--drop-missing" not in flags:
         flags += ["--drop-missing"]
+    baseline = []
     if "propensity" in found.columns:
         baseline = ["--baseline", "today"]
-    else:
-        baseline = []
+    estimated = ", under estimated propensities"
     if baseline:
         estimated = ""
-    else:
-        estimated = ", under estimated propensities"
     says = f"what {', '.join(second.policies)} would have earned{estimated}"
     return Fit("estimate", True, _line(found, [*words, *baseline, *flags], _LOGGED), says)
 
 
 def _plan_ab(found: Examination) -> Fit:
-    """The plan of an A/B test, from rewards by user."""
+    """Write the command line of a plan of an A/B test."""
     lack = _refused(found)
     slates = found.contents.slates
     if not lack and "user" not in found.columns:
@@ -312,16 +306,14 @@ def _compare(found: Examination) -> Fit:
         return fit(False, line, "needs users with two rows or more")
     if not found.contents.items or found.contents.items < 2:
         return fit(False, line, "needs two items or more")
+    by = "leave-one-out"
     if found.contents.time is not None:
         by = "leave-one-out and a split by time"
-    else:
-        by = "leave-one-out"
     source = shlex.quote(str(found.source))
     several = found.contents.events or {}
+    pooled = ""
     if len(several) > 1:
         pooled = f"; {events_in_words(several)} rows are pooled: --option events=NAME chooses"
-    else:
-        pooled = ""
     says = f"which recommender foresees what users do, by {by}"
     if not missing:
         says += f"; a simulator like it: recsim-mnar calibrate {source} --out world.toml"
@@ -348,7 +340,7 @@ def _replay(found: Examination) -> Fit:
 
 
 def command_for_tool_log(found: Examination) -> list[Fit]:
-    """The one command for a tool's log."""
+    """List the one command for a tool's log."""
     words = ["recsim-mnar", "estimate", found.source]
     words += [] if "reward" in found.columns else ["--metrics", "METRICS.csv"]
     says = "what each of these policies would have earned, and the difference from what was logged"

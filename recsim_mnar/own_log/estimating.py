@@ -1,4 +1,4 @@
-"""From a log to estimates with verdicts: a file of one's own, or one of this package's."""
+"""Estimate the values of target policies, with verdicts, from a log file."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ from recsim_mnar.estimators.verdict import Estimate, Finding
 from recsim_mnar.kernels.checks import level_of
 from recsim_mnar.log.columns import Floats, refuse_rows
 from recsim_mnar.log.table import provenance_of
-from recsim_mnar.own_log.bandit_file import BanditFile, Reading
+from recsim_mnar.own_log.bandit_file import BLOCK_ROWS, BanditFile, Reading
 from recsim_mnar.own_log.bandit_log import BanditLog
-from recsim_mnar.own_log.blocks import BLOCK_ROWS, BlockQuestion, Gather, Gathered, gather_blocks, needs_all_rows
+from recsim_mnar.own_log.blocks import BlockQuestion, Gather, Gathered, gather_blocks, needs_all_rows
 from recsim_mnar.own_log.file_findings import (
     as_numbers,
     findings_in_order,
@@ -56,15 +56,15 @@ from recsim_mnar.own_log.file_findings import (
     with_likely_faults,
     with_refuters,
 )
-from recsim_mnar.own_log.target_file import Distributions, TargetFile, Targets
+from recsim_mnar.own_log.target_file import TargetFile, Targets
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, find_columns, likely_columns
 from recsim_mnar.tables.values import listed, spelled_alike
 
 OWN = ("user", "step", "event", "propensity", "reward")
-"""Columns by which a log of this package's is known."""
+"""Columns that identify a log of this package's."""
 _CHOSEN = ("action", "reward", "propensity")
-"""What no segment can be."""
+"""Roles of columns that cannot define segments."""
 
 
 def is_own_schema(file: TableFile) -> bool:
@@ -73,36 +73,35 @@ def is_own_schema(file: TableFile) -> bool:
 
 
 class Usual(list[str]):
-    """Names of estimators that nobody asked for."""
+    """Default estimators, which the user did not name."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question to a log.
+    """Policies to estimate from a log, and how.
 
     Attributes:
-        targets: columns of the log or of the target file; one name, or none, where that file has a column per action.
-        baseline: likewise; "today", where no column has that name, for the policy that logged the rows.
-        estimators: names.
-        clip: weights of the clipped estimators are cut there; None for no clipping.
-        level: of the intervals.
-        target_file: a second file, and ``on`` the column by which its rows are found; without that they are the log's
-            rows, in their order.
+        targets: columns of the log or of the target file; at most one name if that file has a column per action.
+        baseline: another such column; "today", unless a column has that name, for the policy that logged the rows.
+        estimators: names of estimators.
+        clip: largest weight of the clipped estimators; None for no clipping.
+        level: coverage of the intervals.
+        target_file: a second file with targets; its rows are found by column ``on``, or are the log's in their order.
         on: see ``target_file``.
-        fit_reward_model: fit one, cross-fitted by user, for dm, dr and their kin.
+        fit_reward_model: whether to fit a reward model, cross-fitted by user, for dm, dr and similar estimators.
         q_logged: column of a reward model's value of the logged action.
         q_target: column of its mean under the target.
         unsupported: columns of the policies' missing mass.
-        reward_limit: column of the largest reward possible of each row's action.
+        reward_limit: column of the largest possible reward of each row's action.
         stated: full_support, reward_min, ..., as :func:`recsim_mnar.estimators.estimate_value`.
         interval: as in :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
-        keep_rows: give the rows with the answer, all of which are read at once then.
-        needs: roles that the log must have a column for, besides the reward: "propensity", so that none are estimated.
-        position_weights: of slates: mean (per item shown), clicks (per slate) or dcg.
-        assumption: of slates, what is known of users: see
+        keep_rows: whether the answer has the rows, which needs all of them in memory.
+        needs: roles, besides the reward, that must have a column: with "propensity" propensities are not estimated.
+        position_weights: for slates: mean (per item shown), clicks (per slate) or dcg.
+        assumption: for slates, what is known of users: see
             :func:`recsim_mnar.estimators.rankings.estimate_ranking_value`.
-        by: column of segments, whose leading estimates are added: their intervals hold all at once at ``level``.
-        refute: run the refuters, with the columns of actions, times and the first of the context that there are.
+        by: column of segments, whose leading estimates are added with intervals that hold jointly at ``level``.
+        refute: whether to run the refuters, with the columns of actions, times and the first column of the context.
     """
 
     targets: Sequence[str] = ()
@@ -126,27 +125,32 @@ class Question:
     keep_rows: bool = False
     needs: Sequence[str] = ()
 
+    @property
+    def named(self) -> list[str]:
+        """The targets and the baseline."""
+        return [*self.targets, *([self.baseline] if self.baseline else [])]
+
 
 @dataclass(frozen=True)
 class Answer:
-    """Estimates of a log.
+    """Estimates from a log.
 
     Attributes:
         records: with keys policy, estimator, value, low, high, level, method, n, ess, verdict (a sentence),
             verdict_level ("trust", "caution" or "do_not_use"), findings, diagnostics, role ("target", "baseline",
             "today" or "difference"), today (whether the policy, or the baseline of a difference, logged the rows),
-            leads (whether it is what a person reads first of its policy),
-            and baseline for a difference, whose policy reads "target - baseline"; JSON types only. With ``refute`` the
-            leading value of each target has refuters, a list of findings. The best of several policies has best_of too:
-            policies, level, low, high, verdict, verdict_level and findings at a level corrected for the choice. With
-            ``by`` the leading differences have segments: by, worse, better, cannot_tell and do_not_use, names of
-            segments. :func:`recsim_mnar.answers.sentence.sentence_of` says what they come to.
-        lines: what was read, taken and left out, for a person.
-        log: the rows that the estimates rest on, ``policies`` with those of the target file; None where they were read
-            in blocks.
-        refused: why a column of segments is refused, where it is; all else is as without it.
-        segments: records of segments, where they were asked for, with by, segment (None for the rows without a value),
-            intervals, how many hold at once at level_of_all, and ``level``, that of each.
+            leads (whether it is the record of its policy to read first), and baseline for a difference, whose policy is
+            "target - baseline"; JSON types only. With ``refute`` the leading value of each target has refuters, a list
+            of findings. The best of several policies also has best_of: policies, level, low, high, verdict,
+            verdict_level and findings at a level corrected for the choice. With ``by`` the leading differences have
+            segments: by, worse, better, cannot_tell and do_not_use, names of segments.
+            :func:`recsim_mnar.answers.sentence.sentence_of` summarises them.
+        lines: notes for a person on the columns used and the rows left out.
+        log: the rows behind the estimates, ``policies`` including those of the target file; None if they were read in
+            blocks.
+        segments: records of segments, with by, segment (None for the rows without a value), intervals, how many hold
+            jointly at level_of_all, and ``level``, that of each.
+        refused: errors of a column of segments that was refused; the other estimates do not depend on it.
     """
 
     records: list[Record]
@@ -157,16 +161,14 @@ class Answer:
 
     @property
     def weighed(self) -> bool:
-        """Return whether rows have weights."""
+        """True if rows have weights."""
         return self.log is not None and self.log.weight is not None
 
     def with_findings(self, findings: Sequence[Finding], *, first: bool = False) -> Answer:
-        """The same estimates with further findings against the log."""
-        records, parts = (
-            [with_findings(record, findings, first=first) for record in records_of]
-            for records_of in (self.records, self.segments)
-        )
-        return replace(self, records=records, segments=parts)
+        """Add findings to the verdict of every record."""
+        records = [with_findings(record, findings, first=first) for record in self.records]
+        segments = [with_findings(record, findings, first=first) for record in self.segments]
+        return replace(self, records=records, segments=segments)
 
 
 def estimate_log(
@@ -176,134 +178,127 @@ def estimate_log(
     reading: Reading | None = None,
     gather: Gather | None = None,
 ) -> Answer:
-    """Estimate the value of target policies from a log.
+    """Estimate the values of target policies from a log.
 
-    It is read in blocks of rows where moments suffice (ips, clipped_ips, snips and differences): memory does not grow
-    with the log, and the estimates have the bits of all rows at once. What needs all rows is refused where there is no
-    memory for them.
+    Where moments suffice (ips, clipped_ips, snips and differences) the log is read in blocks: memory does not grow with
+    it, and the estimates have the bits of all rows at once. Other estimates need memory for all rows.
 
     Args:
-        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.parts.TableFile.open`, or what that opened.
-        question: what is asked. Where neither ``propensity_min`` nor ``weight_max`` is stated, the least propensity
-            that the provenance of a replayed log knows is taken (``propensity_min_taken`` in the diagnostics).
-        reading: what the user says of the file's columns and rows.
-        gather: reads parts side by side where moments suffice, see
-            :func:`recsim_mnar.own_log.blocks.gather_parts`.
+        path: CSV, Parquet or Arrow, as :meth:`recsim_mnar.tables.parts.TableFile.open`.
+        question: policies and estimators. If neither ``propensity_min`` nor ``weight_max`` is stated, the smallest
+            propensity in the provenance of a replayed log is used (``propensity_min_taken`` in the diagnostics).
+        reading: the user's statements about the file's columns and rows.
+        gather: reads parts in parallel where moments suffice, see :func:`recsim_mnar.own_log.blocks.gather_parts`.
 
     Raises:
-        UserError: for files, columns and values that are no data, in one line.
+        UserError: for invalid files, columns and values, in one line.
     """
     return _Estimating(path, question, reading or Reading(), gather).answer()
 
 
 class _Estimating:
-    """A question to a log: which columns it needs, and how they are read."""
+    """A question about a log, with the columns that it needs."""
 
     def __init__(
         self, path: str | os.PathLike[str] | TableFile, question: Question, reading: Reading, gather: Gather | None
     ) -> None:
         level_of(question.level)
         self.clip = check_clip(question.clip)
-        if question.target_file is None and question.on is not None:
-            raise UserError("--on needs --target-file: the second file, whose rows are found by that column")
         if question.target_file is None:
+            if question.on is not None:
+                raise UserError("--on needs --target-file: the second file, whose rows are found by that column")
             check_question(question.targets, question.estimators, question.baseline)
-        if isinstance(path, TableFile):
-            self.file = path
-        else:
-            self.file = TableFile.open(path, reading.decimal)
-        self.gather, self.drop_missing = gather, reading.drop_missing
+        self.file = TableFile.open(path, reading.decimal)
+        self.gather = gather
         if question.baseline is not None:
+            propensity_column = "propensity"
             if reading.exact:
-                propensity_column = reading.columns.get("propensity") or "propensity"
-            else:
-                propensity_column = "propensity"
+                propensity_column = reading.columns.get("propensity") or propensity_column
             question = replace(question, baseline=todays(question.baseline, self.file.names, propensity_column))
         self.question = question
-        self.names, inside = self._policies(reading)
+        self.second: TargetFile | None = None
+        self.names, inside = self._policies("" if reading.exact else "propensity")
         self.targets = [name for name in self.names if name != question.baseline or name in question.targets]
         check_question(self.targets, question.estimators, question.baseline)
         self.lost = missing_columns(self.names, question.unsupported, self.file.names)
-        columns_given = (question.q_logged, question.q_target, question.reward_limit)
-        further = [*(name for name in columns_given if name is not None), *self.lost.values()]
-        by_action = question.fit_reward_model or (self.second is not None and self.second.by_action)
-        takes_today = "propensity" in self.targets or "propensity" in question.needs
-        needs = [*(["action"] if by_action else []), *(["propensity"] if takes_today else [])]
-        # A column that somebody names is checked, also where no number is made of it.
-        times = question.refute or reading.columns.get("time") is not None
-        reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=times)
-        open_log = functools.partial(BanditLog.open, self.file, inside, reading=reading, others=further)
-        self.log = open_log(needs=needs)
-        if "propensity" not in self.log.columns and "action" not in self.log.columns:
-            lacking = "propensity" if "propensity" in self.names else "action"  # from which they are estimated
-            self.log = open_log(needs=[*needs, lacking])
+        self.log = self._open(reading, inside)
         self.columns = self.log.columns
         self.refused: list[RefusedColumnError] = []
         self._refuse_doubles()
         propensity_column = self.columns.get("propensity") or ""
-        elsewhere = [] if self.second is None else self.second.names
-        self.today = [
-            name for name in self.names if name == propensity_column or (name not in inside and name not in elsewhere)
-        ]
+        with_column = [*inside, *(self.second.names if self.second is not None else ())]
+        self.today = [name for name in self.names if name == propensity_column or name not in with_column]
         self.log.today = self.today
-        self.made = provenance_of(self.file.parts)
-        self.bound = known_bound(self.made, question.stated, propensity_column)
-        bound = {} if self.bound is None else {"propensity_min": self.bound}
-        stated = {**question.stated, **bound}
+        self.provenance = provenance_of(self.file.parts)
+        self.bound = known_bound(self.provenance, question.stated, propensity_column)
+        stated = dict(question.stated)
+        if self.bound is not None:
+            stated["propensity_min"] = self.bound
         self.precision = _precision(stated.pop("precision", None))
         self.facts = Facts(**stated)
 
-    def _refuse_doubles(self) -> None:
-        """Raise UserError for a column that is a policy's probability, or was logged, and something else, too."""
+    def _policies(self, own_name: str) -> tuple[list[str], list[str]]:
+        """List all policies, and those with a column in the log; ``own_name`` stands for the logging policy."""
         question = self.question
-        models = ("q_logged", "q_target")
-        roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
+        names = self.file.names
+        policies = list(dict.fromkeys(question.named))
+        if not policies and question.target_file is None:
+            raise UserError("no target column; name at least one with --target, or give --target-file FILE --on KEY")
+        outside: list[str] = []
+        if question.target_file is not None:
+            outside = [name for name in policies if name not in names and name != own_name]
+            self.second = TargetFile.open(question.target_file, question.on, outside, names)
+        inside = [name for name in policies if name in names or name not in (*outside, own_name)]
+        if self.second is not None:
+            policies += [name for name in self.second.names if name not in policies]
+        return policies, inside
+
+    def _open(self, reading: Reading, inside: Sequence[str]) -> BanditLog:
+        """Open the log with the columns that the question needs."""
+        question = self.question
+        models = (question.q_logged, question.q_target, question.reward_limit)
+        numbers = [name for name in (*models, *self.lost.values()) if name is not None]
+        needs = []
+        if question.fit_reward_model or (self.second is not None and self.second.by_action):
+            needs.append("action")
+        if "propensity" in self.targets or "propensity" in question.needs:
+            needs.append("propensity")
+        # A column that somebody names is checked even if no estimate needs it.
+        times = question.refute or reading.columns.get("time") is not None
+        reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=times)
+        log = BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
+        if "propensity" in log.columns or "action" in log.columns:
+            return log
+        needs.append("propensity" if "propensity" in self.names else "action")  # to estimate propensities from
+        return BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
+
+    def _refuse_doubles(self) -> None:
+        """Raise UserError for a column that is named as a policy's probability, or a logged value, and in another role.
+
+        A column of segments that is one of these is refused without an error.
+        """
+        question = self.question
         if question.by is not None and question.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
             self.refused.append(RefusedColumnError.of(question.by))
             self.log.reading = replace(self.log.reading, by=None)
+        logged = {self.columns[role]: role for role in ("propensity", "reward") if role in self.columns}
+        roles = [(role, name) for role, name in self.columns.names.items() if role != "propensity"]
         roles += [("unsupported mass", name) for name in question.unsupported]
-        roles += [(name, getattr(question, name) or "") for name in ("q_logged", "q_target", "reward_limit")]
+        roles += [(role, getattr(question, role)) for role in ("q_logged", "q_target", "reward_limit")]
         for role, name in roles:
+            conflict = ""
             if name in self.names:
                 conflict = "a policy's probability"
-            else:
-                conflict = self._logged(name) if role in models else ""
+            elif role in ("q_logged", "q_target"):
+                conflict = logged.get(name, "")
             if conflict:
                 raise UserError(
                     f"{self.file.path}: column {name!r} is named as {conflict} and as {role}: it can be one of them "
                     "only"
                 )
 
-    def _logged(self, column: str) -> str:
-        """The role of a column that no reward model can have written; empty for any other."""
-        return next((role for role in ("reward", "propensity") if self.columns.get(role) == column), "")
-
-    def _policies(self, reading: Reading) -> tuple[list[str], list[str]]:
-        """Names of all policies, and those that the log has columns of."""
-        question = self.question
-        names = self.file.names
-        named = [*question.targets, *([question.baseline] if question.baseline else [])]
-        if not named and question.target_file is None:
-            raise UserError("no target column; name at least one with --target, or give --target-file FILE --on KEY")
-        policies = list(dict.fromkeys(named))
-        if reading.exact:
-            own_name = ""
-        else:
-            own_name = "propensity"
-        outside: list[str] = []
-        self.second: TargetFile | None = None
-        if question.target_file is not None:
-            outside = [name for name in policies if name not in names and name != own_name]
-            self.second = TargetFile.open(question.target_file, question.on, outside, names)
-        inside = [name for name in policies if (name not in outside and name != own_name) or name in names]
-        if self.second is None:
-            more = []
-        else:
-            more = [name for name in self.second.names if name not in policies]
-        return policies + more, inside
-
     def answer(self) -> Answer:
-        """The estimates."""
+        """Estimate from blocks if that is enough, otherwise from all rows."""
         question = self.question
         if "propensity" in self.columns and not (
             question.refute
@@ -317,10 +312,12 @@ class _Estimating:
         return self._at_once()
 
     def _in_blocks(self) -> Answer:
+        """Estimate from sums that are gathered block by block."""
         question = self.question
-        if question.baseline is None:
-            compared = []
-        else:
+        log = self.log
+        exact = log.reading.exact
+        compared = []
+        if question.baseline is not None:
             compared = [name for name in self.targets if name != question.baseline]
         block_question = BlockQuestion(
             self.columns["reward"],
@@ -331,187 +328,188 @@ class _Estimating:
             self.clip,
             self.lost,
             self.facts,
-            "user" in self.columns,
             question.reward_limit,
             self.today,
             question.estimators,
             self.precision,
         )
-        sums_of_log = self._gathered(block_question)
-        self.log.count_copies(sums_of_log.copies)
-        counts = self.log.counts.copy()
-        lines = self.log.lines
-        if counts["duplicates"] != sums_of_log.copies:  # whole rows are looked at from here on
-            sums_of_log = replace(sums_of_log, repeats=self._gathered(block_question).repeats)
-        of_records = Asked(
+        sums = self._gathered(block_question)
+        log.count_copies(sums.copies)
+        counts = log.counts.copy()
+        lines = log.lines
+        if counts["duplicates"] != sums.copies:  # from now on copies must be equal in all columns
+            sums = replace(sums, repeats=self._gathered(block_question).repeats)
+        to_estimate = Asked(
             self.names,
             question.estimators,
             question.level,
             question.baseline,
             compared,
             set(self.today),
-            self.made,
-            None if self.log.reading.exact else self._off_by,
+            self.provenance,
+            None if exact else self._tolerance,
         )
-        records = taken(records_of(of_records, sums_of_log.value, sums_of_log.difference), self.bound)
-        findings = sums_of_log.repeats.findings()
+        records = taken(records_of(to_estimate, sums.value, sums.difference), self.bound)
+        findings = sums.repeats.findings()
         items = None
-        if not self.log.reading.exact:
-            if sums_of_log.items is not None and not self.log.some_without_action:
-                items = replace(sums_of_log.items, items=self.log.actions.names(sums_of_log.items.items))
+        if not exact:
+            if sums.items is not None and not log.some_without_action:
+                items = replace(sums.items, items=log.actions.names(sums.items.items))
                 findings += items.findings()
             findings += of_the_rows(counts)
         records = [with_findings(record, findings) for record in records]
         records = with_likely_faults(records, lambda: items, self.columns["propensity"])
         return Answer(records, lines + self._remarks(records), None, refused=self.refused)
 
-    def _gathered(self, asked: BlockQuestion) -> Gathered:
-        # Whether rows that cannot be read are few is a question to all parts together.
-        alone = self.gather is None or self.log.reading.drop_invalid is not None
-        if self.gather is None or alone:
-            gathered = None
-        else:
-            gathered = self.gather(self.log, asked)
-        return gathered or gather_blocks(self.log, asked)
+    def _gathered(self, question: BlockQuestion) -> Gathered:
+        # With drop_invalid all parts together decide whether unreadable rows are few.
+        if self.gather is not None and self.log.reading.drop_invalid is None:
+            gathered = self.gather(self.log, question)
+            if gathered is not None:
+                return gathered
+        return gather_blocks(self.log, question)
 
     def _remarks(self, records: Sequence[Record]) -> list[str]:
-        """Say which bounds were taken; and who has the most rows, where one has so many that the verdict says so."""
-        findings = [finding for record in records for finding in record["findings"] if finding["code"] == "long_user"]
-        objected = any(finding["level"] != "trust" for finding in findings)
-        return [*([self.log.longest_user()] if objected else []), *bound_lines(records)]
+        """Describe bounds from the provenance, and the user with most rows if a verdict objects to that."""
+        remarks = bound_lines(records)
+        for record in records:
+            for finding in record["findings"]:
+                if finding["code"] == "long_user" and finding["level"] != "trust":
+                    return [self.log.longest_user(), *remarks]
+        return remarks
 
-    def _off_by(self, name: str, **ends: Any) -> float:
-        """The tolerance of a policy by its rows, which are read once more."""
-        own_part = self.columns
+    def _tolerance(self, name: str, **ends: Any) -> float:
+        """Compute the propensity tolerance of a policy by reading the rows once more."""
         sums = np.zeros(2)
         for block in self.log.blocks(BLOCK_ROWS):
             columns = block.columns
-            sums += weight_excess(columns[own_part["reward"]], columns[own_part["propensity"]], columns[name], **ends)
+            reward = columns[self.columns["reward"]]
+            sums += weight_excess(reward, columns[self.columns["propensity"]], columns[name], **ends)
         return tolerance_of(*sums.tolist())
 
     def _at_once(self) -> Answer:
-        question, log = self.question, self.log.read()
+        """Estimate from all rows in memory."""
+        question = self.question
+        log = self.log.read()
         targets = Targets({}, [], np.zeros(len(log), np.bool_))
         if self.second is not None:
-            targets = self.second.read(log, drop_missing=self.drop_missing)
-            log, targets = _joined(log, targets, question, self.drop_missing)
+            drop_missing = self.log.reading.drop_missing
+            targets = self.second.read(log, drop_missing=drop_missing)
+            log, targets = _joined(log, targets, question, drop_missing)
         if log.propensity is not None:
-            # By either name today's policy is one array: so it is known for what it is.
+            # The logging policy is recognised, under each of its names, by this very array.
             log.policies.update(dict.fromkeys(self.today, log.propensity))
         lines = [*log.lines, *targets.lines]
-        likely = likely_columns("action", (name for name in self.log.file.names if name != question.by))
-        segments = None
-        try:
-            segments = _segments(log, question.by, lines, likely, fold=self.log.reading.fold_case)
-        except RefusedColumnError as error:
-            self.refused.append(error)
+        segments = self._segments(log, lines)
         if question.refute:
             refuse_refuters(log)
-        reward_column, facts = log.columns["reward"], self.facts
+        facts = self.facts
+        reward_column = log.columns["reward"]
         refuse_outside(log.reward, facts.reward_min, facts.reward_max, reward_column, log.row_numbers)
-        limits = None
         if question.reward_limit is not None:
             limits = log.others[question.reward_limit]
             limit_column(limits, log.reward, (reward_column, question.reward_limit), log.row_numbers)
+            facts = replace(facts, reward_limit=limits)
         if log.propensity is None:
             records = _without_propensities(log, self.targets, self.today, question, lines)
             return Answer(records, lines, log, refused=self.refused)
-        columns, shown_codes = log.values(), None if log.action is None else log.action.codes
+        records = self._records(log, targets, facts, segments, lines)
+        leaders = [record for record in records if "by" not in record]
+        parts = records[len(leaders) :]
+        leaders = [record | segment_summary(record, parts) for record in leaders]
+        lines += self._remarks(leaders) + refuter_lines(leaders)
+        return Answer(leaders, lines, log, parts, self.refused)
+
+    def _records(
+        self, log: BanditFile, targets: Targets, facts: Facts, segments: Segments | None, lines: list[str]
+    ) -> list[Record]:
+        """Estimate from rows with propensities: the records of all rows, then those of segments."""
+        question = self.question
+        columns = log.values()
         for name in self.names:
-            names = (reward_column, log.columns["propensity"], name)
-            check_rows(log.reward, log.propensity, log.policies[name], names, log.row_numbers)
+            names = (log.columns["reward"], log.columns["propensity"], name)
+            check_rows(columns.reward, columns.propensity, log.policies[name], names, log.row_numbers)
         rows = PolicyRows(
             columns,
             question.baseline,
             _models(log, targets, self.names, question, lines),
             {name: log.others[column] for name, column in self.lost.items()},
-            self.made,
-            {name: law.largest() for name, law in targets.distributions.items()},
-            replace(facts, reward_limit=limits),
+            self.provenance,
+            {name: distributions.largest() for name, distributions in targets.distributions.items()},
+            facts,
             question.clip,
             self.precision,
             _weights_of_rows(log, self.targets, question, lines),
             question.interval,
         )
-        estimates = rows.question(self.targets, question.estimators, question.level)
-        records = records_of(estimates, rows.value, rows.apart)
-        try:
-            if segments is None:
-                records += []
-            else:
-                records += rows.by_segment(segments, shown_codes, estimates, records)
-        except RefusedColumnError as error:
-            self.refused.append(error)
+        to_estimate = rows.question(self.targets, question.estimators, question.level)
+        records = records_of(to_estimate, rows.value, rows.apart)
+        if segments is not None:
+            try:
+                action = None if log.action is None else log.action.codes
+                records += rows.by_segment(segments, action, to_estimate, records)
+            except RefusedColumnError as error:
+                self.refused.append(error)
         in_order = findings_in_order(log)
         records = [with_findings(record, in_order) for record in taken(records, self.bound)]
         if not self.log.reading.exact:
             records = with_file_findings(records, log, self.targets, lines)
         if question.refute:
-            records = with_refuters(records, self.targets, columns, self.bound, **_shown(log))
-        leading_records = [record for record in records if "by" not in record]
-        parts = records[len(leading_records) :]
-        leading_records = [record | segment_summary(record, parts) for record in leading_records]
-        return Answer(
-            leading_records,
-            lines + self._remarks(leading_records) + refuter_lines(leading_records),
-            log,
-            parts,
-            self.refused,
-        )
+            records = with_refuters(records, self.targets, columns, self.bound, **_refuter_columns(log))
+        return records
+
+    def _segments(self, log: BanditFile, lines: list[str]) -> Segments | None:
+        """Group the rows by the column of segments; None without one, or if it is refused."""
+        by = self.question.by
+        if by is None or log.segment is None:
+            return None
+        if log.propensity is None:
+            raise UserError("--by: segments need propensities. Name their column with --propensity-column")
+        if log.action is None:
+            likely = likely_columns("action", (name for name in self.file.names if name != by))
+            perhaps = f" (perhaps {likely[0]}: --action-column)" if likely else ""
+            why = f"no column holds the item shown{perhaps}"
+            if "action" in log.columns:
+                why = f"the item shown ({log.columns['action']}) is missing in some rows"
+            lines.append(f"--by {by}: {why}, so only the targets' weights can say whether it is fixed")
+        codes = log.segment.codes
+        code_of = {str(word): code for code, word in enumerate(log.segment.ids)}
+        counts = np.bincount(codes[codes >= 0], minlength=log.segment.number)
+        for group in spelled_alike(log.segment.ids):
+            words = [word for word in group if counts[code_of[word]]]
+            if len(words) < 2:
+                continue
+            words.sort(key=lambda word: -counts[code_of[word]])
+            remark = "taken as different; --fold-case takes them as one"
+            if self.log.reading.fold_case:
+                remark = "taken as one"
+                codes = np.where(np.isin(codes, [code_of[word] for word in words]), code_of[words[0]], codes)
+            lines.append(f"{by} has {' and '.join(words)}, which differ only in capitals: {remark}")
+        try:
+            return Segments.of(by, codes, log.segment.ids)
+        except RefusedColumnError as error:
+            self.refused.append(error)
+            return None
 
 
 def _precision(stated: float | None) -> float:
-    """Half the interval over the value up to which a value is trusted, checked."""
+    """Return the checked precision up to which a value is trusted: half the interval over the value."""
     if stated is None:
         return PRECISION
     return check_precision(stated)
 
 
-def _segments(
-    log: BanditFile, by: str | None, lines: list[str], likely: Sequence[str], *, fold: bool
-) -> Segments | None:
-    """The segments of a log, where they are asked for; with ``fold`` words that differ only in capitals are one."""
-    if by is None or log.segment is None:
-        return None
-    if log.propensity is None:
-        raise UserError("--by: segments need propensities. Name their column with --propensity-column")
-    if log.action is None:
-        item = log.columns.get("action")
-        if likely:
-            perhaps = f" (perhaps {likely[0]}: --action-column)"
-        else:
-            perhaps = ""
-        if item is None:
-            why = f"no column holds the item shown{perhaps}"
-        else:
-            why = f"the item shown ({item}) is missing in some rows"
-        lines.append(f"--by {by}: {why}, so only the targets' weights can say whether it is fixed")
-    codes, counts = log.segment.codes, np.bincount(log.segment.codes[log.segment.codes >= 0])
-    place = {str(word): code for code, word in enumerate(log.segment.ids)}
-    alike = [[word for word in group if counts[place[word]]] for group in spelled_alike(log.segment.ids)]
-    for group in (sorted(words, key=lambda word: -counts[place[word]]) for words in alike if len(words) > 1):
-        if fold:
-            spelling_remark = "taken as one"
-        else:
-            spelling_remark = "taken as different; --fold-case takes them as one"
-        lines.append(f"{by} has {' and '.join(group)}, which differ only in capitals: {spelling_remark}")
-        if fold:
-            codes = np.where(np.isin(codes, [place[word] for word in group]), place[group[0]], codes)
-    return Segments.of(by, codes, log.segment.ids)
-
-
 def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question, lines: list[str]) -> Floats | None:
-    """Read how many rows each row stands for, (n,); None where there is no such column, or it is constant.
+    """Return how many rows each row stands for, (n,); None without such a column, or if it is constant.
 
     Raises:
-        UserError: a weight that is not positive, with its row.
+        UserError: a weight that is not positive, with its row; or weights that are a target's.
     """
     weight = log.weight
-    name = log.columns.get("weight") or ""
-    if weight is None:
+    if weight is None or log.propensity is None:
         return None
+    name = log.columns["weight"]
     refuse_rows(weight <= 0.0, weight, name, "is not positive; give how many rows the row stands for", log.row_numbers)
-    assert log.propensity is not None
     for target in targets:
         if log.columns.how["weight"] != NAMED and np.allclose(weight, log.policies[target] / log.propensity):
             raise UserError(f"{name} is {target} / propensity, and no weight of rows: add --weight-column none")
@@ -523,138 +521,123 @@ def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question
     return weight
 
 
-def _shown(log: BanditFile) -> Mapping[str, Any]:
-    """Get the columns that refuters use besides those of an estimate, where the file has them."""
+def _refuter_columns(log: BanditFile) -> Mapping[str, Any]:
+    """Return the columns that only refuters use, None for those that the file lacks."""
     context = next(iter(log.context.values()), None)
-    if "time" in log.columns:
-        time = log.others.get(log.columns["time"])
-    else:
-        time = None
+    time = log.others.get(log.columns.get("time") or "")
     return {"action": values_of(log.action), "context": values_of(context), "time": time}
 
 
-def _joined(log: BanditFile, found: Targets, question: Question, drop_missing: bool) -> tuple[BanditFile, Targets]:
-    """The decisions that the second file has targets for."""
-    number = int(found.absent.sum())
+def _joined(log: BanditFile, targets: Targets, question: Question, drop_missing: bool) -> tuple[BanditFile, Targets]:
+    """Add the second file's targets to the log, and drop decisions without any from both."""
+    number = int(targets.absent.sum())
     if number and not drop_missing:
-        rows = listed(log.row_numbers[np.flatnonzero(found.absent)], 3)
+        rows = listed(log.row_numbers[np.flatnonzero(targets.absent)], 3)
         raise UserError(
             f"{log.source}: {number:,} of {len(log):,} rows have no targets in {question.target_file} (rows {rows}); "
             "--drop-missing leaves them out"
         )
-    log.policies.update(found.policies)
-    if number:
-        keep = ~found.absent
-        if number > 1:
-            have = "rows have no targets in {} and are"
-        else:
-            have = "row has no targets in {} and is"
-        found.lines.append(f"{number:,} {have.format(question.target_file)} left out")
-        log.counts["dropped_without_target"] = number
-        log.counts["kept"] = int(keep.sum())
-        laws = {
-            name: Distributions(law.table, law.rows[keep], law.actions[keep], law.candidates, law.n_actions)
-            for name, law in found.distributions.items()
-        }
-        log = log.kept(keep)
-        found = Targets(log.policies, found.lines, found.absent[keep], laws)
-    return log, found
+    log.policies.update(targets.policies)
+    if not number:
+        return log, targets
+    keep = ~targets.absent
+    have = "rows have" if number > 1 else "row has"
+    are = "are" if number > 1 else "is"
+    targets.lines.append(f"{number:,} {have} no targets in {question.target_file} and {are} left out")
+    log.counts["dropped_without_target"] = number
+    log.counts["kept"] = int(keep.sum())
+    distributions = {
+        name: replace(policy, rows=policy.rows[keep], actions=policy.actions[keep])
+        for name, policy in targets.distributions.items()
+    }
+    log = log.kept(keep)
+    return log, Targets(log.policies, targets.lines, targets.absent[keep], distributions)
 
 
 def _models(
-    log: BanditFile, found: Targets, names: Sequence[str], question: Question, lines: list[str]
+    log: BanditFile, targets: Targets, names: Sequence[str], question: Question, lines: list[str]
 ) -> dict[str, tuple[Any, Any]]:
-    """The reward model of each policy: the columns of the file, or of a model fitted here."""
-    logged, mean = (None if name is None else log.others[name] for name in (question.q_logged, question.q_target))
+    """Return the reward model of each policy: columns of the file, or predictions of a model fitted here."""
     if not question.fit_reward_model:
-        if logged is mean is None:
+        if question.q_logged is None and question.q_target is None:
             return {}
+        logged = log.others.get(question.q_logged or "")
+        mean = log.others.get(question.q_target or "")
         return dict.fromkeys(names, (logged, mean))
-    context, left = as_numbers(log.context)
+    context, left_out = as_numbers(log.context)
     models = {}
     for name in names:
-        if name not in found.distributions and name == question.baseline:
+        if name not in targets.distributions and name == question.baseline:
             lines.append(f"no reward model for {name}, whose probability of every action is not known")
             continue
-        if name not in found.distributions:
+        if name not in targets.distributions:
             raise UserError(
                 f"--fit-reward-model needs {name}'s probability of every action: give --target-file with a column a "
                 "candidate action"
             )
-        law = found.distributions[name]
+        policy = targets.distributions[name]
         models[name] = cross_fitted_rewards(
             log.reward,
-            law.actions,
-            law,
-            n_actions=law.n_actions,
+            policy.actions,
+            policy,
+            n_actions=policy.n_actions,
             context=context,
             cluster=log.users,
         )
-    used = ", ".join(name for name in log.context if name not in left)
-    lines.append(
-        "reward model: each action's mean"
-        + (f" and a linear regression on {used}" if used else "; --context-columns adds what the policy saw")
-        + ", fitted in 3 folds of users"
-    )
-    if left:
-        lines.append(f"reward model: {', '.join(left)} left out, too many values")
+    used = ", ".join(name for name in log.context if name not in left_out)
+    terms = f" and a linear regression on {used}" if used else "; --context-columns adds what the policy saw"
+    lines.append(f"reward model: each action's mean{terms}, fitted in 3 folds of users")
+    if left_out:
+        lines.append(f"reward model: {', '.join(left_out)} left out, too many values")
     return models
 
 
 def _without_propensities(
     log: BanditFile, targets: Sequence[str], today: Sequence[str], question: Question, lines: list[str]
 ) -> list[Record]:
-    """Estimates under estimated propensities; today's policy earned the mean reward."""
+    """Estimate with estimated propensities; the value of the logging policy is the mean reward."""
     if question.baseline is not None and question.baseline not in today:
         raise UserError(
             f"--baseline {question.baseline}: without propensities differences are from what the log earned: "
             "--baseline today, or name the column of propensities with --propensity-column"
         )
     assert log.action is not None
-    context, label_lines = labels(log.context, len(log))
+    actions = log.action.codes
+    context, used = labels(log.context, len(log))
     if log.logger is not None:
         context = np.unique(context * (log.logger.number + 1) + log.logger.codes, return_inverse=True)[1].reshape(-1)
-        label_lines.append(f"{log.columns['logger']} ({log.logger.number} loggers)")
-    if label_lines:
-        within = f" within {', '.join(label_lines)}"
-    else:
-        within = "; --context-columns names what the logging policy saw"
+        used.append(f"{log.columns['logger']} ({log.logger.number} loggers)")
+    within = f" within {', '.join(used)}" if used else "; --context-columns names what the logging policy saw"
     lines.append(
         "no propensity column is recognised, so propensities are estimated: each action's share of the rows" + within
     )
-    of_both = ("full_support", "reward_min", "reward_max")
-    facts = Facts(**{key: value for key, value in question.stated.items() if key in of_both})
-    precision = _precision(question.stated.get("precision"))
+    options: dict[str, Any] = {
+        "cluster": log.users,
+        "facts": Facts(**{name: question.stated.get(name) for name in ("full_support", "reward_min", "reward_max")}),
+        "precision": _precision(question.stated.get("precision")),
+    }
 
-    def value(name: str, estimator: str, *, level: float, apart: bool = False) -> Estimate:
+    def value(name: str, estimator: str, *, level: float, from_today: bool = False) -> Estimate:
         if name in today:
-            sure = np.ones(len(log))
-            return estimate_value(
-                log.reward,
-                sure,
-                sure,
-                estimator=estimator,
-                cluster=log.users,
-                level=level,
-                facts=facts,
-                precision=precision,
-            )
+            ones = np.ones(len(log))
+            return estimate_value(log.reward, ones, ones, estimator=estimator, level=level, **options)
         return estimate_without_propensities(
             log.reward,
-            log.action.codes,  # type: ignore[union-attr]  # asserted above
+            actions,
             log.policies[name],
-            context=context if label_lines else None,
-            cluster=log.users,
+            context=context if used else None,
             estimator=estimator,
             clip=question.clip,
             level=level,
-            from_today=apart,
-            facts=facts,
-            precision=precision,
+            from_today=from_today,
+            **options,
         )
 
-    policies = [*targets, *today] if question.baseline is not None else targets
-    compared = [] if question.baseline is None else targets
-    estimates = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
-    records = records_of(estimates, value, functools.partial(value, apart=True))
+    policies = list(targets)
+    compared: Sequence[str] = ()
+    if question.baseline is not None:
+        policies += today
+        compared = targets
+    to_estimate = Asked(policies, question.estimators, question.level, question.baseline, compared, set(today))
+    records = records_of(to_estimate, value, functools.partial(value, from_today=True))
     return with_file_findings(records, log, targets, lines)

@@ -1,4 +1,4 @@
-"""Findings of a file's rows against its estimates: loggers, propensities by item, rows left out or repeated."""
+"""Find reasons in a file's rows to doubt its estimates: loggers, propensities by item, rows left out or repeated."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from recsim_mnar.own_log.bandit_file import BanditFile
 from recsim_mnar.tables.values import Ids, in_rows
 
 MANY = 50
-"""More loggers than this are no loggers: the column is something else."""
+"""Most loggers: a column with more values is something else."""
 
 
 def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str]]:
-    """Test each logger's mean weight: it is 1 where its propensities are right and it has support.
+    """Test whether each logger's mean weight is 1, as with right propensities and full support.
 
     Args:
-        log: whose loggers and propensities are known.
-        name: of the target policy.
+        log: a log with loggers and propensities.
+        name: name of the target policy.
 
     Returns:
         Findings for the verdict, and one line per logger.
@@ -44,122 +44,115 @@ def logger_findings(log: BanditFile, name: str) -> tuple[list[Finding], list[str
     findings = []
     lines = []
     for code, logger in enumerate(log.logger.ids):
-        of = np.flatnonzero(log.logger.codes == code)
-        if log.users is None:
-            cluster = None
-        else:
-            cluster = log.users[of]
-        sums = PolicySums.of(log.propensity[of], log.policies[name][of], cluster)
+        rows = np.flatnonzero(log.logger.codes == code)
+        users = None if log.users is None else log.users[rows]
+        sums = PolicySums.of(log.propensity[rows], log.policies[name][rows], users)
         mean = sums.mean_weight
         low, high = mean_weight_limits(sums, STRICT)
         lines.append(
-            f"logger {logger}: {len(of):,} rows, mean reward {log.reward[of].mean():.4g}, mean weight of {name} "
+            f"logger {logger}: {len(rows):,} rows, mean reward {log.reward[rows].mean():.4g}, mean weight of {name} "
             f"{mean:.3g} ({low:.3g} to {high:.3g} at {100 * STRICT:g} %)"
         )
         if low <= 1.0 <= high:
             continue
         # The strict limits leave one logger in a thousand to chance.
-        if min(abs(low - 1.0), abs(high - 1.0)) > OFF_BY:
-            severity = GRAVE
-        else:
-            severity = CAUTION
+        severity = GRAVE if min(abs(low - 1.0), abs(high - 1.0)) > OFF_BY else CAUTION
         mean_text, expected_text = told_apart(mean, 1.0)
-        if high < 1.0:
-            case = {"says": "below"}
-        else:
-            case = {}
         params = {"logger": logger, "said": mean_text, "wanted": expected_text}
-        findings.append(Finding("logger_propensities", severity, mean, **params, **case))
+        if high < 1.0:
+            params["says"] = "below"
+        findings.append(Finding("logger_propensities", severity, mean, **params))
     return findings, lines
 
 
 FEW = 12
-"""Numbers with more values than this are cut into groups of equal size."""
+"""Number of values above which numbers are cut into groups of equal size."""
 GROUPS = 5
 MOST_VALUES = 50
-"""Texts with more values than this are no use to a regression."""
+"""Most values of a text in a regression."""
 
 
 def labels(context: Mapping[str, Floats | Ids], n: int) -> tuple[NDArray[np.int64], list[str]]:
-    """(n,) codes from 0, one for each combination of values, and how each column was used.
+    """Number the combinations of values (n,) of columns, and describe how each column was used.
 
     Args:
-        context: by column, (n,) numbers or ids; missing ones are a value of their own.
-        n: rows.
+        context: by column, (n,) numbers or ids; missing ones are a value.
+        n: number of rows.
     """
     codes = np.zeros(n, np.int64)
     lines = []
     for name, values in context.items():
         if isinstance(values, Ids):
-            own_part = values.codes + 1
+            column = values.codes + 1
             number = values.number + 1
-            lines.append(f"{name} ({values.number} values)")
+            used = f"{values.number} values"
         else:
             distinct = np.unique(values[~np.isnan(values)])
+            number = len(distinct) + 2
             if len(distinct) > FEW:
                 edges = np.unique(np.nanquantile(values, np.arange(1, GROUPS) / GROUPS))
-                own_part = np.searchsorted(edges, values, side="right") + 1
-                number = len(edges) + 2
-                lines.append(f"{name} (in {len(edges) + 1} groups of about equal size)")
+                column = np.searchsorted(edges, values, side="right") + 1
+                used = f"in {len(edges) + 1} groups of about equal size"
             else:
-                own_part = np.searchsorted(distinct, values) + 1
-                number = len(distinct) + 2
-                lines.append(f"{name} ({len(distinct)} values)")
-            own_part = np.where(np.isnan(values), 0, own_part)
-        codes = np.unique(codes * number + own_part, return_inverse=True)[1].reshape(n)
+                column = np.searchsorted(distinct, values) + 1
+                used = f"{len(distinct)} values"
+            column = np.where(np.isnan(values), 0, column)
+        lines.append(f"{name} ({used})")
+        codes = np.unique(codes * number + column, return_inverse=True)[1].reshape(n)
     return codes, lines
 
 
 def as_numbers(context: Mapping[str, Floats | Ids]) -> tuple[Floats | None, list[str]]:
-    """(n, d) numbers, None where there are none, and the columns that are left out.
+    """Convert columns to numbers (n, d), None without any, and list the columns left out.
 
-    Numbers are taken to mean 0 and standard deviation 1, the mean in place of what is missing; texts of up to
+    Numbers are scaled to mean 0 and standard deviation 1, with the mean for missing values; texts of up to
     :data:`MOST_VALUES` values have one column per value.
     """
     columns: list[Floats] = []
-    left = []
+    left_out = []
     for name, values in context.items():
         if isinstance(values, Ids):
             if values.number > MOST_VALUES:
-                left.append(name)
+                left_out.append(name)
             else:
                 columns += [(values.codes == code).astype(np.float64) for code in range(values.number)]
             continue
+        mean = 0.0
+        spread = 0.0
         present = values[~np.isnan(values)]
-        mean, spread = (float(present.mean()), float(present.std())) if present.size else (0.0, 0.0)
+        if present.size:
+            mean = float(present.mean())
+            spread = float(present.std())
         columns.append((np.where(np.isnan(values), mean, values) - mean) / (spread or 1.0))
-    return (np.column_stack(columns) if columns else None), left
+    if not columns:
+        return None, left_out
+    return np.column_stack(columns), left_out
 
 
 MANY_DROPPED = 0.05
-"""Share of rows left out from which the verdict says so."""
+"""Share of rows left out from which the verdict mentions it."""
 
 
 def findings_in_order(log: BanditFile) -> list[Finding]:
-    """Return the findings that depend on the order of rows; none where rows were left out between them."""
+    """Return the findings that depend on the order of rows; none with weights of rows."""
     if log.weight is not None or log.propensity is None:
         return []
-    if log.action is None:
-        shown = None
-    else:
-        shown = log.action.codes
-    return RepeatSums.of(log.reward, log.propensity, shown, log.clusters()).findings()
+    items = None if log.action is None else log.action.codes
+    return RepeatSums.of(log.reward, log.propensity, items, log.clusters()).findings()
 
 
 def unweighed(log: BanditFile, record: Record) -> list[Finding]:
-    """Report that an estimator ignored weights of rows, where there are some."""
+    """Report that an estimator ignores the weights of rows."""
     if log.weight is None or (log.propensity is not None and record["estimator"] in known_to_differ()):
         return []
-    if is_of_slates(record):
-        case = {"do": "slates"}
-    else:
-        case = {}
     params = {"estimator": record["estimator"], "column": log.columns["weight"]}
-    return [Finding("weights_ignored", GRAVE, 1.0, **params, **case)]
+    if is_of_slates(record):
+        params["do"] = "slates"
+    return [Finding("weights_ignored", GRAVE, 1.0, **params)]
 
 
 def values_of(column: Any) -> Any:
-    """Ids or numbers (n,) of a column."""
+    """Return the ids or numbers (n,) of a column."""
     if isinstance(column, Ids):
         return column.ids[column.codes]
     return column
@@ -168,116 +161,112 @@ def values_of(column: Any) -> Any:
 def with_file_findings(
     records: list[Record], log: BanditFile, targets: Sequence[str], lines: list[str]
 ) -> list[Record]:
-    """The records with what is known of the file: rows left out, rows taken as independent, loggers."""
-    every = [*_propensities_by_item(log), *of_the_rows(log.counts)]
+    """Add findings about the file to records: rows left out, repeated rows, loggers."""
+    of_log = [*_propensities_by_item(log), *of_the_rows(log.counts)]
     by_policy: dict[str, list[Finding]] = {}
     if log.logger is not None and log.weight is None and log.propensity is not None and 1 < log.logger.number <= MANY:
         for name in targets:
-            by_policy[name], said = logger_findings(log, name)
-            lines += said
+            by_policy[name], logger_lines = logger_findings(log, name)
+            lines += logger_lines
         lines.append(
             f"{log.logger.number} loggers (column {log.columns['logger']}) are pooled, each row with the propensity of "
             "its own"
         )
-    written = []
+    changed = []
     for record in records:
-        more = [*every, *by_policy.get(target_of(record), [])]
-        written.append(with_findings(with_findings(record, unweighed(log, record), first=True), more))
-    return with_likely_faults(written, lambda: sums_of(log), log.columns.get("propensity") or "")
+        record = with_findings(record, unweighed(log, record), first=True)
+        changed.append(with_findings(record, [*of_log, *by_policy.get(target_of(record), [])]))
+    return with_likely_faults(changed, lambda: sums_of(log), log.columns.get("propensity") or "")
 
 
 def _propensities_by_item(log: BanditFile) -> list[Finding]:
-    """Find propensities that the log disproves item by item, in each level of a context column if not in all."""
+    """Find propensities that the log disproves item by item, in all rows or by the values of a context column."""
     if log.action is None or log.chances is None:
         return []
-    shown_items = np.asarray(log.action.ids)[log.action.codes]
+    items = values_of(log.action)
     users = log.clusters()
     for name, values in [("", None), *log.context.items()]:
-        findings = item_findings(shown_items, log.chances, users, context=values_of(values), context_name=name)
+        findings = item_findings(items, log.chances, users, context=values_of(values), context_name=name)
         if findings:
             return findings
     return []
 
 
 def of_the_rows(counts: Counter[str]) -> list[Finding]:
-    """Get the findings about rows that were left out, or that repeat others."""
+    """Return the findings about rows that were left out, or that repeat others."""
     findings = []
-    left = counts["dropped_missing"] + counts["dropped_without_target"]
-    unread = counts["dropped_invalid"]
-    if left + unread:
-        share = (left + unread) / (left + unread + counts["kept"])
-        why = " or ".join(["are missing"] * bool(left) + ["cannot be read"] * bool(unread))
+    kept = counts["kept"]
+    missing = counts["dropped_missing"] + counts["dropped_without_target"]
+    dropped = missing + counts["dropped_invalid"]
+    if dropped:
+        share = dropped / (dropped + kept)
+        why = " or ".join(["are missing"] * bool(missing) + ["cannot be read"] * bool(counts["dropped_invalid"]))
         severity = scaled(share, MANY_DROPPED, np.inf)
         findings.append(Finding("rows_dropped", severity, share, percent=100 * share, why=why))
     again = counts["duplicates"] - counts["dropped_duplicates"]
     if again:
-        share = again / counts["kept"]
-        repeat = "repeat" if again > 1 else "repeats"
-        severity = scaled(share, MANY_DROPPED, np.inf)
-        case = {"says": "chance"} if counts["by_chance"] else {}
-        rows = in_rows(again)
-        by_chance = counts["by_chance"]
-        findings.append(
-            Finding("rows_repeated", severity, share, rows=rows, repeat=repeat, by_chance=by_chance, **case)
-        )
+        share = again / kept
+        params: dict[str, Any] = {
+            "rows": in_rows(again),
+            "repeat": "repeat" + "s" * (again == 1),
+            "by_chance": counts["by_chance"],
+        }
+        if counts["by_chance"]:
+            params["says"] = "chance"
+        findings.append(Finding("rows_repeated", scaled(share, MANY_DROPPED, np.inf), share, **params))
     events = counts["dropped_duplicates"] * bool(counts["coincidences"])
     if events:
-        share = events / (events + counts["kept"])
+        share = events / (events + kept)
         findings.append(Finding("events_dropped", scaled(share, 0.0, MANY_DROPPED), share, rows=in_rows(events)))
     return findings
 
 
 def with_refuters(
-    records: Sequence[Record], targets: Sequence[str], log: LogColumns, least: float | None = None, **shown: Any
+    records: Sequence[Record], targets: Sequence[str], log: LogColumns, least: float | None = None, **columns: Any
 ) -> list[Record]:
-    """The records, each target's leading value with ``refuters``, and verdicts with what they found.
+    """Add ``refuters`` to the leading value of each target, and their findings to verdicts.
 
     Args:
-        records: of :func:`recsim_mnar.own_log.estimating.estimate_file`.
+        records: of :class:`recsim_mnar.own_log.estimating.Answer`.
         targets: names; one that takes none of the logged actions is left out.
         log: the rows behind them.
-        least: no item has a smaller propensity in any row, where the log's provenance says so.
-        **shown: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
+        least: smallest propensity of any item in any row, if the log's provenance has it.
+        **columns: further columns (n,), if the file has them: ids of the items shown (``action``), one that was known
             before the item was chosen (``context``), and numbers that grow with ``time``.
     """
-    if log.cluster is None:
-        users = None
-    else:
-        users = log.cluster.codes
-    arguments = {"cluster": users, "propensity_min": least, **shown}
-    findings = {
-        name: refute(log.reward, log.propensity, log.others[name], **arguments)
-        for name in targets
-        if log.others[name].any()
-    }
+    users = None if log.cluster is None else log.cluster.codes
+    findings = {}
+    for name in targets:
+        target = log.others[name]
+        if target.any():
+            options = {"cluster": users, "propensity_min": least, **columns}
+            findings[name] = refute(log.reward, log.propensity, target, **options)
     changed = []
     for record in records:
-        of_it = findings.get(target_of(record), [])
-        before = {finding["code"] for finding in record["findings"]}
-        new = [finding for finding in of_it if finding.severity >= CAUTION and finding.code not in before]
-        record = with_findings(record, new)
-        if of_it and record["leads"] and "baseline" not in record:
-            record |= {"refuters": [finding.to_dict() for finding in of_it]}
+        of_target = findings.get(target_of(record), [])
+        codes = {finding["code"] for finding in record["findings"]}
+        record = with_findings(record, [f for f in of_target if f.severity >= CAUTION and f.code not in codes])
+        if of_target and record["leads"] and "baseline" not in record:
+            record["refuters"] = [finding.to_dict() for finding in of_target]
         changed.append(record)
     return changed
 
 
 def refuter_lines(records: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Outcome of the refuters, one line per policy; their findings are among the reasons."""
+    """Summarise the refuters, one line per policy; their findings are among the reasons."""
     lines = []
     for record in records:
         if "refuters" in record:
-            alarms = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
-            if alarms:
-                outcome = f"{', '.join(dict.fromkeys(alarms))} found something"
-            else:
-                outcome = "none found anything"
+            codes = [finding["code"] for finding in record["refuters"] if finding["level"] != "trust"]
+            outcome = "none found anything"
+            if codes:
+                outcome = f"{', '.join(dict.fromkeys(codes))} found something"
             lines.append(f"refuters of {record['policy']}: {len(record['refuters'])} run, {outcome}")
     return lines
 
 
 def refuse_refuters(log: BanditFile) -> None:
-    """Raise UserError for a log that refuters cannot read."""
+    """Raise UserError for a log that refuters cannot use."""
     if log.propensity is None:
         raise UserError("--refute: refuters need propensities. Name their column with --propensity-column")
     if log.weight is not None:
@@ -295,12 +284,12 @@ _LEAST_ROWS = 100
 
 
 def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | None], propensity: str) -> list[Record]:
-    """The records; a mean weight that is proved not to be 1 has the likely fault for an action, where one fits.
+    """Replace the advice on a mean weight that is proved not to be 1 by the likely fault, if one fits.
 
     Args:
-        records: of a log.
-        sums: gives sums of 1 / propensity by item, of all rows; None where items are not known.
-        propensity: the column.
+        records: records of a log.
+        sums: returns sums of 1 / propensity by item over all rows; None if items are not known.
+        propensity: column of the propensities.
     """
     proved = any(finding["code"] in _EXPLAINED for record in records for finding in record["findings"])
     items = sums() if proved else None
@@ -310,23 +299,27 @@ def with_likely_faults(records: Sequence[Record], sums: Callable[[], ItemSums | 
 
 
 def sums_of(log: BanditFile) -> ItemSums | None:
-    """Sums of 1 / propensity by item; None where items or propensities are not known."""
+    """Sum 1 / propensity by item; None if items or propensities are not known."""
     if log.action is None or log.chances is None:
         return None
-    return ItemSums.of(np.asarray(log.action.ids)[log.action.codes], log.chances, log.clusters())
+    return ItemSums.of(values_of(log.action), log.chances, log.clusters())
 
 
 def _explained(record: Record, items: ItemSums, propensity: str) -> Record:
+    """Replace the advice in a record by the likely fault."""
     fault = likely_fault(items, record["diagnostics"], propensity, target_of(record))
     if not fault or not any(finding["code"] in _EXPLAINED for finding in record["findings"]):
         return record
 
-    def put(judged: Record) -> Record:
+    def explain(judged: Record) -> Record:
         findings = [Finding.from_dict(finding) for finding in judged["findings"]]
-        named = [replace(finding, action=fault) if finding.code in _EXPLAINED else finding for finding in findings]
-        return judged | Verdict(judged["verdict_level"], named).to_dict()
+        findings = [replace(finding, action=fault) if finding.code in _EXPLAINED else finding for finding in findings]
+        return judged | Verdict(judged["verdict_level"], findings).to_dict()
 
-    return put(record) | ({"best_of": put(record["best_of"])} if "best_of" in record else {})
+    explained = explain(record)
+    if "best_of" in record:
+        explained["best_of"] = explain(record["best_of"])
+    return explained
 
 
 def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, target: str) -> str:
@@ -355,10 +348,9 @@ def likely_fault(items: ItemSums, facts: Mapping[str, float], propensity: str, t
         f"the mean of 1 / {propensity} over all rows, counting one item's, is {{}} for each of the {number:,} items"
     )
     if alike and of_each > _APART:
+        twice = ""
         if abs(of_each / number - 1.0) < 0.1:
             twice = " (divided by the number of items twice?)"
-        else:
-            twice = ""
         return (
             f"{description.format(f'{of_each:.3g}')}, and 1 at most where {propensity} is right: it is some "
             f"{of_each:.3g} times too small{twice}"

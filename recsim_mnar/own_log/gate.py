@@ -1,4 +1,4 @@
-"""A question to a log file of any kind, its answer, and whether the answer meets what a pipeline requires."""
+"""Estimate from a log file of any kind, and check whether the answer meets the requirement of a pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from recsim_mnar.answers.records import segment_label
-from recsim_mnar.answers.sentence import Amounts, Record, Sentence, label, sentence_of
+from recsim_mnar.answers.sentence import Amounts, Record, Sentence, is_of_slates, label, sentence_of
 from recsim_mnar.datasets.tool_logs import ToolLog, opened
 from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.estimators.facts import Facts
@@ -25,29 +25,29 @@ from recsim_mnar.own_log.slate_file import PERHAPS, SAID, find_slates, perhaps_s
 from recsim_mnar.protocols.records import plain
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.runs.receipts import file_digest
-from recsim_mnar.tables.files import IN_MEMORY, as_file, is_in_memory
+from recsim_mnar.tables.files import IN_MEMORY, as_file, is_in_memory, log_folder
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import new_policies
 from recsim_mnar.tables.text import ends_within_a_line
 from recsim_mnar.tables.values import in_rows
 
 SCHEMA = 1
-"""Of the JSON of an estimate; a change that programs notice raises it."""
+"""Version of the JSON of an estimate, raised by changes that programs notice."""
 BETTER = "better"
 REQUIREMENTS = ("trust", "caution", BETTER)
-"""What can be required of an answer."""
+"""Possible requirements of an answer."""
 NOT_ABOVE_0 = "not_above_0"
-"""Code of what kept "better" from being met where no finding did: the interval of the difference."""
+"""Code of a cause: the interval of the difference is not above 0."""
 TOO_FEW_ROWS = "too_few_rows"
 LEAST_ROWS = 2
-"""Rows that an estimate needs."""
+"""Least number of rows for an estimate."""
 _NO_BASELINE = (
     f"--require {BETTER} needs --baseline: better than what? --baseline today is the policy that logged the rows"
 )
 _ROLES = ("reward", "propensity", "action", "user", "time", "logger", "weight", "slate", "position")
 _READING = ("context", *STATED)
 _OWN = ("targets", "stated", "keep_rows", "needs", "interval")
-"""Fields of a question that nobody gives by name."""
+"""Fields of a question that are not arguments of :func:`answer_file`."""
 CONTRADICTED = {
     *(
         "bound_denied",
@@ -60,11 +60,11 @@ CONTRADICTED = {
     ),
     *("not_sticky", "dsjson_label", "dsjson_index", "dsjson_lengths", "dsjson_joined_twice"),
 }
-"""Codes of findings by which the log contradicts itself, or what is stated of it: somebody must look."""
+"""Codes of findings that contradict the log or a statement about it, and need a person's attention."""
 
 
 class Unmet(NamedTuple):
-    """Why one estimate misses what is required: a line, and its causes, one per finding and one of the interval."""
+    """A line on why an estimate misses the requirement, and its causes: findings, and the interval."""
 
     line: str
     causes: list[Record]
@@ -72,17 +72,17 @@ class Unmet(NamedTuple):
 
 @dataclass(frozen=True)
 class FileAnswer:
-    """Answers of a log file about target policies, and whether they meet the requirement.
+    """Estimates of target policies from a log file, and whether they meet the requirement.
 
     Attributes:
         sentence: the first sentence, as data (``sentence.text`` is for people).
         records: one per policy and estimator, one per difference from the baseline, then those of segments.
-        require: what was required; None for nothing.
-        reasons: why that is not met, one line per estimate; empty where it is met, or nothing was required.
-        warnings: what the requirement cannot mean.
-        files: the log, and the other files that were read, by the name that people know them by.
-        found: the estimates with the lines of what was read.
-        causes: what keeps the requirement from being met, for programs; keys as in docs/json.md.
+        require: the requirement; None without one.
+        reasons: why it is not met, one line per estimate; empty if it is met, or without one.
+        warnings: limits of what the requirement can mean.
+        files: paths of the log and the other files that were read, by their names for people.
+        found: the estimates with notes on how the file was read.
+        causes: the causes of the reasons, for programs; keys as in docs/json.md.
     """
 
     sentence: Sentence
@@ -101,35 +101,29 @@ class FileAnswer:
 
     @property
     def of_slates(self) -> bool:
-        """Return whether the log is of slates, whose estimators assume something of users."""
-        return "assumption" in self.records[0]["diagnostics"]
+        """True if the log is of slates, whose estimators have assumptions on users."""
+        return is_of_slates(self.records[0])
 
     @property
     def met(self) -> bool | None:
-        """Return whether what was required is met; None where nothing was."""
+        """True if the requirement is met; None without one."""
         if self.require is None:
             return None
         return not self.reasons
 
     @cached_property
     def stamp(self) -> Mapping[str, object]:
-        """Identify an answer: schema, files, requirement, whether it is met and why.
-
-        Files are read once more for their digests, when this is first asked for.
-        """
-        if self.require is None:
-            requirement = {}
-        else:
-            requirement = {"required": self.require, "met": self.met, "reasons": list(self.causes)}
-        refused = [refusal.to_dict() for refusal in self.found.refused]
-        if refused or self.found.segments:
-            by = {"refused": refused}
-        else:
-            by = {}
-        return {"schema": SCHEMA, "input": [_identity(*file) for file in self.files.items()], **by, **requirement}
+        """Schema, files, requirement, whether it is met and why; files are read for their digests."""
+        stamp: dict[str, object] = {"schema": SCHEMA}
+        stamp["input"] = [_identity(name, path) for name, path in self.files.items()]
+        if self.found.refused or self.found.segments:
+            stamp["refused"] = [refusal.to_dict() for refusal in self.found.refused]
+        if self.require is not None:
+            stamp |= {"required": self.require, "met": self.met, "reasons": list(self.causes)}
+        return stamp
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
-        """The same answer, with other names for files."""
+        """Replace names of files, also in the notes."""
         lines = self.found.lines
         for path, name in names.items():
             lines = [line.replace(path, name) for line in lines]
@@ -137,12 +131,13 @@ class FileAnswer:
         return replace(self, files=files, found=replace(self.found, lines=lines))
 
     def to_json(self) -> list[Record]:
-        """The list that ``estimate --json`` writes."""
+        """Return the list that ``estimate --json`` writes."""
         stamp = dict(self.stamp)
-        begin: dict[str, object] = {"sentence": self.sentence.to_dict()}
-        begin |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
-        first, *other_records = [{**stamp, **record} for record in self.records]
-        return [plain(record) for record in ({**begin, **first}, *other_records)]
+        once: Record = {"sentence": self.sentence.to_dict()}
+        once |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
+        records = [{**stamp, **record} for record in self.records]
+        records[0] = once | records[0]
+        return [plain(record) for record in records]
 
 
 def answer_file(
@@ -165,30 +160,29 @@ def answer_file(
         targets: columns, each a policy's probability of the logged action.
         baseline: such a column, or "today" for the policy that logged.
         require: "trust", "caution" or "better"; see :attr:`FileAnswer.met`.
-        columns: by role (reward, propensity, action, user, time, logger, weight) the column; recognised where left out.
+        columns: column by role (reward, propensity, action, user, time, logger, weight); recognised if left out.
         cluster: column that groups dependent rows; None for the users.
         metrics: a second file for tables of assignments.
-        min_rows: an error where the estimates would rest on fewer.
-        **stated: what is known of the log: propensity_min, weight_max, full_support, reward_min, reward_max, precision;
-            estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit,
-            by, refute and weight_column, as the options of these names; for how it is read context, drop_missing,
-            deduplicate, separate_events, drop_invalid, decimal, target_is and fold_case.
+        min_rows: least number of rows; fewer are an error.
+        **stated: known facts about the log: propensity_min, weight_max, full_support, reward_min, reward_max,
+            precision; estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported,
+            reward_limit, by, refute and weight_column, as the options of these names; and how to read the file:
+            context, drop_missing, deduplicate, separate_events, drop_invalid, decimal, target_is and fold_case.
 
     Raises:
         UserError: for a file, a column, a value or an argument that is wrong, in one line.
     """
     questions = [field.name for field in fields(Question) if field.name not in _OWN]
     facts = [field.name for field in fields(Facts) if field.name not in questions] + ["precision"]
-    for name in stated:
-        if name not in (*questions, *facts, *_READING, "weight_column"):
-            raise UserError(
-                f"estimate_file() has no argument {name!r}: {nearest(name, [*questions, *facts, *_READING])}"
-            )
-    if (weight := stated.pop("weight_column", None)) is not None:
-        columns = {**(columns or {}), "weight": weight}
-    for role in columns or {}:
-        if role not in _ROLES:
-            raise UserError(f"columns: there is no role {role!r}: {nearest(role, _ROLES)}")
+    allowed = [*questions, *facts, *_READING]
+    columns = dict(columns or {})
+    if stated.get("weight_column") is not None:
+        columns["weight"] = stated["weight_column"]
+    stated.pop("weight_column", None)
+    for name in [name for name in stated if name not in allowed]:
+        raise UserError(f"estimate_file() has no argument {name!r}: {nearest(name, allowed)}")
+    for role in [role for role in columns if role not in _ROLES]:
+        raise UserError(f"columns: there is no role {role!r}: {nearest(role, _ROLES)}")
     stated.setdefault("estimators", default_estimators(stated.get("clip"), bool(stated.get("fit_reward_model"))))
     question = Question(
         [targets] if isinstance(targets, str) else list(targets),
@@ -196,13 +190,14 @@ def answer_file(
         stated={name: stated[name] for name in facts if name in stated},
         **{name: stated[name] for name in questions if name in stated},
     )
-    reading = Reading(dict(columns or {}), **{name: stated[name] for name in _READING if name in stated})
+    reading = Reading(columns, **{name: stated[name] for name in _READING if name in stated})
     with as_file(table) as path:
         answer = answer_question(
             path, question, reading, cluster=cluster, metrics=metrics, require=require, min_rows=min_rows
         )
-        answer = answer.called({str(path): IN_MEMORY} if is_in_memory(table) else {})
-        assert answer.stamp  # of the files as they were read
+        if is_in_memory(table):
+            answer = answer.called({str(path): IN_MEMORY})
+        assert answer.stamp  # computed while the files are there
     return answer
 
 
@@ -217,7 +212,7 @@ def answer_question(
     min_rows: int | None = None,
     gather: Gather | None = None,
 ) -> FileAnswer:
-    """Answer a question to a log file of any kind, and hold the answer against what is required.
+    """Estimate from a log file of any kind, and check the answer against the requirement.
 
     Raises:
         UserError: as :func:`answer_file`.
@@ -228,13 +223,10 @@ def answer_question(
         )
     if require not in (None, *REQUIREMENTS):
         raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
-    recognised = reading.says_more
+    exact = not reading.says_more
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
-    if metrics is None:
-        second = None
-    else:
-        second = path_of(metrics)
+    second = None if metrics is None else path_of(metrics)
     files = {str(name): path_of(name) for name in (path, question.target_file, metrics) if name is not None}
     with opened(
         path, columns=reading.columns, fields=reading.context, targets=question.targets, metrics=second
@@ -244,9 +236,8 @@ def answer_question(
         elif metrics is not None:
             raise UserError(f"--metrics: {path} is no table of assignments. Give the rewards as a column of it")
         else:
-            answer = _estimate_table(
-                TableFile.open(path, reading.decimal), question, reading, require, gather, exact=not recognised
-            )
+            file = TableFile.open(path, reading.decimal)
+            answer = _estimate_table(file, question, reading, require, gather, exact=exact)
     _refuse_empty(path, answer.records)
     rows = answer.records[0]["n"]
     if min_rows is not None and rows < min_rows:
@@ -255,34 +246,37 @@ def answer_question(
     records = answer.records + answer.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
-    if require is None:
-        missed = []
-    else:
+    missed = []
+    if require is not None:
         missed = [*unmet(require, records), *_refused(require, answer)]
-    reasons = tuple(each.line for each in missed)
-    causes = tuple(cause for each in missed for cause in each.causes)
-    sentence = sentence_of(answer.records)
-    warnings = tuple(_warnings(require, answer.records))
-    return FileAnswer(sentence, records, require, reasons, warnings, files, answer, causes)
+    return FileAnswer(
+        sentence_of(answer.records),
+        records,
+        require,
+        tuple(miss.line for miss in missed),
+        tuple(_warnings(require, answer.records)),
+        files,
+        answer,
+        tuple(cause for miss in missed for cause in miss.causes),
+    )
 
 
 def _estimate_table(
     file: TableFile, question: Question, reading: Reading, require: str | None, gather: Gather | None, *, exact: bool
 ) -> Answer:
-    """The estimates of a table: of slates, or of single items; ``exact`` where it may be read as our own logs are."""
+    """Estimate from a table of slates or of single items; with ``exact`` it may be read as our own logs are."""
     if not question.targets and question.target_file is None:
         raise UserError(_without_targets(file, reading), code="no_target")
     if require == BETTER and question.baseline is None:
         raise UserError(_NO_BASELINE)
     if require is not None and (question.fit_reward_model or not reading.context):
-        question = replace(question, needs=("propensity",))  # a column that got lost is no doubtful estimate
-    policies = [*question.targets, *([question.baseline] if question.baseline else [])]
-    leave = endings_of(policies, file.names)
+        question = replace(question, needs=("propensity",))  # do not estimate propensities if their column got lost
+    leave = endings_of(question.named, file.names)
     slates = find_slates(file, reading.columns, leave)
     if slates is not None:
         return estimate_slates(slates, question, reading)
     perhaps = perhaps_slates(file, reading.columns, leave)
-    exact = exact and not any((question.target_file, question.on, question.fit_reward_model)) and is_own_schema(file)
+    exact = exact and not (question.target_file or question.on or question.fit_reward_model) and is_own_schema(file)
     reading = replace(_of_single_items(file.path, question, reading), exact=exact)
     answer = estimate_log(file, question, reading=reading, gather=gather)
     if perhaps is None:
@@ -291,10 +285,10 @@ def _estimate_table(
 
 
 def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gather: Any = None) -> Answer:
-    """Estimates of a tool's log; without targets, of its own policies against the one that logged.
+    """Estimate from a tool's log; without targets, its own policies against the one that logged.
 
     Args:
-        tool: as :func:`recsim_mnar.datasets.tool_logs.opened` gives it.
+        tool: log opened by :func:`recsim_mnar.datasets.tool_logs.opened`.
         question: as :func:`recsim_mnar.own_log.estimating.estimate_log`.
         reading: likewise.
         gather: likewise.
@@ -303,18 +297,17 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
         UserError: likewise.
     """
     if not question.targets and question.target_file is None:
+        baseline = question.baseline
         if tool.has_propensities:
-            today = "today"
-        else:
-            today = None
-        question = replace(question, targets=tool.policies, baseline=question.baseline or today)
+            baseline = baseline or "today"
+        question = replace(question, targets=tool.policies, baseline=baseline)
     if "reward" not in tool.file.names:
         raise UserError(
             f"{tool.file.path}: assignments without what came of them. Give --metrics FILE, a table with user, "
             "time and, where a row does not count 1, a value"
         )
     columns = {role: name for role, name in reading.columns.items() if name in tool.file.names}
-    context = [*reading.context, *(name for name in tool.context if name not in reading.context)]
+    context = list(dict.fromkeys([*reading.context, *tool.context]))
     reading = replace(reading, columns=columns, context=context, target_is="probability")
     answer = estimate_log(tool.file, question, reading=reading, gather=gather)
     findings = [Finding(damage.code, GRAVE, damage.size, damage.message, damage.advice) for damage in tool.damages]
@@ -322,18 +315,21 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
 
 
 def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
-    """Estimators where none are named: those without clipping bias, and those that other options are for."""
-    return Usual(["ips", "snips", *(["clipped_ips"] if clip else []), *(["dr"] if fit_reward_model else [])])
+    """Return the default estimators: those without clipping bias, and those that other options are for."""
+    names = Usual(["ips", "snips"])
+    if clip:
+        names.append("clipped_ips")
+    if fit_reward_model:
+        names.append("dr")
+    return names
 
 
 def _of_single_items(path: Path, question: Question, reading: Reading) -> Reading:
-    """The reading without what is about slates; UserError where something is said of these."""
-    stated_options = {"assumption": question.assumption, "propensities-of": reading.propensities_of}
-    if question.position_weights == "mean":
-        stated_options["position-weights"] = None
-    else:
-        stated_options["position-weights"] = question.position_weights
-    for name, value in stated_options.items():
+    """Drop columns of slates from the reading; UserError for options that are about slates."""
+    options = {"assumption": question.assumption, "propensities-of": reading.propensities_of}
+    if question.position_weights != "mean":
+        options["position-weights"] = question.position_weights
+    for name, value in options.items():
         if value is not None:
             raise UserError(
                 f"--{name} {value} is about slates, and {path} has one item per row: name the columns of slates and "
@@ -343,17 +339,14 @@ def _of_single_items(path: Path, question: Question, reading: Reading) -> Readin
 
 
 def _without_targets(file: TableFile, reading: Reading) -> str:
-    """Say that no target is named, and what else the line lacks."""
-    likely = new_policies(file.names)
+    """Format the error for a missing target, with what else the command line lacks."""
+    likely = ",".join(new_policies(file.names))
+    names = f" (by their names {likely})" if likely else ""
     lacks = ""
     try:
         BanditLog.open(file, reading=reading)
     except UserError as error:
         lacks = f". {error}"
-    if likely:
-        names = f" (by their names {','.join(likely)})"
-    else:
-        names = ""
     return (
         f"name the target policies' columns with --target{names}, or give --target-file FILE --on KEY{lacks}. "
         f"`recsim-mnar doctor {file.path}` prints the line to type"
@@ -361,7 +354,7 @@ def _without_targets(file: TableFile, reading: Reading) -> str:
 
 
 def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
-    """Raise UserError if the log cannot say anything about any target."""
+    """Raise UserError for a log that cannot say anything about any target."""
     targets = [record for record in records if "baseline" not in record]
     if targets and targets[0]["n"] < LEAST_ROWS:
         raise UserError(
@@ -379,89 +372,70 @@ def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
 
 
 def unmet(require: str, records: Sequence[Record]) -> list[Unmet]:
-    """Why a requirement is not met: a line per leading estimate, of a segment too, that misses it.
+    """List the leading estimates, also of segments, that miss a requirement.
 
-    Of the best of several policies the verdict and the interval corrected for the choice count, too. "better" is about
-    differences alone: each must be trusted, and its interval above 0.
+    The best of several policies must also meet it with the verdict and interval corrected for the choice. "better" is
+    about differences only: each must be trusted, and its interval above 0.
     """
-    judged = [record for record in records if record["leads"] or "by" in record]
-    if require == BETTER:
-        judged = [record for record in judged if "baseline" in record]
     amounts = Amounts.of(records)
-    lines = []
-    for record in judged:
-        miss, causes = next(
-            filter(
-                None,
-                (
-                    _misses(require, record_to_meet, amounts)
-                    for record_to_meet in (record.get("best_of", record), record)
-                ),
-            ),
-            ("", []),
-        )
+    missed = []
+    for record in records:
+        if not (record["leads"] or "by" in record) or (require == BETTER and "baseline" not in record):
+            continue
+        miss, causes = _miss(require, record.get("best_of", record), amounts)
+        if not miss:
+            miss, causes = _miss(require, record, amounts)
         if miss:
             whose: Record = {name: record[name] for name in ("policy", "estimator", "by", "segment") if name in record}
-            if "by" in record:
-                where = f"{record['by']} {segment_label(record)}, "
-            else:
-                where = ""
+            where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
             line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {miss}"
-            lines.append(Unmet(line, [{**whose, **cause} for cause in causes]))
-    return lines
+            missed.append(Unmet(line, [{**whose, **cause} for cause in causes]))
+    return missed
 
 
-def _refused(require: str, estimates: Answer) -> Iterator[Unmet]:
-    """A column of segments that is refused: what was required of each of them cannot be met."""
-    for refusal in estimates.refused:
+def _refused(require: str, answer: Answer) -> Iterator[Unmet]:
+    """Yield the columns of segments that were refused, whose segments cannot meet the requirement."""
+    for refusal in answer.refused:
         yield Unmet(f"--require {require}: {refusal}", [{**refusal.to_dict(), "contradicted": False}])
 
 
-def _misses(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]] | None:
-    """Why one verdict with its interval misses a requirement, and each cause by itself; None where it meets it."""
+def _miss(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]]:
+    """Return why a verdict with its interval misses a requirement, "" if it does not, and each cause."""
     least = LEVELS.index("trust" if require == BETTER else require)
+    lines = []
     if LEVELS.index(judged["verdict_level"]) > least:
-        lines = [str(judged["verdict"])]
-    else:
-        lines = []
-    against = [finding for finding in judged["findings"] if LEVELS.index(finding["level"]) > least]
-    causes: list[Record] = [
-        {"code": candidate["code"], "message": candidate["message"], "contradicted": candidate["code"] in CONTRADICTED}
-        for candidate in against
-    ]
+        lines.append(str(judged["verdict"]))
+    causes: list[Record] = []
+    for finding in judged["findings"]:
+        if LEVELS.index(finding["level"]) > least:
+            code = finding["code"]
+            causes.append({"code": code, "message": finding["message"], "contradicted": code in CONTRADICTED})
     if require == BETTER and not judged["low"] > 0.0:
         span = amounts.span(judged["low"], judged["high"], " points")
         lines.append(f"the {100.0 * judged['level']:.4g} % interval of the difference, {span}, is not above 0")
         causes.append({"code": NOT_ABOVE_0, "message": lines[-1], "contradicted": False})
-    if lines:
-        return (lines[0], causes)
-    return None
+    return next(iter(lines), ""), causes
 
 
 def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:
-    """Warn of requirements without meaning: the policy that logged is known from its own log."""
-    own_policies = [record["policy"] for record in records if record["leads"] and record["today"]]
-    if require is None or not own_policies or any("baseline" in record for record in records):
+    """Warn of a requirement on the policy that logged, which its own log shows anyway."""
+    logging = [record["policy"] for record in records if record["leads"] and record["today"]]
+    if require is None or not logging or any("baseline" in record for record in records):
         return []
-    return [f"--require {require}: {own_policies[0]} is the policy that logged, so this says nothing of a new one"]
+    return [f"--require {require}: {logging[0]} is the policy that logged, so this says nothing of a new one"]
 
 
 def _identity(name: str, path: Path) -> Mapping[str, object]:
-    """Name, size and digest of a file; of a folder the digest of what ``sha256sum *`` prints in it.
+    """Return name, size and digest of a file; of a folder the digest of the output of ``sha256sum *`` in it.
 
-    ``last_line_ends`` is false of a text file that may have been cut, and absent otherwise.
+    ``last_line_ends`` is false for a text file that may have been cut, and absent otherwise.
     """
     if path.is_file():
+        identity = {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}
         if ends_within_a_line(path):
-            ending = {"last_line_ends": False}
-        else:
-            ending = {}
-        return {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path), **ending}
-    if (path / "log").is_dir():
-        folder = path / "log"
-    else:
-        folder = path
-    files = sorted(file for file in folder.iterdir() if file.is_file() and file.name[0] != ".")
-    listed = "".join(f"{file_digest(file)}  {file.name}\n" for file in files)
+            identity["last_line_ends"] = False
+        return identity
+    files = sorted(file for file in log_folder(path).iterdir() if file.is_file() and file.name[0] != ".")
+    sums = "".join(f"{file_digest(file)}  {file.name}\n" for file in files)
     size = sum(file.stat().st_size for file in files)
-    return {"path": name, "bytes": size, "sha256": hashlib.sha256(listed.encode()).hexdigest()}
+    return {"path": name, "bytes": size, "sha256": hashlib.sha256(sums.encode()).hexdigest()}

@@ -22,17 +22,17 @@ from recsim_mnar.log.table import Log
 
 Ints = NDArray[np.int64]
 _USERS = 4096
-"""Of a block."""
+"""Users per block."""
 LEVEL = 0.95
-"""Of the interval of the mean reward."""
+"""Coverage of the interval of the mean reward."""
 
 
 @dataclass
 class Lengths:
-    """Counts of each length, in a memory that grows with the longest alone.
+    """Counts of lengths, in memory that only grows with the longest.
 
     Attributes:
-        counts: (longest + 1,) how many have each length; index 0 is not used.
+        counts: (longest + 1,) number of each length; index 0 is not used.
     """
 
     counts: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
@@ -48,18 +48,18 @@ class Lengths:
 
     @property
     def longest(self) -> int:
-        """The largest length, 0 where there is none."""
+        """The largest length, 0 without any."""
         return int(np.flatnonzero(self.counts).max(initial=0))
 
     @property
     def median(self) -> int:
-        """The length that half of them do not exceed, 0 where there is none."""
+        """The median length, 0 without any."""
         if self.number:
             return int(np.searchsorted(np.cumsum(self.counts), self.number / 2))
         return 0
 
     def at_least(self) -> tuple[list[int], list[float]]:
-        """Lengths that occur, and the share of all that are as long."""
+        """Return the lengths that occur, and the share of all that are at least as long."""
         occurring = np.flatnonzero(self.counts)
         longer = self.counts[::-1].cumsum()[::-1]
         return occurring.tolist(), (longer[occurring] / max(self.number, 1)).tolist()
@@ -67,17 +67,17 @@ class Lengths:
 
 @dataclass
 class LogNumbers:
-    """Contents of a log.
+    """Summary of a log.
 
     Attributes:
-        provenance: how it was made.
-        rows: of all kinds.
-        users: with a row.
-        views: (i,) how often each item was met by users on their own; up to the highest that was.
-        shown: (i,) how often each was recommended.
-        by_user: events of a user, by kind: ``organic`` and ``bandit``; users without one are not counted.
-        stretches: events of one kind without a break, by kind.
-        propensities: of what was recommended, in bins.
+        provenance: provenance of the log.
+        rows: number of rows of all kinds.
+        users: number of users.
+        views: (i,) view counts, one entry per item up to the highest.
+        shown: (i,) counts of recommendations.
+        by_user: numbers of events per user, by kind: ``organic`` and ``bandit``; users without one are not counted.
+        stretches: lengths of runs of events of one kind, by kind.
+        propensities: propensities of recommendations, in bins.
         rewards: mean reward of a recommendation: ``value``, ``low``, ``high``, ``level``; None without recommendations.
         kinds_of_reward: distinct rewards, at most three of them.
         days: first and last time.
@@ -97,25 +97,25 @@ class LogNumbers:
 
     @property
     def binary(self) -> bool:
-        """Return whether every reward is 0 or 1."""
+        """True if every reward is 0 or 1."""
         return self.kinds_of_reward <= {0.0, 1.0}
 
     @property
     def n_views(self) -> int:
-        """Events of users on their own."""
+        """Number of views."""
         return int(self.views.sum())
 
     @property
     def n_shown(self) -> int:
-        """Recommendations."""
+        """Number of recommendations."""
         return int(self.shown.sum())
 
 
 def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
-    """Read a log as ``simulate`` writes it, a block of users at a time: memory does not grow with it.
+    """Summarise a log that ``simulate`` wrote, in memory that does not grow with it.
 
     Args:
-        path: of the log, or of the folder that holds it.
+        path: path of the log, or of the folder that holds it.
 
     Raises:
         UserError: nothing there, not the files that were written, or no log of ours.
@@ -130,7 +130,7 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
         decision_rows = log.is_bandit
         if decision_rows.any():
             reward = log["reward"][decision_rows]
-            # Of the policy that logged: every weight is 1, and it takes nothing that it does not take.
+            # The policy that logged has weight 1 in every row, and no missing mass.
             ones = np.ones(len(reward))
             users = Clusters(log["user"][decision_rows], None)
             more = PolicySums.of_rows(Rows.of(reward, ones, ones, clusters=users, missing=np.zeros(len(reward))))
@@ -145,6 +145,7 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
 
 
 def _add(found: LogNumbers, log: Log) -> None:
+    """Add a block of users to a summary."""
     user = log["user"]
     decision_rows = log.is_bandit
     if not len(user):
@@ -173,7 +174,7 @@ def _add(found: LogNumbers, log: Log) -> None:
 
 
 def _sum(counts: Ints, items: NDArray[np.integer]) -> Ints:
-    """Counts (i,) with those of further items, as long as the highest item asks for."""
+    """Add counts of further items to counts (i,), extended to the highest item."""
     more = np.bincount(items, minlength=len(counts))
     more[: len(counts)] += counts
     return more

@@ -1,4 +1,4 @@
-"""A log with the probabilities of agents: who is fitted on whom, the file that is written, and agents judged by it."""
+"""Fit agents on a log, write a log with their probabilities, and estimate their values from it."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from recsim_mnar.tables.parts import Parts, write_file
 from recsim_mnar.worlds.registry import worlds
 
 Training = Log | FiledLog
-"""A log to train on, its rows at once or in files."""
+"""A log to train on, in memory or in files."""
 Story = Mapping[str, object]
-"""What a replayed log's provenance says of the policies, beside that of the log."""
+"""Provenance of the policies, which is added to that of the log."""
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Destination and format of a replayed log; a folder if the format is None."""
+    """Path and format of a replayed log; a folder if the format is None."""
 
     path: Path
     form: str | None
@@ -72,14 +72,14 @@ class Given:
     """The log to replay and the training log.
 
     Attributes:
-        path: of the log.
-        training: the log to train on, empty where none was named.
+        path: path of the log.
+        training: the log to train on, empty if none was named.
         ours: whether they are logs of this package's.
-        provenance: of the log.
+        provenance: provenance of the log.
         survey: its numbers of rows, users, items, and of users that are in both.
-        data: all rows, where they were read at once.
-        blocks: the log in its files, where it is read block by block.
-        lines: which columns were taken from a file of other origin, for a person.
+        data: all rows, if they were read at once.
+        blocks: the log in its files, if it is read block by block.
+        lines: notes for a person on the columns used of a user's file.
     """
 
     path: Path
@@ -93,10 +93,9 @@ class Given:
 
     @classmethod
     def at_once(cls, path: Path, data: Log, training: Training, ours: bool) -> Given:
-        """A log whose rows were read at once."""
-        if _of_other_seeds(data, training):
-            shared = 0
-        else:
+        """Wrap a log whose rows were read at once."""
+        shared = 0
+        if not _of_other_seeds(data, training):
             shared = len(set(data.users()) & set(training.users()))
         survey = Survey(
             len(data),
@@ -110,7 +109,7 @@ class Given:
         return cls(path, training, ours, data.provenance, survey, data)
 
     def whole(self) -> Log:
-        """Rows of the log."""
+        """Return all rows of the log."""
         if self.data is None:
             return Log.read(self.path).validate(first_row=1)
         return self.data
@@ -140,29 +139,28 @@ def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
     blocks = LogBlocks.open(log)
     if blocks is None:
         return Given.at_once(log, Log.read(log).validate(first_row=1), training, ours=True)
-    if _of_other_seeds(blocks, training):
-        users = None
-    else:
+    users = None
+    if not _of_other_seeds(blocks, training):
         users = training.users()
     return Given(log, training, True, blocks.provenance, blocks.survey(users), blocks=blocks)
 
 
 def _of_other_seeds(data: Log | LogBlocks, training: Training) -> bool:
-    """True if the provenance of two logs gives different seeds, so that they share no user."""
+    """Return whether the provenance of two logs has different seeds, so that they share no user."""
     seeds = [log.provenance.get("seed") for log in (data, training)]
     return len(training) == 0 or (all(map(is_seed, seeds)) and seeds[0] != seeds[1])
 
 
 def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
-    """Each part of a log's users, split by a draw per user, with the other part as training log.
+    """Split the users of a log at random; returns each part with the other one as training log.
 
     Args:
         given: the log.
-        seed: of the draws.
+        seed: seed of the draws, one per user.
         train_share: expected share of the users that the first part is fitted on.
 
     Raises:
-        UserError: all of them are in one part.
+        UserError: all users are in one part.
     """
     log = given.whole()
     users = log.users()
@@ -181,12 +179,12 @@ def check_training(given: Given, train: Path | None, training: Training, learner
 
     Args:
         given: the log that is replayed.
-        train: to fit on, None where none is named.
-        training: its rows.
-        learners: by name.
+        train: path of the training log, None if none is named.
+        training: the training log.
+        learners: learners by name.
 
     Raises:
-        UserError: it is of another world or catalogue, whose items are other items; or an agent needs what it lacks.
+        UserError: it is of another world or catalogue, with other items; or it lacks data that an agent needs.
     """
     if train is None:
         for name, learner in learners.items():
@@ -209,7 +207,7 @@ def check_training(given: Given, train: Path | None, training: Training, learner
 
 
 def _unfitted(name: str, log: Path) -> UserError:
-    """Message for an agent that must be fitted and has no training log."""
+    """Create the error for an agent that must be fitted without a training log."""
     return UserError(
         f"{name} is fitted on a log: name one with --train, of the same items and of other users; {log} itself is not "
         "used, for an agent must not have seen those whom it is judged on (--split-users fits on one half of them and "
@@ -219,42 +217,36 @@ def _unfitted(name: str, log: Path) -> UserError:
 
 @dataclass(frozen=True)
 class _World:
-    """The world of a log, as far as its provenance says; None for what it does not say."""
+    """The world of a log in its provenance; None for what is not recorded."""
 
     name: object = None
     n_items: object = None
     catalogue_seed: object = None
 
     @staticmethod
-    def of(provenance: object) -> _World:
-        """The world that a provenance names."""
-        if isinstance(provenance, Mapping):
-            world = provenance.get("world")
-        else:
-            world = None
+    def of(provenance: Any) -> _World:
+        """Read the world of a provenance."""
+        world = provenance.get("world")
         if not isinstance(world, Mapping):
             return _World()
         params = world.get("params")
-        if isinstance(params, Mapping):
-            known_params = params
-        else:
-            known_params = {}
-        return _World(world.get("name"), known_params.get("n_items"), known_params.get("catalogue_seed"))
+        if not isinstance(params, Mapping):
+            return _World(world.get("name"))
+        return _World(world.get("name"), params.get("n_items"), params.get("catalogue_seed"))
 
 
 def _holdings(training: Training) -> frozenset[str] | None:
-    """Contents of a log other than views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
+    """Return the contents of a log other than views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
     entry = worlds().get(str(_World.of(training.provenance).name))
     if entry is not None:
         return entry.world_class().log_holds
-    held = set()
+    holdings = set()
     for block in training.blocks():
-        held |= {"outcomes", "clicks"} if block.is_bandit.any() else set()
-        if np.isnan(block["reward"][~block.is_bandit]).all():
-            held |= set()
-        else:
-            held |= {"ratings"}
-    return frozenset(held)
+        if block.is_bandit.any():
+            holdings |= {"outcomes", "clicks"}
+        if not np.isnan(block["reward"][~block.is_bandit]).all():
+            holdings.add("ratings")
+    return frozenset(holdings)
 
 
 # ------------------------------------------------------------------------------------------ policies, fitted and run
@@ -262,13 +254,13 @@ def _holdings(training: Training) -> frozenset[str] | None:
 
 @dataclass(frozen=True)
 class Fitting:
-    """Data that policies are fitted with.
+    """Settings with which policies are fitted.
 
     Attributes:
-        learners: by name.
-        n_items: of the log.
-        seed: of the fit.
-        digest: of the log to train on; None where there is none.
+        learners: learners by name.
+        n_items: number of items of the log.
+        seed: seed of the fit.
+        digest: digest of the training log; None without one.
     """
 
     learners: Mapping[str, Learner]
@@ -298,15 +290,11 @@ class Fitting:
     ) -> int:
         """Write the replayed log; returns how many parts of a folder already existed."""
         size = given.survey.slate_size
-        if logging is None:
-            logging = None
-        else:
+        least = None
+        if logging is not None:
             logging = as_replayed(logging, size)
-        if logging is None:
-            least = None
-        else:
             least = least_propensity(logging)
-        if size > 1 and least is None:  # of other rankings nobody knows what they cannot show
+        if size > 1 and least is None:  # it is unknown what other rankings cannot show
             logging = None
         if least is not None:
             story = {**story, PROPENSITY_MIN: least}
@@ -322,7 +310,7 @@ class Fitting:
         return 0
 
     def _policy(self, given: Given, name: str) -> Any:
-        """A fitted policy of this name; errors name what it lacks."""
+        """Fit the policy of a name; errors say what is missing."""
         try:
             seed = derive_seed(self.seed, "fit")
             fitted = self.learners[name].fit(given.training, n_items=self.n_items, seed=seed)
@@ -333,7 +321,7 @@ class Fitting:
             raise (error if self.digest is not None else _unfitted(name, given.path)) from None
 
     def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> Story:
-        """Provenance of the training log of these policies; empty if there was none."""
+        """Return the provenance of the policies that were fitted on the training log; empty without one."""
         if self.digest is None:
             return {}
         taught = [name for name, policy in fitted.items() if self._learned(name, policy)]
@@ -344,7 +332,7 @@ class Fitting:
         return {}
 
     def _learned(self, name: str, fitted: Any) -> bool:
-        """True if a policy depends on a training log: without it the policy cannot be fitted, or differs."""
+        """Return whether a policy depends on the training log: without it, it cannot be fitted or differs."""
         try:
             plain = self.learners[name].fit(Log({}), n_items=self.n_items, seed=0)
             return not identical_policies(as_policy(fitted), as_policy(plain))
@@ -381,7 +369,7 @@ def replay_at_once(
 
 
 def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
-    """Note that a log without views can only replay policies that ignore the history."""
+    """Raise UserError if a log has no views and a policy depends on the history."""
     if given.ours or not given.survey.all_bandit or (fitted is not None and fitted.fixed_distribution() is not None):
         return
     raise UserError(
@@ -391,7 +379,7 @@ def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
 
 
 def items_of(given: Given, asked: int | None) -> int:
-    """Number of items: as given, or from the logs."""
+    """Return the number of items: the one asked for, or that of the logs."""
     n_items = stated_items(given.provenance, given.survey.highest_item + 1)
     n_items = max(n_items, given.training.n_items)
     if asked is not None and asked < max(n_items, 1):
@@ -400,7 +388,7 @@ def items_of(given: Given, asked: int | None) -> int:
 
 
 def digest_of_log(train: Path | None) -> str | None:
-    """Digest of the training log."""
+    """Compute the digest of the training log."""
     if train is None:
         return None
     return digest_of_files(Parts.of(train))
@@ -420,18 +408,18 @@ def estimate_agents(
     columns: dict[str, str | None] | None = None,
     **asked: Any,
 ) -> FileAnswer:
-    """Estimate what agents would earn: fitted on some users of a log, judged by the others against today's policy.
+    """Estimate the value of agents fitted on some users of a log, from the other users, against today's policy.
 
     Args:
         path: a log with users, the items shown, rewards, propensities and, for agents that learn, views.
-        agents: their names, as in ``recsim-mnar list agents``, or ``package.module:Class``.
+        agents: names as in ``recsim-mnar list agents``, or ``package.module:Class``.
         train_share: expected share of the users that agents are fitted on.
-        seed: of the split and of the fit.
-        columns: by role the column of the log, recognised where left out.
-        **asked: as of :func:`recsim_mnar.estimate_file`, of the estimates.
+        seed: seed of the split and of the fit.
+        columns: column by role, recognised if left out.
+        **asked: further arguments of :func:`recsim_mnar.estimate_file`.
 
     Raises:
-        UserError: a log or an agent that cannot be judged so, in one line.
+        UserError: a log or an agent for which this is impossible, in one line.
     """
     log = path_of(path)
     for name in ("targets", "baseline", "target_file", "on", "metrics"):
@@ -453,7 +441,7 @@ def replayed(
     """Fit agents on some users of a log, and write the others' rows with the agents' probabilities to a file.
 
     Yields:
-        The file, which is gone afterwards, and which columns were taken for what.
+        The file, which is removed afterwards, and notes on the columns used.
     """
     number_in(train_share, "train_share", 0.0, 1.0, ends="()")
     check_seed(seed, "seed")
@@ -481,14 +469,14 @@ def replayed(
 
 
 def of_log(found: FileAnswer, file: Path, log: Path, lines: Sequence[str]) -> FileAnswer:
-    """The answer from a replayed file as that of the log which it was made from."""
+    """Rename the replayed file in an answer to the log that it was made from."""
     named = found.called({str(file): str(log)})
     answer = replace(named.found, lines=[*lines, *named.found.lines])
     return replace(named, files={str(log): log}, found=answer)
 
 
 def ab_test_of(log: Path, sentence: Sentence, reading: Reading) -> ABPlan | None:
-    """An A/B test that finds the estimated lift of the agent that is ahead; None where none is."""
+    """Plan an A/B test for the estimated lift of the agent that is ahead; None if none is."""
     if not (sentence.change_percent or 0.0) > 0.0:
         return None
     try:
@@ -498,7 +486,7 @@ def ab_test_of(log: Path, sentence: Sentence, reading: Reading) -> ABPlan | None
 
 
 def ahead_of_today(sentence: Sentence, test: ABPlan | None) -> str:
-    """Who is ahead of today's policy with what verdict, or how many users an A/B test needs."""
+    """Describe the agent that is ahead of today's policy, or the users that an A/B test needs."""
     today = logged_by(sentence.baseline_kind)
     if sentence.answer == "better":
         return f"{sentence.policy} is ahead of {today} (verdict: {sentence.sure})."

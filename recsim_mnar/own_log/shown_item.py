@@ -31,92 +31,98 @@ from recsim_mnar.tables.roles import (
 from recsim_mnar.tables.values import Ids, text_numbers
 
 ALIKE, IN_CAPITALS, UNCLEAR = "alike", "in capitals", "unclear"
-"""How a column's values are items: written as in the action column, so but for capitals, or 0 and 1, perhaps items."""
+"""How a column holds items: written as in the action column, in other capitals, or as 0 and 1, which may be items."""
 _ROWS = 200_000
-"""Rows at most that a choice rests on."""
+"""Most rows that a choice is based on."""
 _ERRORS = 4.0
 """Standard errors by which the mean of 1 / propensity of one item may differ from 1."""
 _SOME = 0.5
-"""Share of a target's items that the log shows; a new policy may show others."""
+"""Least share of a target's items that the log shows; a new policy may show others."""
 _NUMBER = re.compile(r"[-+]?[0-9.,]+(e[-+]?[0-9]+)?")
 _FILLED = 0.5
-"""Share of the rows that a column of what was shown has a value in."""
+"""Least share of the rows in which a column of items shown has a value."""
 _WORDS = 0.9
-"""Share of values that are no numbers in a column of words."""
+"""Least share of values that are no numbers in a column of words."""
 
 
 def held_items(head: Mapping[str, Sequence[Any]], action: str, name: str) -> str:
-    """Find how a column holds items, by the first rows: nearly all of them are shown there; "" where it does not.
+    """Find how a column holds items, from the first rows: nearly all of its values are shown there; "" if it does not.
 
-    Numbers could be per cent as well: of them the column's name must say so, too.
+    Numbers could be per cent, so that the column's name must also have a word for items.
     """
-    items_shown, values = ({_text_of(value) for value in head.get(column, ())} - {""} for column in (action, name))
+    items_shown = _texts(head, action)
+    values = _texts(head, name)
     numbers = all(_NUMBER.fullmatch(value) for value in values)
     if not values or (numbers and not likely_columns("action", [name])):
         return ""
-    return _held(values, items_shown, 0.9, numbers=numbers)
+    return _way_of_holding(values, items_shown, 0.9, numbers=numbers)
+
+
+def _texts(head: Mapping[str, Sequence[Any]], name: str) -> set[str]:
+    """Return the different values of a column as text, without missing ones."""
+    return {_text_of(value) for value in head.get(name, ())} - {""}
 
 
 def held_in_file(file: TableFile, action: str, name: str) -> str:
-    """Find how a target's column holds items, as :func:`held_items`, but by all rows where the first ones do not tell.
+    """Find how a target's column holds items, as :func:`held_items`, but from all rows if the first ones do not tell.
 
-    Numbers are items where they are no probabilities and items of the log. 0 and 1, or numbers up to 100 that could be
-    per cent, are :data:`UNCLEAR` where the log has them as items and the name does not say what they are.
+    Numbers are items if they are no probabilities and items of the log. 0 and 1, or numbers up to 100 that could be
+    per cent, are :data:`UNCLEAR` if the log has them as items and the name does not tell.
     """
     head = file.head()
-    values = {_text_of(value) for value in head.get(name, ())} - {""}
+    values = _texts(head, name)
     numbers = bool(values) and all(_NUMBER.fullmatch(value) for value in values)
     if not values or (numbers and not all(value.isdigit() for value in values)):
         return ""
     how = held_items(head, action, name)
     if how and how != UNCLEAR:
         return how
-    first = {_text_of(value) for value in head.get(action, ())}
-    if how == "" and numbers and values <= {"0", "1"} and not first <= {"", "0", "1"}:
+    binary = {"0", "1"}
+    if how == "" and numbers and values <= binary and not _texts(head, action) <= binary:
         return ""
     rows = file.read({name: "id", action: "id"}).quiet()
-    values, items_shown = ({str(entry) for entry in rows.ids(column).ids} for column in (name, action))
+    values = set(map(str, rows.ids(name).ids))
+    items_shown = set(map(str, rows.ids(action).ids))
     if not numbers:
-        return _held(values, items_shown, _SOME, numbers=False)
-    if values <= {"0", "1"}:
-        if items_shown == {"0", "1"} or (how == UNCLEAR and values <= items_shown):
+        return _way_of_holding(values, items_shown, _SOME, numbers=False)
+    if values <= binary:
+        if items_shown == binary or (how == UNCLEAR and values <= items_shown):
             return UNCLEAR
         return ""
-    named = bool(likely_columns("action", [name]))
     if len(values & items_shown) < _SOME * len(values):
         return ""
-    percent = max(map(int, values)) <= 100
-    if percent and not named:
+    if max(map(int, values)) <= 100 and not likely_columns("action", [name]):
         return UNCLEAR
     return ALIKE
 
 
-def _held(values: set[str], shown: set[str], share: float, *, numbers: bool) -> str:
-    """Find how values are items: at least a share of them is shown."""
-    if len(values & shown) >= share * len(values):
+def _way_of_holding(values: set[str], shown: set[str], share: float, *, numbers: bool) -> str:
+    """Find how values are items, at least a share of which was shown."""
+    least = share * len(values)
+    if len(values & shown) >= least:
         if numbers and values <= {"0", "1"}:
             return UNCLEAR
         return ALIKE
-    alike = {value.casefold() for value in shown}
-    folded = not numbers and sum(value.casefold() in alike for value in values) >= share * len(values)
-    if folded:
+    folded = {value.casefold() for value in shown}
+    if not numbers and sum(value.casefold() in folded for value in values) >= least:
         return IN_CAPITALS
     return ""
 
 
 def _text_of(value: Any) -> str:
-    """An id as text: 3.0, as pandas writes integers among which some are missing, is 3."""
+    """Return an id as text: 3.0, as pandas writes integers next to missing ones, is 3."""
     if value is None:
-        text = ""
-    else:
-        text = str(value).strip()
+        return ""
+    text = str(value).strip()
     if text.endswith(".0") and text[:-2].isdigit():
         return text[:-2]
-    return "" if text == "nan" else text
+    if text == "nan":
+        return ""
+    return text
 
 
 def same_items(one: Ids, other: Ids, *, fold: bool = False) -> Floats:
-    """(n,) 1.0 where both ids are the same, with ``fold`` but for capitals; those that are missing are not."""
+    """Return 1.0 for rows (n,) with the same id, with ``fold`` in any capitals; 0.0 for missing ids."""
     if fold:
         one = one.folded()
         other = other.folded()
@@ -126,13 +132,13 @@ def same_items(one: Ids, other: Ids, *, fold: bool = False) -> Floats:
 
 @dataclass(frozen=True)
 class ShownItem:
-    """The column of what was shown, where names alone do not say which it is.
+    """The column of the items shown, if names alone do not tell which it is.
 
     Attributes:
-        column: that was chosen; "" where nothing had to be, or could be.
-        line: why that one, for a person.
-        rivals: where none was chosen, columns that hold the same items, one of which was shown.
-        items: columns of policies that hold items, while no column of what was shown is known.
+        column: the column that was chosen; "" if none had to be, or could be.
+        line: reason for the choice, for a person.
+        rivals: without a choice, columns that hold the same items, one of which was shown.
+        items: columns of policies that hold items, while no column of the items shown is known.
         perhaps: columns that hold the same items as these.
     """
 
@@ -143,7 +149,7 @@ class ShownItem:
     perhaps: tuple[str, ...] = ()
 
     def refuse(self, source: str) -> None:
-        """Raise UserError where it is not known which column holds what was shown."""
+        """Raise UserError if the column of the items shown is not known."""
         if self.rivals:
             raise UserError(
                 f"{source}: columns {' and '.join(map(repr, self.rivals))} hold the same items, and which of them was "
@@ -151,10 +157,7 @@ class ShownItem:
                 code="unclear_column",
             )
         if self.items:
-            if self.perhaps:
-                perhaps = f" (perhaps {in_words(self.perhaps)})"
-            else:
-                perhaps = ""
+            perhaps = f" (perhaps {in_words(self.perhaps)})" if self.perhaps else ""
             raise UserError(
                 f"{source}: column {self.items[0]!r} holds items, it seems, and no probabilities. If a policy shows "
                 f"them, name the column of what was shown, which is not known, with --action-column{perhaps}",
@@ -163,125 +166,120 @@ class ShownItem:
 
 
 def find_shown(file: TableFile, columns: Columns, policies: Sequence[str] = (), leave: Sequence[str] = ()) -> ShownItem:
-    """Choose the column of what was shown among those that hold the same items.
+    """Choose the column of the items shown among those that hold the same items.
 
-    The mean over rows of 1{item} / propensity is 1 for each item of the column that was shown, where propensities are
-    right and every item can be shown. Of another column it is another number. If the numbers do not tell, a name that
-    says it is of what was shown (``shown_item``, ``arm``) does.
+    The mean over rows of 1{item} / propensity is 1 for each item of the column that was shown, if propensities are
+    right and every item can be shown. For another column it differs. If the numbers do not tell, a name that says so
+    (``shown_item``, ``arm``) does.
 
     Args:
         file: the log.
-        columns: which column is what, by names.
-        policies: columns that hold something of target policies: none of them was shown.
-        leave: columns that are something else.
+        columns: columns by role, as their names tell.
+        policies: columns of target policies, none of which was shown.
+        leave: columns with other uses.
     """
     how = columns.how
     if how.get("action") == NAMED or "action" in columns.without:
         return ShownItem()
     head = file.head()
-    action_named = columns.get("action")
+    action = columns.get("action")
     unclear = columns.unclear.get("action", ())
-    items = tuple(name for name in policies if action_named is None and _holds_items(head.get(name, ()), name))
-    if action_named is None:
+    items: tuple[str, ...] = ()
+    seeds: tuple[str, ...] = (action or "",)
+    if action is None:
+        items = tuple(name for name in policies if _holds_items(head.get(name, ()), name))
         seeds = (*unclear, *items)
-    else:
-        seeds = (action_named,)
     used = {name for role, name in columns.names.items() if role not in ("action", "item") or how[role] == NAMED}
-    # Our own logs have a column of what was viewed, which is empty where something was recommended.
-    used |= {*policies, *leave, *(["item"] if how.get("action") == OWN_SCHEMA else [])}
-    free = [name for name in file.names if name not in used]
-    there = [
-        name for name in free if name == action_named or any(_alike(head, name, seed) for seed in seeds if seed != name)
+    used |= {*policies, *leave}
+    if how.get("action") == OWN_SCHEMA:  # whose column of items viewed is empty in these rows
+        used.add("item")
+    candidates = [
+        name
+        for name in file.names
+        if name not in used and (name == action or any(_alike(head, name, seed) for seed in seeds if seed != name))
     ]
-    if (there if items else there[1:]) and (action_named is not None or set(unclear) <= set(there)):
-        return _chosen(file, columns, there, items)
-    return ShownItem(items=items, perhaps=tuple(there))
+    enough = len(candidates) >= (1 if items else 2)
+    if enough and (action is not None or set(unclear) <= set(candidates)):
+        return _chosen(file, columns, candidates, items)
+    return ShownItem(items=items, perhaps=tuple(candidates))
 
 
-def _chosen(file: TableFile, columns: Columns, there: list[str], items: tuple[str, ...]) -> ShownItem:
-    """The choice among columns that hold the same items; those of policies (``items``) are no candidates."""
-    action_column = columns.get("action")
-    propensity = columns.get("propensity")
-    every = _agreeing(file, columns, [*there, *items])
-    agrees = {name: fits for name, fits in every.items() if name not in items}
-    # Other columns are filled in where nothing was recommended, or are the same one again.
-    if (action_column is not None and action_column not in agrees) or (len(agrees) < 2 and not items):
+def _chosen(file: TableFile, columns: Columns, candidates: list[str], items: tuple[str, ...]) -> ShownItem:
+    """Choose among columns that hold the same items; those of policies (``items``) are compared but not chosen."""
+    action = columns.get("action")
+    fits = _agreeing(file, columns, [*candidates, *items])
+    rivals = tuple(name for name in fits if name not in items)
+    # The others are filled in where nothing was recommended, or repeat a column.
+    if (action is not None and action not in rivals) or (len(rivals) < 2 and not items):
         return ShownItem()
-    right = [name for name, fits in agrees.items() if fits]
-    named = [name for name in agrees if says_shown(name)]
+    right = [name for name in rivals if fits[name]]
+    named = [name for name in rivals if says_shown(name)]
     if len(right) == 1 and (right == named or len(named) != 1):
-        wrong = [name for name, fits in every.items() if not fits]
-        if wrong:
-            other_columns = f" and not with {' and '.join(wrong)}"
-        else:
-            other_columns = ""
-        return ShownItem(right[0], f"action: {right[0]}, as 1 / {propensity} agrees with it{other_columns}")
+        wrong = " and ".join(name for name in fits if not fits[name])
+        but = f" and not with {wrong}" if wrong else ""
+        return ShownItem(right[0], f"action: {right[0]}, as 1 / {columns.get('propensity')} agrees with it{but}")
     if len(named) == 1 and (not right or named[0] in right):
-        other_columns = " and ".join(name for name in every if name != named[0])
-        return ShownItem(named[0], f"action: {named[0]}, by its name; the same items are in {other_columns}")
-    if items and len(agrees) < 2:
-        return ShownItem(items=items, perhaps=tuple(agrees))
-    return ShownItem(rivals=tuple(agrees))
+        same = " and ".join(name for name in fits if name != named[0])
+        return ShownItem(named[0], f"action: {named[0]}, by its name; the same items are in {same}")
+    if items and len(rivals) < 2:
+        return ShownItem(items=items, perhaps=rivals)
+    return ShownItem(rivals=rivals)
 
 
 def _holds_items(values: Sequence[Any], name: str) -> bool:
-    """Return whether a policy's column holds items: words, or whole numbers above 1 under a name that says so."""
+    """Return whether a policy's column holds items: words, or whole numbers above 1 if its name tells."""
     present = [str(value) for value in values if value not in (None, "")]
     numbered = all(value.isdigit() for value in present) and not set(present) <= {"0", "1"}
     return _holds_words(values) or (numbered and bool(likely_columns("action", [name])))
 
 
 def _holds_words(values: Sequence[Any]) -> bool:
-    """Return whether values are words, and no numbers however they are written."""
+    """Return whether values are words, and no numbers in any notation."""
     import pyarrow as pa
 
     if not all(isinstance(value, str) for value in values if value is not None):
         return False
     _, missing, bad = text_numbers(pa.array(list(values), pa.string()))
-    return bool(bad.sum() > 0 and bad.sum() >= _WORDS * (~missing).sum())
+    return bool(bad.any() and bad.sum() >= _WORDS * (~missing).sum())
 
 
 def _alike(head: Mapping[str, Sequence[Any]], one: str, other: str) -> bool:
-    """Return whether two columns hold the same items, or one of them some of the other's.
-
-    Of numbers both names say so.
-    """
-    pairs = (one, other), (other, one)
-    if not any(held_items(head, *pair) in (ALIKE, IN_CAPITALS) for pair in pairs):
+    """Return whether two columns hold the same items, or one some of the other's; for numbers both names must tell."""
+    ways = (held_items(head, one, other), held_items(head, other, one))
+    if ALIKE not in ways and IN_CAPITALS not in ways:
         return False
-    return all(_holds_words(head[name]) or likely_columns("action", [name]) or says_shown(name) for name in pairs[0])
+    return all(
+        _holds_words(head[name]) or likely_columns("action", [name]) or says_shown(name) for name in (one, other)
+    )
 
 
 def _agreeing(file: TableFile, columns: Columns, names: Sequence[str]) -> dict[str, bool]:
-    """Compare 1 / propensity with each column, but for those that are empty or the same column again."""
-    roles = {role: columns.get(role) for role in ("user", "propensity", "action")}
-    user, propensity, action_column = roles.values()
-    kinds = dict.fromkeys((*names, *([user] if user else [])), "id") | ({propensity: "number"} if propensity else {})
+    """Return whether 1 / propensity agrees with each column, without those that are empty or repeat another one."""
+    user = columns.get("user")
+    propensity = columns.get("propensity")
+    action = columns.get("action")
+    kinds = dict.fromkeys(names, "id")
+    if user:
+        kinds[user] = "id"
+    if propensity:
+        kinds[propensity] = "number"
     rows = next(file.blocks(kinds, _ROWS)).quiet()
     ids = {name: rows.ids(name) for name in names}
-    if propensity:
-        p = rows.numbers(propensity)
-    else:
-        p = np.full(len(rows), np.nan)
-    if user:
-        users = rows.ids(user).codes
-    else:
-        users = np.arange(len(rows))
-    good = np.isfinite(p) & (p > 0.0) & (p <= 1.0)
-    if good.any():
-        base = good
-    else:
-        if action_column is None:
-            base = np.ones(len(rows), np.bool_)
-        else:
-            base = ids[action_column].codes >= 0
+    p = rows.numbers(propensity) if propensity else np.full(len(rows), np.nan)
+    users = rows.ids(user).codes if user else np.arange(len(rows))
+    good = (p > 0.0) & (p <= 1.0)
+    base = good
+    if not good.any() and action is not None:
+        base = ids[action].codes >= 0
+    elif not good.any():
+        base = np.ones(len(rows), np.bool_)
     agreeing: dict[str, bool] = {}
-    for name in sorted(names, key=lambda name: name != action_column):
-        ids_of_column = ids[name]
-        filled = base & (ids_of_column.codes >= 0)
-        again = any(same_items(ids_of_column, ids[other], fold=True)[filled].all() for other in agreeing)
+    for name in sorted(names, key=lambda name: name != action):
+        column = ids[name]
+        filled = base & (column.codes >= 0)
+        again = any(same_items(column, ids[other], fold=True)[filled].all() for other in agreeing)
         if filled.sum() >= _FILLED * base.sum() and not again:
-            agreeing[name] = bool(good.any()) and _agrees(ids_of_column.codes[filled], p[filled], users[filled])
+            agreeing[name] = bool(good.any()) and _agrees(column.codes[filled], p[filled], users[filled])
     return {name: agreeing[name] for name in names if name in agreeing}
 
 
@@ -291,14 +289,14 @@ def _agrees(items: NDArray[np.int64], propensity: Floats, user: NDArray[np.int64
     n = float(sums.rows[0])
     means = sums.x[0] / n
     square = sums.xx[0] - 2.0 * means * sums.xl[0] + means**2 * sums.ll[0]
-    # Of a mean that came out small the error did, too: it is scaled to what it would be at 1.
+    # If a mean is small by chance, so is its error: it is scaled to what it would be at a mean of 1.
     errors = np.sqrt(np.maximum(square, 0.0) * np.maximum(1.0, 1.0 / means)) / n
     limit = math.sqrt(_ERRORS**2 + 2.0 * math.log(means.size))
     return means.size > 1 and bool(np.all(np.abs(means - 1.0) <= limit * errors))
 
 
 def likely_users(file: TableFile, used: Sequence[str]) -> list[str]:
-    """Columns that could be ids of users: many values, and not each its own, in the first rows."""
+    """List up to three columns that could be ids of users: many values in the first rows, some of them repeated."""
     likely = []
     for name, values in file.head().items():
         if name in used or len(values) < 100 or not all(isinstance(value, (str, int)) for value in values):
@@ -344,23 +342,24 @@ def recognised_columns(
     named = dict(reading.columns)
     roles = ("propensity", "user", "action", "logger", "time", "event", "weight")
     optional = [role for role in roles if role not in needs]
-    taken = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
-    by_names = find_columns(source, file.names, named=named, optional=("reward", *needs, *optional), leave=taken)
-    shown = find_shown(file, by_names, [name for name in policies if name in taken], reading.context)
+    with_other_use = [name for name in (*policies, *reading.context) if name not in ("propensity", reading.today)]
+    by_names = find_columns(
+        source, file.names, named=named, optional=("reward", *needs, *optional), leave=with_other_use
+    )
+    shown_item = find_shown(file, by_names, [name for name in policies if name in with_other_use], reading.context)
     if policies or "action" in needs:
-        shown.refuse(source)
+        shown_item.refuse(source)
     columns = find_columns(
         source,
         file.names,
-        named=named | ({"action": shown.column} if shown.column else {}),
+        named=named | ({"action": shown_item.column} if shown_item.column else {}),
         needed=("reward", *needs),
         optional=optional,
-        leave=taken,
+        leave=with_other_use,
     )
-    columns = columns.with_action(shown.column, RECOGNISED, shown.rivals)
-    if "propensity" in columns:
-        almost = []
-    else:
+    columns = columns.with_action(shown_item.column, RECOGNISED, shown_item.rivals)
+    almost = []
+    if "propensity" not in columns:
         almost = similar_columns("propensity", file.names)
     if almost and "action" not in columns:  # without either there is no estimate
         raise UserError(
@@ -370,4 +369,4 @@ def recognised_columns(
     # Two candidates for what changes the answer are asked about, not passed over.
     for role in ("propensity", "user", "weight"):
         columns.refuse_unclear(source, role)
-    return columns, shown
+    return columns, shown_item

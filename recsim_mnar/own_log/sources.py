@@ -1,4 +1,4 @@
-"""A file of one's own as a Log: views and recommendations in their order, or the ratings a world is fitted to."""
+"""Convert a user's file to a Log: views and recommendations in order, or ratings."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.slate_estimates import SlateLog, read_slates
 from recsim_mnar.own_log.slate_file import OF, find_slates
 from recsim_mnar.runs.files import path_of
+from recsim_mnar.tables.files import log_folder
 from recsim_mnar.tables.parts import TableFile
 from recsim_mnar.tables.roles import NAMED, RECOGNISED, Columns, find_columns
 from recsim_mnar.tables.rows import Events, Rows, others_in_words
-from recsim_mnar.tables.values import MISSING, Ids, in_rows
+from recsim_mnar.tables.values import MISSING, Ids, as_array, in_rows
 from recsim_mnar.worlds.registry import entry_of
 
 _NEVER = -1
@@ -36,7 +37,7 @@ _Coded = tuple[NDArray[Any], NDArray[np.int64]]
 
 @dataclass(frozen=True)
 class _Events:
-    """Rows of a file before users and items are numbered: n rows."""
+    """Rows (n,) of a file before users and items are numbered."""
 
     source: str
     user: Ids
@@ -52,12 +53,12 @@ class _Events:
 
 @dataclass(frozen=True)
 class OwnLogs:
-    """Files of one's own as logs that number users and items alike.
+    """Logs with common numbers of users and items.
 
     Attributes:
-        logs: in the order asked for; ``user_id`` and ``item_id`` hold the files' own ids.
-        n_items: items of all of them.
-        lines: what was taken, for a person.
+        logs: in the order of the files; ``user_id`` and ``item_id`` hold the files' own ids.
+        n_items: number of items of all of them.
+        lines: notes on the columns used, for a person.
     """
 
     logs: list[Log]
@@ -66,57 +67,62 @@ class OwnLogs:
 
 
 def needs_numbering(path: str | os.PathLike[str]) -> bool:
-    """True if a file is a table of the user's own, without this package's columns.
+    """Return whether a file is a user's own table, without this package's columns.
 
     Raises:
-        UserError: there is no such file, or one that cannot be read.
+        UserError: no such file, or one that cannot be read.
     """
     required = {column.name for column in schema.COLUMNS if column.null is None}
     return not required <= set(TableFile.open(path).names)
 
 
 def read_as_logs(paths: Sequence[str | os.PathLike[str]], reading: Reading | None = None) -> OwnLogs:
-    """Read files of one's own as logs.
+    """Read a user's files as logs.
 
-    Rows are views (of the column of items) or recommendations (of the column of actions). Where a column says which
-    (``event``), its words do; otherwise a row with an action is a recommendation, and in a file without propensities
-    and rewards every row is a view.
+    Rows are views (of the column of items) or recommendations (of the column of actions), as a column of events says.
+    Without one a row with an action is a recommendation, and in a file without propensities and rewards every row is a
+    view.
 
     Args:
         paths: the files; they share the ids of users and items.
-        reading: what the user says of the columns; columns that a file does not have are looked for in the others.
+        reading: the user's statements about the columns; only the first file must have all of them.
 
     Raises:
-        UserError: files, columns and values that are no data, in one line.
+        UserError: invalid files, columns and values, in one line.
     """
     reading = reading or Reading()
-    every = [_events(TableFile.open(path, reading.decimal), reading, first=i == 0) for i, path in enumerate(paths)]
-    users, user_codes = _together([rows.user for rows in every])
-    items, item_codes = _together([rows.item for rows in every])
-    coded = zip(every, user_codes, item_codes, strict=True)
-    logs = [_as_log(rows, (users, user), (items, item)) for rows, user, item in coded]
-    return OwnLogs(logs, len(items), [line for rows in every for line in rows.lines])
+    files = [_events(TableFile.open(path, reading.decimal), reading, first=i == 0) for i, path in enumerate(paths)]
+    users, user_codes = _merged([rows.user for rows in files])
+    items, item_codes = _merged([rows.item for rows in files])
+    logs = []
+    for rows, user, item in zip(files, user_codes, item_codes, strict=True):
+        logs.append(_as_log(rows, (users, user), (items, item)))
+    return OwnLogs(logs, len(items), [line for rows in files for line in rows.lines])
 
 
 def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
-    """The rows user by user in their order; ids of users and items, with the number (n,) of each row's."""
-    (user_ids, user), (item_ids, item) = users, items
-    if rows.time is None:
-        order = np.argsort(user, kind="stable")
-    else:
-        order = np.lexsort((rows.time, user))
+    """Sort the rows by user and time, with the ids of users and items and the number (n,) of each row's."""
+    user_ids, user = users
+    item_ids, item = items
     if rows.of_slates:
         order = _slate_by_slate(user, rows)
+    elif rows.time is not None:
+        order = np.lexsort((rows.time, user))
+    else:
+        order = np.argsort(user, kind="stable")
     user = user[order]
     item = item[order]
     bandit = rows.bandit[order]
     step = steps_within(user)
     of_slates = {name: values[order] for name, values in rows.of_slates.items()}
-    began = step - np.maximum(of_slates.get("position", 0), 0)  # a slate's rows have one time
+    if rows.time is None:
+        time = (step - np.maximum(of_slates.get("position", 0), 0)).astype(np.float64)  # a slate's rows have one time
+    else:
+        time = rows.time[order]
     columns: dict[str, NDArray[Any]] = {
         "user": user,
         "step": step,
-        "time": began.astype(np.float64) if rows.time is None else rows.time[order],
+        "time": time,
         "event": np.where(bandit, schema.BANDIT, schema.ORGANIC).astype(np.int8),
         "item": np.where(bandit, _NEVER, item),
         "action": np.where(bandit, item, _NEVER),
@@ -130,17 +136,17 @@ def _as_log(rows: _Events, users: _Coded, items: _Coded) -> Log:
 
 
 def _slate_by_slate(user: NDArray[np.int64], rows: _Events) -> NDArray[np.int64]:
-    """(n,) rows by user and time, those of a slate together from the top."""
+    """Return the order of rows (n,) by user and time, with the rows of a slate together from the top."""
     slate = rows.of_slates["slate"]
-    place = rows.of_slates["position"]
     key = np.where(slate >= 0, slate, slate.max() + 1 + np.arange(user.size))
-    _, at, number = np.unique(key, return_index=True, return_inverse=True)
-    first = at[number.reshape(-1)]
-    return np.lexsort((place, first, np.zeros(user.size) if rows.time is None else rows.time[first], user))
+    _, first_rows, number = np.unique(key, return_index=True, return_inverse=True)
+    first = first_rows[number.reshape(-1)]
+    time = np.zeros(user.size) if rows.time is None else rows.time[first]
+    return np.lexsort((rows.of_slates["position"], first, time, user))
 
 
 def _numbered(user: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """The columns of slates, which are numbered from 0 for each user; rows stand in order."""
+    """Number the slates of each user from 0; rows are in order."""
     if not columns:
         return {}
     top = columns["position"] == 0
@@ -150,10 +156,10 @@ def _numbered(user: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> dict
 
 
 def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict[str, str | None]]:
-    """A file's slates, None where it has none, and its columns by role.
+    """Read a file's slates, None if it has none; returns them with its columns by role.
 
     Raises:
-        UserError: slates that are none, or whose items' propensities at their positions are not known.
+        UserError: invalid slates, or propensities of another event than of items at their positions.
     """
     slate_file = find_slates(file, reading.columns)
     named = but_for_slates(reading.columns)
@@ -161,62 +167,63 @@ def _of_slates(file: TableFile, reading: Reading) -> tuple[SlateLog | None, dict
         return None, named
     if slate_file.per_slate:
         raise UserError(f"{file.path} has one row per slate: to replay agents give one row per position, and the views")
-    read = read_slates(slate_file, reading)
-    read.refuse()
-    if "marginal" not in read.known:
-        why = f"{read.kinds[read.main]!r} is of {OF[read.main]}"
+    slates = read_slates(slate_file, reading)
+    slates.refuse()
+    if "marginal" not in slates.known:
+        why = f"{slates.kinds[slates.main]!r} is of {OF[slates.main]}"
         raise UserError(f"{file.path}: a replay of slates needs the propensity of the item at its position, and {why}")
-    own_names = read.log.columns.names
-    return read, named | {role: own_names[role] for role in ("user", "propensity") if role in own_names}
+    names = slates.log.columns.names
+    return slates, named | {role: names[role] for role in ("user", "propensity") if role in names}
 
 
-def _by_row(read: SlateLog | None, n: int) -> dict[str, NDArray[Any]]:
-    """Columns (n,) of slates, as in our logs, by the rows of their file; empty where there are none."""
-    if read is None:
+def _by_row(slate_log: SlateLog | None, n: int) -> dict[str, NDArray[Any]]:
+    """Return columns (n,) of slates by the rows of their file; empty without slates."""
+    if slate_log is None:
         return {}
-    order = read.slates.order
-    k = read.slates.size
-    rows = read.log.row_numbers[order] - 1
+    order = slate_log.slates.order
+    size = slate_log.slates.size
+    rows = slate_log.log.row_numbers[order] - 1
     number = np.arange(order.size)
     columns: dict[str, NDArray[Any]] = {"slate": np.full(n, _NEVER), "position": np.full(n, _NEVER)}
-    columns["slate"][rows], columns["position"][rows] = number // k, number % k
-    for kind, values in read.known.items():
-        columns[LOGGED[kind]] = np.full(n, np.nan)
-        columns[LOGGED[kind]][rows] = values[order]
+    columns["slate"][rows] = number // size
+    columns["position"][rows] = number % size
+    for kind, values in slate_log.known.items():
+        column = np.full(n, np.nan)
+        column[rows] = values[order]
+        columns[LOGGED[kind]] = column
     return columns
 
 
 def _events(file: TableFile, reading: Reading, *, first: bool) -> _Events:
-    """The rows of a file: its log's (``first``), or of one to train on, in which named columns may be missing."""
-    source, named_columns, (read, own_names) = str(file.path), reading.columns, _of_slates(file, reading)
-    reading = replace(reading, columns=own_names)
-    named = {role: name for role, name in reading.columns.items() if name is not None and (first or name in file.names)}
-    # Items first: where one column holds what was viewed and what was shown, it is that of the items.
+    """Read the rows of a file; of one that is not the first, named columns may be missing."""
+    source = str(file.path)
+    slate_log, by_role = _of_slates(file, reading)
+    named = {role: name for role, name in by_role.items() if name is not None and (first or name in file.names)}
+    # Items first: a single column of what was viewed and what was shown is that of the items.
     optional = ("event", "item", "action", "propensity", "reward", "time")
     columns = find_columns(source, file.names, named=named, needed=("user",), optional=optional)
     columns.refuse_unclear(source, "propensity", "reward", "item", "action", "event")
-    how = {
-        role: RECOGNISED if way == NAMED and not named_columns.get(role) else way for role, way in columns.how.items()
-    }
+    how = dict(columns.how)
+    for role, way in how.items():
+        if way == NAMED and not reading.columns.get(role):
+            how[role] = RECOGNISED
     columns = replace(columns, how=how)
     kinds = {"user": "id", "item": "id", "action": "id", "event": "id", "time": "time"}
     rows = file.read({name: kinds.get(role, "number") for role, name in columns.names.items()})
     lines = [f"{source}: {in_rows(len(rows))}", f"taken: {columns.line()}"]
-    bandit, kind_of_event = _kinds(rows, columns, lines)
-    slates = _by_row(read, len(rows))
-    if not kind_of_event.all():
-        rows = rows.kept(kind_of_event)
-        bandit = bandit[kind_of_event]
+    bandit, keep = _kinds(rows, columns, lines)
+    slates = _by_row(slate_log, len(rows))
     if slates:
-        kept_rows = ~bandit | (slates["slate"][rows.row_numbers - 1] >= 0)
-        rows = rows.kept(kept_rows)
-        bandit = bandit[kept_rows]
+        keep &= ~bandit | (slates["slate"] >= 0)
         lines.append(f"one row per position: {int(slates['slate'].max()) + 1:,} slates")
+    if not keep.all():
+        rows = rows.kept(keep)
+        bandit = bandit[keep]
     return _values(rows, columns, bandit, reading, lines, slates)
 
 
 def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
-    """(n,) which rows are recommendations, and which are either that or views."""
+    """Return which rows (n,) are recommendations, and which are either that or views."""
     n = len(rows)
     if "event" in columns:
         events = Events.of(rows.column(columns["event"]))
@@ -228,10 +235,10 @@ def _kinds(rows: Rows, columns: Columns, lines: list[str]) -> tuple[NDArray[np.b
         lines += others_in_words(events.others, events.words)
         return events.shown, events.shown | events.viewed
     if "action" in columns and "item" in columns:
-        acted = rows.column(columns["action"]).is_valid().to_numpy().astype(np.bool_)
-        return acted, np.ones(n, np.bool_)
-    every = "action" in columns or "propensity" in columns or "reward" in columns
-    return np.full(n, every), np.ones(n, np.bool_)
+        bandit = as_array(rows.column(columns["action"]).is_valid()).astype(np.bool_)
+    else:
+        bandit = np.full(n, "action" in columns or "propensity" in columns or "reward" in columns)
+    return bandit, np.ones(n, np.bool_)
 
 
 def _values(
@@ -242,38 +249,34 @@ def _values(
     lines: list[str],
     slates: dict[str, NDArray[Any]],
 ) -> _Events:
-    """Users, items, times, propensities and rewards, every fault named at once."""
+    """Read users, items, times, propensities and rewards, reporting every fault at once."""
     user = rows.ids(columns["user"])
     time = rows.times(columns["time"]) if "time" in columns else None
     item = _shown_or_viewed(rows, columns, bandit)
-    values = {}
+    values = {role: np.full(len(rows), np.nan) for role in ("propensity", "reward")}
     part = rows.kept(bandit)
+    if slates:
+        values["propensity"] = slates["propensity"][rows.row_numbers - 1]
+    elif "propensity" in columns:
+        values["propensity"][bandit] = part.probabilities(columns["propensity"], zero=False, advice="")
+    if "reward" in columns:
+        values["reward"][bandit] = part.numbers(columns["reward"])
+    _mark_missing(rows, part, bandit)
     for role in ("propensity", "reward"):
-        if role == "propensity" and slates:
-            values[role] = slates[role][rows.row_numbers - 1]
-            continue
-        values[role] = np.full(len(rows), np.nan)
-        if role in columns:
-            name = columns[role]
-            if role == "reward":
-                result = part.numbers(name)
-            else:
-                result = part.probabilities(name, zero=False, advice="")
-            values[role][bandit] = result
-    _lacking(rows, part, bandit)
-    if bandit.any() and not {"propensity", "reward"} <= set(columns.names):
-        absent_role = "propensity" if "propensity" not in columns else "reward"
-        raise UserError(
-            f"{rows.source}: no column is recognised as the {absent_role} of what was recommended; name it with "
-            f"--{absent_role}-column"
-        )
-    missing = rows.missing
-    if reading.drop_missing and missing is not None:
-        rows.faults.forgive([MISSING])
-        lines.append(f"{in_rows(int(missing.sum()))} left out: values are missing")
+        if bandit.any() and role not in columns:
+            raise UserError(
+                f"{rows.source}: no column is recognised as the {role} of what was recommended; name it with "
+                f"--{role}-column"
+            )
+    keep = np.ones(len(rows), np.bool_)
+    if rows.missing is not None:
+        keep = ~rows.missing
+        if reading.drop_missing:
+            rows.faults.forgive([MISSING])
+            lines.append(f"{in_rows(int(rows.missing.sum()))} left out: values are missing")
     rows.faults.refuse("--drop-missing leaves out the rows with missing values")
-    keep = np.ones(len(rows), np.bool_) if missing is None else ~missing
     lines.append(f"{int((~bandit & keep).sum()):,} views and {int((bandit & keep).sum()):,} recommendations")
+    kept_rows = rows.row_numbers[keep] - 1
     return _Events(
         rows.source,
         Ids(user.codes[keep], user.ids),
@@ -284,66 +287,59 @@ def _values(
         values["reward"][keep],
         columns,
         lines,
-        {name: of_it[rows.row_numbers[keep] - 1] for name, of_it in slates.items() if name != "propensity"},
+        {name: column[kept_rows] for name, column in slates.items() if name != "propensity"},
     )
 
 
 def _shown_or_viewed(rows: Rows, columns: Columns, bandit: NDArray[np.bool_]) -> Ids:
-    """Ids (n,) of what was viewed or shown in each row."""
-    item = columns.get("item")
-    action = columns.get("action")
+    """Read the ids (n,) of what was viewed or shown in each row."""
+    item = columns.get("item") or columns.get("action")
+    action = columns.get("action") or item
+    masks = []
     ids = []
-    codes = []
-    for of_shown in (False, True):
-        of = bandit == of_shown
-        if of_shown:
-            name = action or item
-        else:
-            name = item or action
-        if not of.any():
+    for name, mask in ((item, ~bandit), (action, bandit)):
+        if not mask.any():
             continue
         if name is None:
             raise UserError(
                 f"{rows.source}: no column of items or actions is recognised; replay needs what users viewed and what "
                 "they were shown: name them with --item-column and --action-column"
             )
-        part = rows.kept(of)
-        ids_found = part.ids(name)
-        _lacking(rows, part, of)
-        ids.append((of, ids_found))
-        codes.append(ids_found)
-    every, numbered = _together(codes)
-    out = np.full(len(rows), -1, np.int64)
-    for (of, _), own_part in zip(ids, numbered, strict=True):
-        out[of] = own_part
-    return Ids(out, every)
+        part = rows.kept(mask)
+        ids.append(part.ids(name))
+        masks.append(mask)
+        _mark_missing(rows, part, mask)
+    names, codes = _merged(ids)
+    merged = np.full(len(rows), -1, np.int64)
+    for mask, part_codes in zip(masks, codes, strict=True):
+        merged[mask] = part_codes
+    return Ids(merged, names)
 
 
-def _lacking(rows: Rows, part: Rows, of: NDArray[np.bool_]) -> None:
-    """Mark the rows that miss a value in a part of them."""
+def _mark_missing(rows: Rows, part: Rows, mask: NDArray[np.bool_]) -> None:
+    """Mark the rows that lack a value in ``part``, those selected by ``mask`` (n,)."""
     if part.missing is not None:
         absent = np.zeros(len(rows), np.bool_)
-        absent[of] = part.missing
+        absent[mask] = part.missing
         rows.lack(absent)
 
 
-def _together(some: Sequence[Ids]) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:
-    """Ids of several columns, ascending, and each column's codes among them."""
-    kinds = {texts_of_part.ids.dtype.kind for texts_of_part in some if texts_of_part.number}
-    texts = [texts_of_part.ids if kinds <= {"i", "u"} else texts_of_part.ids.astype(str) for texts_of_part in some]
+def _merged(columns: Sequence[Ids]) -> tuple[NDArray[Any], list[NDArray[np.int64]]]:
+    """Merge the ids of several columns; returns them ascending, and each column's codes among them."""
+    integral = all(column.ids.dtype.kind in "iu" for column in columns if column.number)
+    texts = [column.ids if integral else column.ids.astype(str) for column in columns]
+    merged = np.zeros(0, np.int64)
     if texts:
-        every = np.unique(np.concatenate(texts))
-    else:
-        every = np.zeros(0, np.int64)
+        merged = np.unique(np.concatenate(texts))
     codes = []
-    for texts_of_part, ids in zip(some, texts, strict=True):
-        place = np.append(np.searchsorted(every, ids), -1)
-        codes.append(place[texts_of_part.codes].astype(np.int64))
-    return every, codes
+    for column, ids in zip(columns, texts, strict=True):
+        place = np.append(np.searchsorted(merged, ids), -1)
+        codes.append(place[column.codes].astype(np.int64))
+    return merged, codes
 
 
 class ReadLog(NamedTuple):
-    """Events or ratings, how many items there are where the source says, and lines on what was taken."""
+    """Events or ratings, the number of items if the source states it, and notes on the columns used."""
 
     log: Log | Ratings
     n_items: int | None
@@ -351,98 +347,98 @@ class ReadLog(NamedTuple):
 
 
 def read_to_fit(path: str | Path, world: str = "sessions", columns: dict[str, str | None] | None = None) -> ReadLog:
-    """Read what a world is to be fitted to; UserError where there is no such file.
+    """Read the events or ratings that a world is to be fitted to.
 
     Args:
         path: a log folder or file of this package (``OUT`` or ``OUT/log`` of ``simulate``); a table with users and
             items (CSV, TSV, RecBole's ``.inter``, Parquet) as ``compare --interactions`` takes; a bandit log with
             actions and rewards, with or without users; for the ratings world user, item and rating, or Coat's folder.
-        world: that is fitted.
+        world: name of the world.
         columns: names of columns by role (user, item, action, reward, propensity, time); others are recognised.
+
+    Raises:
+        UserError: no such file, or one that cannot be read so.
     """
     path = path_of(path)
     named = {role: name for role, name in (columns or {}).items() if name is not None}
     if not path.exists():
         raise UserError(f"{path} does not exist: name a log's folder or a file of events")
-    if (path / "log").is_dir():
-        source = path / "log"
-    else:
-        source = path
+    source = log_folder(path)
     if getattr(entry_of(world).world_class(), "rates", False):
         return _ratings(source)
     if not named and not needs_numbering(source):
         return _own(source)
-    optional = ("user", "event", "item", "action", "propensity", "reward")
     file = TableFile.open(source)
-    names = file.names
     slates = find_slates(file, named)
     if slates is not None and slates.per_slate:
         raise UserError(f"{source} has one row per slate: give one row per position, with slate and position columns")
-    if slates is not None:
-        own_logs = read_as_logs([source], Reading(dict(named)))
-        return ReadLog(own_logs.logs[0], own_logs.n_items, own_logs.lines)
-    columns_found = find_columns(str(source), names, named=named, needed=(), optional=optional)
-    if "propensity" not in columns_found and "event" not in columns_found and not {"action", "reward"} <= set(named):
-        return _interactions(source, named)
-    if "user" in columns_found:
-        own_logs = read_as_logs([source], Reading(dict(named)))
-        return ReadLog(own_logs.logs[0], own_logs.n_items, own_logs.lines)
-    return _without_users(source, named)
+    if slates is None:
+        optional = ("user", "event", "item", "action", "propensity", "reward")
+        roles = find_columns(str(source), file.names, named=named, optional=optional)
+        if "propensity" not in roles and "event" not in roles and not {"action", "reward"} <= set(named):
+            return _interactions(source, named)
+        if "user" not in roles:
+            return _without_users(source, named)
+    own_logs = read_as_logs([source], Reading(dict(named)))
+    return ReadLog(own_logs.logs[0], own_logs.n_items, own_logs.lines)
 
 
 def _own(source: Path) -> ReadLog:
+    """Read a log of this package's."""
     log = Log.read(source)
     return ReadLog(log, None, [f"{source}: {len(log):,} rows of a log of this package's"])
 
 
 def _interactions(source: Path, columns: dict[str, str]) -> ReadLog:
+    """Read a table of users and items."""
     named: dict[str, Any] = {f"{role}_column": columns.get(role) for role in ("user", "item", "time")}
     data = read_interactions(source, **named)
-    columns_taken = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
-    line = f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items"
+    used = "; ".join(f"{role}: {name}" for role, name in data.log.provenance["columns"].items() if name)
+    lines = [
+        f"{source}: {len(data.log):,} interactions of {data.n_users:,} users and {data.n_items:,} items",
+        f"taken: {used}",
+    ]
     if data.events:
-        pooled = [f"events: {events_in_words(data.events)}"]
-    else:
-        pooled = []
-    return ReadLog(data.log, data.n_items, [line, f"taken: {columns_taken}", *pooled])
+        lines.append(f"events: {events_in_words(data.events)}")
+    return ReadLog(data.log, data.n_items, lines)
 
 
 def _without_users(source: Path, columns: dict[str, str]) -> ReadLog:
-    """A bandit log without users: each row is taken as another user's."""
+    """Read a bandit log without users: each row counts as another user's."""
     file = BanditLog.open(source, reading=Reading(dict(columns)), needs=("action",)).read()
     n = len(file)
-    action = file.action
-    if action is None:
+    if file.action is None:
         raise UserError(f"{source}: no column of actions is recognised. Name it with --action-column")
-    codes = action.codes
-    n_items = len(action.ids)
-    ids = action.ids
+    codes = file.action.codes
+    ids = file.action.ids
+    n_items = len(ids)
     if ids.dtype.kind in "iu" and n_items and ids.min() >= 0 and ids.max() < 2 * n_items:
-        codes = ids[codes].astype(np.int64)  # numbers from 0, most of them, stay
+        codes = ids[codes].astype(np.int64)  # numbers from 0, most of which occur, are kept
         n_items = int(ids.max()) + 1
+    # Later readers of the log must know whether its propensities were in the file.
+    names = dict(file.columns.names)
+    propensity = file.propensity
+    if propensity is None:
+        names.pop("propensity", None)
+        propensity = np.full(n, 1.0 / n_items)
     rows: dict[str, np.ndarray] = {
         "user": np.arange(n),
         "step": np.zeros(n, np.int32),
         "time": np.zeros(n),
         "event": np.full(n, schema.BANDIT, np.int8),
         "action": codes,
-        "propensity": np.full(n, 1.0 / n_items) if file.propensity is None else file.propensity,
+        "propensity": propensity,
         "reward": file.reward,
     }
     remark = "no column of users: each row is taken as another user's"
-    # Later readers of the log must know whether its propensities were in the file.
-    names = file.columns.names.items()
-    read = {role: name for role, name in names if role != "propensity" or file.propensity is not None}
-    made = {"kind": "bandit log without users", "file": source.name, "columns": read}
+    made = {"kind": "bandit log without users", "file": source.name, "columns": names}
     return ReadLog(Log(rows, made), n_items, [*file.lines, remark])
 
 
 def _ratings(source: Path) -> ReadLog:
+    """Read ratings: a table, Coat's folder, or a log of this package's."""
     coat = (source / "train.ascii").is_file()
     if source.is_dir() and not coat:
         return _own(source)
-    if coat:
-        ratings = load_coat(source, with_test=False).train
-    else:
-        ratings = read_ratings(source)
+    ratings = load_coat(source, with_test=False).train if coat else read_ratings(source)
     return ReadLog(ratings, ratings.n_items, [f"{source}: {len(ratings):,} revealed ratings{' of Coat' * coat}"])

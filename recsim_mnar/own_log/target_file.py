@@ -1,4 +1,4 @@
-"""Targets from a second file: a column per policy, or a column per candidate action, found by a key."""
+"""Read targets from a second file with one column per policy, or per candidate action, joined by a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from recsim_mnar.tables.values import MISSING, Faults, Ids, in_rows, listed, per
 
 _Places = tuple[NDArray[np.int64], NDArray[np.bool_]]
 TOLERANCE = 1e-3
-"""How far from 1 a row of probabilities may sum: they are rounded where they are written."""
+"""Largest difference from 1 of the sum of a row's probabilities, which may be rounded."""
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,11 @@ class Distributions:
     """A policy's probabilities of every candidate action.
 
     Attributes:
-        table: (m, K) one row per key.
-        rows: (n,) row of the table of each decision.
+        table: (m, K) probabilities, one row per key.
+        rows: (n,) row of each decision in the table.
         actions: (n,) number of the logged action, K and more for actions that are no candidates.
-        candidates: (K,) ids.
-        n_actions: K and the logged actions that are no candidates.
+        candidates: (K,) ids of the candidate actions.
+        n_actions: number of candidates and of logged actions that are none.
     """
 
     table: Floats
@@ -42,16 +42,16 @@ class Distributions:
     n_actions: int
 
     def logged(self) -> Floats:
-        """(n,) probability of the logged action."""
-        known_actions = self.actions < len(self.candidates)
-        return np.where(known_actions, self.table[self.rows, np.where(known_actions, self.actions, 0)], 0.0)
+        """Return the probability (n,) of the logged action, 0 for actions that are no candidates."""
+        is_candidate = self.actions < len(self.candidates)
+        return np.where(is_candidate, self.table[self.rows, np.where(is_candidate, self.actions, 0)], 0.0)
 
     def largest(self) -> float:
-        """The largest probability that the policy gives any action in the decisions."""
+        """Return the largest probability of any action in the decisions."""
         return min(float(self.table[np.unique(self.rows)].max()), 1.0)
 
     def __call__(self, rows: NDArray[np.int64]) -> Floats:
-        """(m, n_actions) probabilities of all actions in the decisions ``rows``."""
+        """Return the probabilities (m, n_actions) of all actions in the decisions ``rows``."""
         probabilities = self.table[self.rows[rows]]
         more = self.n_actions - probabilities.shape[1]
         if more == 0:
@@ -64,10 +64,10 @@ class Targets:
     """A target file's probabilities for the decisions of a log.
 
     Attributes:
-        policies: (n,) probability of the logged action by policy, NaN where the file has no row for a decision.
-        distributions: by policy, where the file has a column per candidate action.
-        lines: what was taken, for a person.
-        absent: (n,) decisions without a row in the file.
+        policies: (n,) probability of the logged action by policy, NaN for decisions without a row in the file.
+        lines: notes for a person on how the file was read.
+        absent: (n,) which decisions have no row in the file.
+        distributions: probabilities of all actions by policy, if the file has a column per candidate action.
     """
 
     policies: dict[str, Floats]
@@ -78,12 +78,12 @@ class Targets:
 
 @dataclass(frozen=True)
 class TargetFile:
-    """A file of targets, looked at.
+    """A file of targets.
 
     Attributes:
         file: the table.
-        key: its column that says which decision a row is for; None where its rows are those of the log, in order.
-        names: policies that it is to give: columns of it, or the one name of what its columns of actions are.
+        key: column that identifies the decision of a row; None if its rows are those of the log, in order.
+        names: policies to read: columns, or one name for the columns of candidate actions.
         by_action: whether its columns are candidate actions.
     """
 
@@ -96,14 +96,14 @@ class TargetFile:
     def open(
         path: str | os.PathLike[str], key: str | None, wanted: Sequence[str], log: Sequence[str] = ()
     ) -> TargetFile:
-        """Look at a file.
+        """Open a file and find the policies in it.
 
         Args:
             path: as :meth:`TableFile.open`.
             key: the column by which its rows are found, of the same name in the log; None for row by row.
-            wanted: policies that the log has no column of; empty where the file's one column, or its actions, are the
-                only target.
-            log: the log's columns.
+            wanted: policies without a column in the log; empty if the file's one column, or its actions, are the only
+                target.
+            log: columns of the log.
 
         Raises:
             UserError: no such file or column; some of the policies are columns and some are not.
@@ -137,8 +137,8 @@ class TargetFile:
         """Find the targets of a log's decisions.
 
         Args:
-            log: with ``key``, and with ``action`` where this file has a column per candidate action.
-            drop_missing: rows of the file that miss a probability count as absent.
+            log: the log with ``key``, and with ``action`` if this file has a column per candidate action.
+            drop_missing: whether rows of the file without a probability count as absent.
 
         Raises:
             UserError: one line with every fault of the file.
@@ -165,7 +165,7 @@ class TargetFile:
         return self._by_policy(log, rows, keys, (place, absent), lines, drop_missing)
 
     def _unused(self, log: Ids, keys: Ids, used: NDArray[np.int64]) -> Iterator[str]:
-        """Lines on keys of the file that no decision has: of rows that were left out, or of no row at all."""
+        """Describe keys of the file that no decision has: of rows that were left out, or of no row at all."""
         unused = int(keys.number - len(np.unique(used)))
         every = Ids(np.arange(log.number), log.ids)  # of the rows that were left out for a missing value, too
         place, absent = _matched(every, keys)
@@ -176,18 +176,17 @@ class TargetFile:
             yield f"{unknown:,} keys of {self.file.path.name} are not in the log"
 
     def _rows(self) -> tuple[Rows, Ids, list[str]]:
-        """The file's rows, one a key, and their keys."""
+        """Read the file's rows, one per key; returns them with their keys and notes for a person."""
         if self.by_action:
             other_columns = [name for name in self.file.names if name != self.key]
         else:
             other_columns = list(self.names)
-        if self.key is None:
-            key = {}
-        else:
-            key = {self.key: "id"}
-        rows = self.file.read({**key, **dict.fromkeys(other_columns, "number")})
-        written = self.file.how_written()
-        lines = [f"{self.file.path}: {in_rows(len(rows))}" + (f" ({', '.join(written)})" if written else "")]
+        kinds = dict.fromkeys(other_columns, "number")
+        if self.key is not None:
+            kinds[self.key] = "id"
+        rows = self.file.read(kinds)
+        written = ", ".join(self.file.how_written())
+        lines = [f"{self.file.path}: {in_rows(len(rows))}" + (f" ({written})" if written else "")]
         if self.key is None:
             return rows, Ids(np.arange(len(rows)), np.arange(len(rows))), lines
         again = repeats(rows.digests([self.key, *other_columns]))
@@ -249,10 +248,9 @@ class TargetFile:
         number |= {name: len(candidates) + i for i, name in enumerate(more)}
         actions = np.array([number[str(item)] for item in log.action.ids], np.int64)[log.action.codes]
         name = self.names[0]
+        behind = ""
         if prefix:
             behind = f" (columns {prefix}...)"
-        else:
-            behind = ""
         lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key or 'row'}{behind}")
         if more:
             lines.append(f"{len(more)} logged actions are not candidates, so their probability is 0: {_some(more)}")
@@ -269,7 +267,7 @@ class TargetFile:
         return Targets({name: np.where(absent, np.nan, law.logged())}, lines, absent, {name: law})
 
     def _probabilities(self, rows: Rows, columns: Sequence[str]) -> Floats:
-        """(m, K) probabilities; what is empty counts as 0 where the row sums to 1 without it."""
+        """Read the probabilities (m, K); empty values are 0 if the row sums to 1 without them."""
         table = np.empty((len(rows), len(columns)))
         for place, name in enumerate(columns):
             table[:, place] = rows.probabilities(name, zero=True, advice="")
@@ -284,21 +282,21 @@ class TargetFile:
 
 
 def _matched(log: Ids, file: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """(n,) code in the file of each of the log's keys, and which have none (code 0 there)."""
+    """Return the code (n,) in the file of each of the log's keys, and which have none (code 0)."""
     code = log.codes_in(file)
     return np.maximum(code, 0), code < 0
 
 
 def _row_of(keys: Ids) -> NDArray[np.int64]:
-    """(number,) first row of each key."""
-    row = np.zeros(keys.number, np.int64)
-    known_rows = np.flatnonzero(keys.codes >= 0)[::-1]
-    row[keys.codes[known_rows]] = known_rows
-    return row
+    """Return the first row (number,) of each key."""
+    first_rows = np.zeros(keys.number, np.int64)
+    rows = np.flatnonzero(keys.codes >= 0)[::-1]
+    first_rows[keys.codes[rows]] = rows
+    return first_rows
 
 
 def _not_one_to_one(log: BanditFile, key: str) -> Faults:
-    """Keys that stand in several rows of the log: a probability of the logged action is one row's alone."""
+    """Find keys in several rows of the log: a probability of the logged action belongs to one row."""
     assert log.key is not None
     faults = Faults(log.source)
     again = repeats(log.key.codes) & (log.key.codes >= 0)
@@ -315,7 +313,7 @@ def _not_one_to_one(log: BanditFile, key: str) -> Faults:
 
 
 def _candidates(columns: Sequence[str], logged: Sequence[str]) -> tuple[list[str], str]:
-    """Ids of the candidate actions that columns stand for, and what stands before each; empty where they are none."""
+    """Return the ids of the candidate actions in column names, and their common prefix; empty if they are none."""
     actions = set(logged)
     if actions & set(columns):
         return list(columns), ""

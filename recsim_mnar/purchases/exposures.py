@@ -479,9 +479,9 @@ def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     if is_text_file(file):
         table = typed_table(file)
     else:
-        table = read_table(parts.first, held=parts.index is not None)
+        table = read_table(parts.first, verified=parts.index is not None)
     metadata = parsed_metadata(table.schema.metadata, _META_KEY)
     propensities = file.with_name(TABLE_FILE)
     if metadata and propensities.is_file():
-        metadata["propensities"] = read_arrays(parts.held(propensities), ("propensities",))["propensities"]
+        metadata["propensities"] = read_arrays(parts.verified(propensities), ("propensities",))["propensities"]
     return {name: table.column(name).to_numpy() for name in table.column_names}, metadata

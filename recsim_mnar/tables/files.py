@@ -1,13 +1,12 @@
-"""The files of a log by name, and columns of Parquet and Arrow files as pyarrow holds them."""
+"""Find the files of a log, and read columns of Parquet and Arrow files with pyarrow."""
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.kernels.memory import refuse_want_of_memory
@@ -22,20 +21,18 @@ TEXT = (".csv", ".tsv", ".inter", ".txt", ".dat")
 COMPRESSED = (".gz", ".bz2", ".zst")
 """Endings that follow those of compressed text tables."""
 PACKED = {"compression": "zstd", "compression_level": 1, "write_page_checksum": True}
-"""Options of pyarrow's writer of Parquet, for all of ours."""
-
-
+"""Options of pyarrow's Parquet writer."""
 IN_MEMORY = "the table in memory"
-"""Name of a table that was handed over in place of a path, in messages and answers."""
+"""Name of a table that is passed in place of a path, in messages and answers."""
 
 
 def part_path(folder: Path, index: int, ending: str = PARQUET[0]) -> Path:
-    """The path of part ``index`` of a log folder."""
+    """Return the path of part ``index`` of a log folder."""
     return folder / f"part-{index:05d}{ending}"
 
 
 def write_table(table: Any, path: Path) -> None:
-    """Write a pyarrow Table as Parquet under a temporary name, then rename it; its pages bear checksums."""
+    """Write a pyarrow Table as Parquet with page checksums, under a temporary name first."""
     import pyarrow.parquet as pq
 
     with replacing(path) as temporary:
@@ -44,10 +41,10 @@ def write_table(table: Any, path: Path) -> None:
 
 @contextlib.contextmanager
 def called(copy: Path, name: str) -> Iterator[None]:
-    """Give errors about a temporary copy the name of its original.
+    """Replace the path of a temporary copy by the name of its original in error messages.
 
     Raises:
-        UserError: the error about the copy, in other words.
+        UserError: an error about the copy, with the other name.
     """
     try:
         yield
@@ -56,13 +53,13 @@ def called(copy: Path, name: str) -> Iterator[None]:
 
 
 def is_in_memory(table: Any) -> bool:
-    """Return whether a table is an object of Arrow's stream interface, not a path."""
+    """Return whether a table is an object of Arrow's stream interface rather than a path."""
     return hasattr(table, "__arrow_c_stream__")
 
 
 @contextlib.contextmanager
 def as_file(table: Any) -> Iterator[Path]:
-    """Yield the path of a table; one in memory is an Arrow file for as long as the context lasts.
+    """Yield the path of a table; one in memory is written to a temporary Arrow file.
 
     Args:
         table: a path, or an object of Arrow's stream interface: a data frame of pandas or polars, a relation of duckdb,
@@ -95,7 +92,7 @@ def _write_stream(table: Any, path: Path) -> None:
 
 
 def _written_type(kind: Any) -> Any:
-    """Get the Arrow type in a file of several batches, each of which may have a dictionary of its own."""
+    """Return the Arrow type to write: no dictionary, of which each batch may have another, and no string view."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):
@@ -106,7 +103,7 @@ def _written_type(kind: Any) -> Any:
 
 
 def _cast(values: Any, kind: Any) -> Any:
-    """Cast an array, or what its dictionary has at each row."""
+    """Cast an array, a dictionary by its words."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(values.type):
@@ -115,31 +112,37 @@ def _cast(values: Any, kind: Any) -> Any:
 
 
 def kind_of(path: Path) -> str:
-    """A file's ending without that of its compression, in lower case."""
+    """Return a file's ending in lower case, of a compressed text file that of the text."""
     suffixes = [suffix.lower() for suffix in path.suffixes]
-    if len(suffixes) > 1 and suffixes[-1] in COMPRESSED:
-        if suffixes[-2] in TEXT:
-            return suffixes[-2]
-        return suffixes[-1]
-    return (suffixes or [""])[-1]
+    if len(suffixes) > 1 and suffixes[-1] in COMPRESSED and suffixes[-2] in TEXT:
+        return suffixes[-2]
+    return path.suffix.lower()
 
 
 def is_text_file(path: Path) -> bool:
-    """Return whether a file's name says that it is a text table."""
+    """Return whether a file's ending is that of a text table."""
     return kind_of(path) in TEXT
 
 
+def log_folder(path: Path) -> Path:
+    """Return the folder ``log`` of a run's folder; any other path as it is."""
+    folder = path / "log"
+    if folder.is_dir():
+        return folder
+    return path
+
+
 def is_table(path: Path) -> bool:
-    """Return whether a file's name ends as those of tables do."""
+    """Return whether a file's ending is that of a table."""
     return kind_of(path) in (*PARQUET, *ARROW, *TEXT)
 
 
 def part_files(path: Path) -> list[Path]:
-    """The files of a log, in the order of their names: those of a folder, or the file itself.
+    """List the files of a log by name: those of a folder, or the file itself.
 
-    A folder holds them itself, in its folder ``log`` (as what ``simulate`` and ``compare`` write, with other files
-    beside it) or in its partitions. Hidden files, whose names begin with a dot or an underscore, do not count.
-    :class:`recsim_mnar.tables.parts.Parts` checks them against their receipts, too.
+    A folder holds them directly, in its folder ``log`` (as ``simulate`` and ``compare`` write them) or in partitions
+    ``column=value``, as Hive, Spark and pyarrow write them. Hidden files, whose names begin with a dot or an
+    underscore, are skipped. :class:`recsim_mnar.tables.parts.Parts` also verifies checksums.
 
     Raises:
         UserError: nothing there, nothing in it, tables of two formats, or a file of another kind.
@@ -147,50 +150,52 @@ def part_files(path: Path) -> list[Path]:
     if not path.exists():
         raise UserError(f"{path} does not exist: give a Parquet or CSV file, or a folder of parts", code="no_such_file")
     if not path.is_dir():
-        if not is_table(path):
-            raise UserError(
-                f"{path} is neither Parquet nor CSV: tables are read from {', '.join((*TEXT, *PARQUET, *ARROW))} files "
-                f"(text may be compressed: {', '.join(COMPRESSED)}), not {kind_of(path) or 'without an ending'}",
-                code="not_a_table",
-            )
-        if not path.is_file():
-            raise UserError(f"{path} is no regular file, and tables are read more than once: write it into one first")
-        if path.stat().st_size == 0:
-            raise UserError(f"{path} is empty: give a log with at least one row", code="empty")
+        _check_file(path)
         return [path]
-    if (path / "log").is_dir():
-        folder = path / "log"
-    else:
-        folder = path
-    files = listed(folder) or [file for part in partitions(folder) for file in part_files(part)]
+    folder = log_folder(path)
+    files = listed(folder)
+    if not files:
+        partitions = [entry for entry in folder.iterdir() if entry.is_dir() and "=" in entry.name]
+        for partition in sorted(partitions):
+            if partition.name[0] not in "._":
+                files += part_files(partition)
     if not files:
         raise UserError(f"{folder} holds no Parquet or CSV parts")
-    other = next((file for file in files if _format_of(file) != _format_of(files[0])), None)
-    if other is not None:
-        raise UserError(
-            f"{folder} holds {files[0].name} and {other.name}: the parts of a log have one format. Name one of them, "
-            "or move the others away"
-        )
+    for file in files:
+        if _format_of(file) != _format_of(files[0]):
+            raise UserError(
+                f"{folder} holds {files[0].name} and {file.name}: the parts of a log have one format. Name one of "
+                "them, or move the others away"
+            )
     return files
 
 
-def partitions(folder: Path) -> list[Path]:
-    """List the folders ``column=value`` in a folder, by name: a table that Hive, Spark or pyarrow has partitioned."""
-    return sorted(path for path in folder.iterdir() if path.is_dir() and "=" in path.name and path.name[0] not in "._")
+def _check_file(path: Path) -> None:
+    """Raise UserError unless a path is a regular, non-empty file with the ending of a table."""
+    if not is_table(path):
+        raise UserError(
+            f"{path} is neither Parquet nor CSV: tables are read from {', '.join((*TEXT, *PARQUET, *ARROW))} files "
+            f"(text may be compressed: {', '.join(COMPRESSED)}), not {kind_of(path) or 'without an ending'}",
+            code="not_a_table",
+        )
+    if not path.is_file():
+        raise UserError(f"{path} is no regular file, and tables are read more than once: write it into one first")
+    if path.stat().st_size == 0:
+        raise UserError(f"{path} is empty: give a log with at least one row", code="empty")
 
 
 def partition_columns(folder: Path, file: Path) -> list[str]:
-    """List the columns that are in the names of the folders between a folder and a file, not in the file."""
+    """List the columns that a partitioned table keeps in the names of folders between ``folder`` and ``file``."""
     if not file.is_relative_to(folder):
         return []
     return [part.partition("=")[0] for part in file.relative_to(folder).parts[:-1] if "=" in part]
 
 
 def listed(folder: Path) -> list[Path]:
-    """The tables in a folder, by name, but for hidden ones.
+    """List the tables in a folder by name, without hidden ones.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the folder cannot be read.
     """
     try:
         return sorted(path for path in folder.iterdir() if path.name[0] not in "._" and is_table(path))
@@ -199,64 +204,24 @@ def listed(folder: Path) -> list[Path]:
 
 
 def _format_of(file: Path) -> int:
-    """Get the format that a table's name states."""
-    return next(number for number, endings in enumerate((PARQUET, ARROW, TEXT)) if kind_of(file) in endings)
-
-
-def batches_of(path: Path, names: Sequence[str] | None = None) -> Any:
-    """The reader of an Arrow file's batches, of all columns unless named; what is not compressed is mapped.
-
-    Raises:
-        OSError: no such file.
-        pyarrow.ArrowException: it is damaged.
-        KeyError: it has no column of that name, or several.
-    """
-    import pyarrow as pa
-
-    file = pa.memory_map(str(path))
-    reader = pa.ipc.open_file(file)
-    if not names:
-        return reader
-    places = [reader.schema.get_field_index(name) for name in names]
-    if -1 in places:
-        raise KeyError(f"no one column {names[places.index(-1)]!r}")
-    return pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(included_fields=places))
-
-
-def table_of(path: Path, names: Sequence[str] | None = None, numbers: Iterable[int] | None = None) -> Any:
-    """Columns of an Arrow file, all unless named, from all its batches or those of these numbers.
-
-    Raises:
-        As :func:`batches_of`.
-    """
-    import pyarrow as pa
-
-    reader = batches_of(path, names)
-    batches = [reader.get_batch(k) for k in (range(reader.num_record_batches) if numbers is None else numbers)]
-    if batches:
-        table = pa.Table.from_batches(batches)
-    else:
-        table = reader.schema.empty_table()
-    if names is None:
-        return table
-    return table.select(list(names))
+    """Return a number for the format that a file's ending states."""
+    return [kind_of(file) in endings for endings in (PARQUET, ARROW, TEXT)].index(True)
 
 
 def schema_of(path: Path) -> Any:
-    """The schema of a Parquet file or an Arrow file, metadata included.
+    """Read the schema of a Parquet or Arrow file with its metadata.
 
     Raises:
-        OSError: no such file, or none of that kind.
-        pyarrow.ArrowException: the same.
+        OSError: no such file, or one of another kind.
+        pyarrow.ArrowException: likewise.
     """
     import pyarrow as pa
-
-    if path.suffix.lower() in ARROW:
-        with pa.OSFile(str(path)) as file:
-            return pa.ipc.open_file(file).schema
     import pyarrow.parquet as pq
 
-    return pq.read_schema(path)
+    if path.suffix.lower() not in ARROW:
+        return pq.read_schema(path)
+    with pa.OSFile(str(path)) as file:
+        return pa.ipc.open_file(file).schema
 
 
 def is_text(kind: Any) -> bool:
@@ -267,49 +232,46 @@ def is_text(kind: Any) -> bool:
 
 
 def objects_of(values: Any) -> list[Any]:
-    """A column's values as Python's objects; a text of a dictionary is one object, in however many rows it stands."""
+    """Convert a column to Python objects; equal texts of a dictionary share one object."""
     result: list[Any] = []
     for chunk in values.chunks:
         if hasattr(chunk, "dictionary"):
             words = [*chunk.dictionary.to_pylist(), None]
-            result += [words[-1 if k is None else k] for k in chunk.indices.to_pylist()]
+            result += [words[code] for code in chunk.indices.fill_null(-1).to_pylist()]
         else:
             result += chunk.to_pylist()
     return result
 
 
 def schema_in(path: Path) -> Any:
-    """The schema of a Parquet file or an Arrow file.
+    """Read the schema of a Parquet or Arrow file.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     with _readable(path):
         return schema_of(path)
 
 
-def read_table(file: Path, columns: list[str] | None = None, *, held: bool = False) -> Any:
-    """The pyarrow Table of a Parquet file or an Arrow file.
+def read_table(file: Path, columns: list[str] | None = None, *, verified: bool = False) -> Any:
+    """Read a Parquet or Arrow file as a pyarrow Table.
 
     Args:
-        file: its path.
-        columns: their names; all where None.
-        held: it was checked against its receipt. Where it was not, its pages are checked against the checksums they
-            bear, if they do (those of Parquet); an Arrow file, which bears none, must not contradict itself.
+        file: path of the file.
+        columns: names of the columns to read, all of them if None.
+        verified: whether its checksum was compared with a receipt. If not, the checksums of Parquet pages are
+            compared, and the buffers of an Arrow file, which has none, are checked for consistency.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
-    with _readable(file), _opened(file, columns, held) as groups:
+    with _opened(file, columns, verified) as groups:
         return groups.read(list(range(len(groups.sizes))))
 
 
-def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held: bool = False) -> Iterator[Any]:
-    """Read a table as :func:`read_table` does, in tables of at most about ``rows`` rows, one after another.
-
-    They are whole row groups or batches where these are small enough.
-    """
-    with _readable(file), _opened(file, columns, held) as groups:
+def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, verified: bool = False) -> Iterator[Any]:
+    """Yield the tables of :func:`read_table` with about ``rows`` rows at most, whole row groups where these fit."""
+    with _opened(file, columns, verified) as groups:
         for run in _runs(groups.sizes, rows):
             if len(run) == 1 and groups.sizes[run[0]] > rows:
                 yield from groups.divided(run[0], rows)
@@ -319,79 +281,60 @@ def read_blocks(file: Path, rows: int, columns: list[str] | None = None, *, held
             yield groups.read([])
 
 
-def read_rows(file: Path, first: int, n: int) -> Any:
-    """Rows ``first`` (from 0) to ``first + n - 1`` of a file, as :func:`read_table`, of their groups or batches alone.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    with _readable(file), _opened(file) as groups:
-        numbers = _groups_of(groups.sizes, first, n)
-        return groups.read(numbers).slice(first - sum(groups.sizes[: numbers[0]]), n)
-
-
-def rows_to_read(file: Path, first: int, n: int) -> int:
-    """Count the rows that :func:`read_rows` decodes.
-
-    Raises:
-        UserError: it cannot be read.
-    """
-    with _readable(file), _opened(file) as groups:
-        return sum(groups.sizes[k] for k in _groups_of(groups.sizes, first, n))
-
-
 def rows_in(file: Path, ending: str = "") -> int:
-    """Count the rows of a Parquet or Arrow file, by its own statement.
+    """Count the rows of a Parquet or Arrow file from its footer.
 
     Args:
-        file: its path.
-        ending: that it will have, where it bears a temporary name.
+        file: path of the file.
+        ending: final ending of a file that still has a temporary name.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
-    with _readable(file), _opened(file, ending=ending) as groups:
+    with _opened(file, ending=ending) as groups:
         return sum(groups.sizes)
 
 
 @contextlib.contextmanager
-def _opened(file: Path, columns: list[str] | None = None, held: bool = False, ending: str = "") -> Iterator[_Groups]:
-    if (ending or file.suffix.lower()) in ARROW:
-        yield _Batches(file, columns, held)
-        return
+def _opened(
+    file: Path, columns: list[str] | None = None, verified: bool = False, ending: str = ""
+) -> Iterator[_RowGroups | _Batches]:
+    """Open a Parquet or Arrow file; an exception of pyarrow becomes a UserError of one line."""
     import pyarrow.parquet as pq
 
-    metadata = pq.read_metadata(file)
-    with pq.ParquetFile(
-        file,
-        page_checksum_verification=not held,
-        read_dictionary=_dictionary_columns(metadata),
-        metadata=metadata,
-    ) as opened:
-        yield _RowGroups(opened, columns)
+    with _readable(file):
+        if (ending or file.suffix.lower()) in ARROW:
+            yield _Batches(file, columns, verified)
+            return
+        metadata = pq.read_metadata(file)
+        with pq.ParquetFile(
+            file,
+            page_checksum_verification=not verified,
+            read_dictionary=_dictionary_columns(metadata),
+            metadata=metadata,
+        ) as opened:
+            yield _RowGroups(opened, columns)
 
 
 def _dictionary_columns(metadata: Any) -> list[str]:
-    """Names of the text columns of a Parquet file but those written as differences, which cannot be dictionaries."""
+    """List the text columns of a Parquet file that can be read as dictionaries: those without delta encoding."""
     texts = set[str]()
-    differences = set[str]()
+    deltas = set[str]()
     for group in range(metadata.num_row_groups):
         for place in range(metadata.num_columns):
             chunk = metadata.row_group(group).column(place)
             if chunk.physical_type == "BYTE_ARRAY":
                 texts.add(chunk.path_in_schema)
                 if any(encoding.startswith("DELTA") for encoding in chunk.encodings):
-                    differences.add(chunk.path_in_schema)
-    return sorted(texts - differences)
-
-
-_Groups: TypeAlias = "_RowGroups | _Batches"
+                    deltas.add(chunk.path_in_schema)
+    return sorted(texts - deltas)
 
 
 class _RowGroups:
-    """The row groups of a Parquet file: how many rows each has, and tables of them.
+    """Row groups of a Parquet file; texts are read as dictionaries, so that a repeated text is in memory once.
 
-    Texts come as dictionaries, so that one that stands in many rows is in memory once.
+    Attributes:
+        sizes: number of rows of each group.
     """
 
     def __init__(self, file: Any, columns: list[str] | None) -> None:
@@ -410,28 +353,52 @@ class _RowGroups:
 
 
 def _with_dictionaries(table: Any) -> Any:
-    """The table with every text column as a dictionary."""
+    """Encode every text column of a table as a dictionary."""
     for place, name in enumerate(table.column_names):
-        if is_text(table.column(place).type):
-            table = table.set_column(place, name, table.column(place).dictionary_encode())
+        values = table.column(place)
+        if is_text(values.type):
+            table = table.set_column(place, name, values.dictionary_encode())
     return table
 
 
 class _Batches:
-    """The batches of an Arrow file; it is mapped anew for every table: what was read before takes no memory."""
+    """Record batches of an Arrow file, mapped anew for each table so that earlier ones can be freed.
 
-    def __init__(self, file: Path, columns: list[str] | None, held: bool) -> None:
+    Attributes:
+        sizes: number of rows of each batch.
+    """
+
+    def __init__(self, file: Path, columns: list[str] | None, verified: bool) -> None:
         self._file = file
         self._columns = columns
-        self._held = held
-        import pyarrow as pa
-
-        reader = pa.ipc.open_file(pa.memory_map(str(file)), options=pa.ipc.IpcReadOptions(included_fields=[0]))
+        self._verified = verified
+        reader = self._open([0])
         self.sizes = [reader.get_batch(k).num_rows for k in range(reader.num_record_batches)]
 
+    def _open(self, places: list[int] | None = None) -> Any:
+        """Open the file to read the columns at these places, all of them if None."""
+        import pyarrow as pa
+
+        return pa.ipc.open_file(pa.memory_map(str(self._file)), options=pa.ipc.IpcReadOptions(included_fields=places))
+
     def read(self, numbers: list[int]) -> Any:
-        table = table_of(self._file, self._columns, numbers)
-        if not self._held:  # codes must be within their words, and buffers as long as they say
+        """Read batches as one table.
+
+        Raises:
+            KeyError: no column of a name, or several.
+        """
+        import pyarrow as pa
+
+        reader = self._open()
+        if self._columns:
+            places = [reader.schema.get_field_index(name) for name in self._columns]
+            if -1 in places:
+                raise KeyError(f"no one column {self._columns[places.index(-1)]!r}")
+            reader = self._open(places)
+        table = pa.Table.from_batches([reader.get_batch(number) for number in numbers], reader.schema)
+        if self._columns is not None:
+            table = table.select(self._columns)
+        if not self._verified:  # dictionary codes within their words, buffers as long as stated
             table.validate(full=True)
         return table
 
@@ -441,30 +408,24 @@ class _Batches:
             yield table.slice(first, rows)
 
 
-def _groups_of(sizes: list[int], first: int, n: int) -> list[int]:
-    """The groups that hold the rows."""
-    ends = list(itertools.accumulate(sizes))
-    return [k for k, end in enumerate(ends) if end > first and end - sizes[k] < first + n]
-
-
 def _runs(sizes: list[int], rows: int) -> Iterator[list[int]]:
-    """Groups one after another that hold at most ``rows`` rows together, at least one each time."""
+    """Yield runs of consecutive groups, each with at most ``rows`` rows or of one group."""
     run: list[int] = []
-    held = 0
+    n_rows = 0
     for number, size in enumerate(sizes):
-        if run and held + size > rows:
+        if run and n_rows + size > rows:
             yield run
             run = []
-            held = 0
+            n_rows = 0
         run.append(number)
-        held += size
+        n_rows += size
     if run:
         yield run
 
 
 @contextlib.contextmanager
 def _readable(file: Path) -> Iterator[None]:
-    """Say in a line that a file cannot be read."""
+    """Raise UserError, in one line, for whatever pyarrow raises about a file."""
     import pyarrow as pa
 
     try:
@@ -474,9 +435,6 @@ def _readable(file: Path) -> Iterator[None]:
     except (OSError, ValueError, KeyError, TypeError, IndexError, OverflowError, pa.ArrowException) as error:
         refuse_want_of_memory(error, str(file))
         reason = (str(error).splitlines() or [type(error).__name__])[0].rstrip(".")
-        if file.suffix.lower() in ARROW:
-            kind = "Arrow"
-        else:
-            kind = "Parquet"
+        kind = "Arrow" if file.suffix.lower() in ARROW else "Parquet"
         message = f"{file} is not a readable {kind} file: {reason}; restore it, or name it as what it is"
         raise not_written(error, message) from None

@@ -1,4 +1,4 @@
-"""The files of a table, checked against their receipts before anything in them is believed, and their columns."""
+"""Verify the files of a table against their receipts, and read their columns."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from recsim_mnar.tables.files import (
     is_table,
     is_text_file,
     listed,
+    log_folder,
     objects_of,
     part_files,
     part_path,
@@ -40,41 +41,40 @@ from recsim_mnar.tables.values import Decimal, Faults
 PART_KEY = b"recsim_mnar_part"
 """In the metadata of a part: its number, and the digest of what made it."""
 _AHEAD = 3
-"""Parts that are hashed beyond the one that is read."""
+"""Parts that are hashed ahead of the one being read."""
 
 MEND = "restore it, or make it again with the command that wrote it (simulate: and --resume)"
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The files of a log, in the order of their names; iterating checks each against its receipt.
+    """The files of a log in the order of their names; iterating verifies each against its receipt.
 
     Attributes:
-        path: what the user named.
-        files: their paths.
+        path: as the user named it.
+        files: paths of the files.
         index: their receipts; None if there are none, as in a user's own folder.
     """
 
     path: Path
     files: list[Path]
     index: Index | None = None
-    _sound: set[Path] = field(default_factory=set)
+    _verified: set[Path] = field(default_factory=set)
 
     @classmethod
-    def of(cls, path: str | os.PathLike[str]) -> Parts:
-        """The files of a folder, or the file itself, see :func:`recsim_mnar.tables.files.part_files`.
+    def of(cls, path: str | os.PathLike[str] | Parts) -> Parts:
+        """Find the files of a folder, or the file itself, as :func:`recsim_mnar.tables.files.part_files`.
 
         Raises:
-            UserError: nothing there; a file that the index lists is missing, or one is there that it does not list;
-                the index is damaged, or missing where parts have one.
+            UserError: nothing there; a file of the index is missing, or a file is not in it; the index is damaged, or
+                missing although the parts were written with one.
         """
+        if isinstance(path, Parts):
+            return path
         path = path_of(path)
-        if (path / "log").is_dir():
-            folder = path / "log"
-        else:
-            folder = path
         if not path.is_dir():
             return cls(path, part_files(path), _index_of(path))
+        folder = log_folder(path)
         _check_run(path if folder != path else path.parent, folder)
         index = Index.read(folder)
         if index is not None:
@@ -90,49 +90,48 @@ class Parts:
         return len(self.files)
 
     def __iter__(self) -> Iterator[Path]:
-        """Each file, when it has been found to be what its receipt says; the next ones are looked at meanwhile.
+        """Yield each file after verifying it, while the next ones are hashed in threads.
 
         Raises:
-            UserError: it is not; or it cannot be read.
+            UserError: a file differs from its receipt, or cannot be read.
         """
-        if all(file in self._sound or self._receipt(file) is None for file in self.files):
+        if all(file in self._verified or self._receipt(file) is None for file in self.files):
             yield from self.files
             return
-        waiting: collections.deque[tuple[Path, Future[str]]] = collections.deque()
+        pending: collections.deque[tuple[Path, Future[str]]] = collections.deque()
         threads = ThreadPoolExecutor(min(_AHEAD, len(self.files), os.cpu_count() or 1), "receipts")
         try:
             for file in self.files:
-                waiting.append((file, threads.submit(file_digest, file)))
-                if len(waiting) > _AHEAD:
-                    yield self._held(*waiting.popleft())
-            while waiting:
-                yield self._held(*waiting.popleft())
+                pending.append((file, threads.submit(file_digest, file)))
+                if len(pending) > _AHEAD:
+                    yield self._verify(*pending.popleft())
+            while pending:
+                yield self._verify(*pending.popleft())
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
 
     @property
     def first(self) -> Path:
-        """The first file, checked against its receipt."""
-        return self.held(self.files[0])
+        """The first file, verified."""
+        return self.verified(self.files[0])
 
-    def held(self, file: Path) -> Path:
-        """A file of the folder, checked against its receipt where it has one.
+    def verified(self, file: Path) -> Path:
+        """Return a file of the folder after verifying it against its receipt, if it has one.
 
         Raises:
-            UserError: it is not what its receipt says.
+            UserError: the file differs from its receipt.
         """
-        return next(iter(Parts(self.path, [file], self.index, self._sound)))
+        return next(iter(Parts(self.path, [file], self.index, self._verified)))
 
-    def _held(self, file: Path, digest: Future[str]) -> Path:
+    def _verify(self, file: Path, digest: Future[str]) -> Path:
         receipt = self._receipt(file)
-        if receipt is not None and file not in self._sound:
+        if receipt is not None and file not in self._verified:
             try:
-                digest_found = digest.result()
+                if digest.result() != receipt.sha256:
+                    raise UserError(_differs(file))
             except OSError as error:
                 raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
-            if digest_found != receipt.sha256:
-                raise UserError(_differs(file))
-            self._sound.add(file)
+            self._verified.add(file)
         return file
 
     def _receipt(self, file: Path) -> Receipt | None:
@@ -142,32 +141,32 @@ class Parts:
 
 
 def _differs(file: Path) -> str:
-    """Describe a file whose bytes are not those of its receipt."""
+    """Format the message for a file that differs from its receipt."""
     if file.with_name(file.name + SIDECAR).exists():
         return f"{file} is not what was written: restore it, or, if you wrote it anew, remove {file.name}{SIDECAR}"
     return f"{file} is not what {INDEX} lists; {MEND}"
 
 
 def _check_names(folder: Path, index: Index) -> None:
-    """Raise UserError where files are missing, or too many."""
+    """Raise UserError for files that are missing, or that the index does not list."""
     missing = [name for name in sorted(index.receipts) if not (folder / name).is_file()]
-    strangers = [file.name for file in listed(folder) if file.name not in index.receipts]
+    unlisted = [file.name for file in listed(folder) if file.name not in index.receipts]
     if missing:
-        raise UserError(f"{folder / missing[0]} is missing{_others(missing)}; {MEND}")
-    if strangers:
+        raise UserError(f"{folder / missing[0]} is missing{_and_more(missing)}; {MEND}")
+    if unlisted:
         raise UserError(
-            f"{folder / strangers[0]} is not listed in {INDEX} of this log{_others(strangers)}: move it away"
+            f"{folder / unlisted[0]} is not listed in {INDEX} of this log{_and_more(unlisted)}: move it away"
         )
 
 
-def _others(names: list[str]) -> str:
+def _and_more(names: list[str]) -> str:
     if len(names) > 1:
         return f", and {len(names) - 1} more"
     return ""
 
 
 def _check_run(run: Path, log: Path) -> None:
-    """Raise UserError where a run's folder was not finished, or does not belong together with its log."""
+    """Raise UserError if a run's folder is unfinished, or its files differ from their receipts."""
     if log.name != "log" or is_filled_here(run):
         return
     index = Index.read(run)
@@ -186,47 +185,46 @@ def _check_run(run: Path, log: Path) -> None:
 
 
 def _refuse_unfinished(folder: Path, files: list[Path]) -> None:
-    """Raise UserError where there are parts without the index that is written after them."""
-    if not ((folder / UNFINISHED).exists() or any(_is_marked(file) for file in files[:1] + files[-1:])):
-        return
-    raise UserError(
-        f"{folder / INDEX} is missing: the run goes on or was interrupted (simulate, replay: --resume finishes it), or "
-        "the file was lost; parts that you put together yourself are read under other names than part-*"
-    )
+    """Raise UserError for parts of a run without the index that is written after them."""
+    if (folder / UNFINISHED).exists() or any(_is_marked(file) for file in files[:1] + files[-1:]):
+        raise UserError(
+            f"{folder / INDEX} is missing: the run goes on or was interrupted (simulate, replay: --resume finishes "
+            "it), or the file was lost; parts that you put together yourself are read under other names than part-*"
+        )
 
 
 def _index_beside(files: list[Path]) -> Index | None:
-    """The receipts of files that each have their own; None where one has none.
+    """Merge the receipts of files that each have one; None if a file has none.
 
-    Then the others are checked against theirs here, and all are read as files without receipts.
+    In that case the receipts that exist are verified here, and the log counts as one without receipts.
 
     Raises:
-        UserError: one is not what its receipt says.
+        UserError: a file differs from its receipt.
     """
     indexes = {file: index for file in files if (index := _index_of(file)) is not None}
     if len(indexes) == len(files):
         return Index({file.name: index.receipts[file.name] for file, index in indexes.items()})
     for file, index in indexes.items():
-        Parts(file, [file], index).held(file)
+        Parts(file, [file], index).verified(file)
     return None
 
 
 def _index_of(file: Path) -> Index | None:
-    """The index that lists a single file: its own, whatever both are called today, or that of its folder."""
-    own_index = Index.read(file.parent, file.name + SIDECAR)
-    for receipt in [] if own_index is None else own_index.receipts.values():
+    """Read the index with the receipt of a single file: its sidecar, which may be renamed with it, or its folder's."""
+    sidecar = Index.read(file.parent, file.name + SIDECAR)
+    if sidecar is not None and sidecar.receipts:
+        receipt = next(iter(sidecar.receipts.values()))
         return Index({file.name: replace(receipt, file=file.name)})
-    if file.suffix.lower() in (*PARQUET, *ARROW):
-        index = Index.read(file.parent)
-    else:
-        index = None
-    if index is not None and file.name in index.receipts:
-        return index
-    return None
+    if file.suffix.lower() not in (*PARQUET, *ARROW):
+        return None
+    index = Index.read(file.parent)
+    if index is None or file.name not in index.receipts:
+        return None
+    return index
 
 
 def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
-    """Let ``write(file)`` write a table of ``rows`` rows as a file of its own, and its receipt next to it.
+    """Write a table of ``rows`` rows by calling ``write(file)``, then its receipt next to it.
 
     Raises:
         UserError: what is read back has another number of rows.
@@ -244,12 +242,12 @@ def write_file(file: Path, rows: int, write: Callable[[Path], object]) -> None:
 
 
 def mark_of_part(number: int, made: str | None) -> dict[bytes, bytes]:
-    """The mark of a part, for the metadata of its file."""
+    """Return the metadata that identifies a part: its number and the digest of its run."""
     return {PART_KEY: json.dumps({"part": number, "made": made}, sort_keys=True).encode()}
 
 
 def _refuse_two_runs(folder: Path, files: list[Path]) -> None:
-    """Raise UserError where a folder without an index holds parts of several runs: users are numbered alike in them."""
+    """Raise UserError for parts of several runs in one folder: they number their users alike."""
     first: tuple[str, Path] | None = None
     for file in files:
         made = _mark_of(file).get("made")
@@ -264,22 +262,21 @@ def _refuse_two_runs(folder: Path, files: list[Path]) -> None:
 
 
 def _refuse_equal(files: list[Path]) -> None:
-    """Raise UserError where two files are the same bytes: their rows would count twice."""
+    """Raise UserError for two files of the same bytes, whose rows would count twice."""
     seen: dict[tuple[int, bytes], Path] = {}
     for file in files:
         try:
             with file.open("rb") as begin:
                 other = seen.setdefault((file.stat().st_size, begin.read(1 << 12)), file)
-            if other is file or not filecmp.cmp(other, file, shallow=False):
-                continue
+            equal = other is not file and filecmp.cmp(other, file, shallow=False)
         except OSError as error:
             raise not_written(error, f"{file} cannot be read: {error.strerror}") from None
-        if rows_in_text(file) if is_text_file(file) else rows_in(file):
+        if equal and _count_rows(file):
             raise UserError(f"{file} is the same as {other.name}, byte for byte: move one of them away")
 
 
 def _mark_of(file: Path) -> Mapping[str, Any]:
-    """The mark of a part; empty where there is none to be read."""
+    """Read the metadata that :func:`mark_of_part` wrote; empty without any."""
     import pyarrow as pa
 
     try:
@@ -292,7 +289,7 @@ def _mark_of(file: Path) -> Mapping[str, Any]:
 
 
 def _is_marked(file: Path) -> bool:
-    """Return whether a file is a part of ours under the name that it was given."""
+    """Return whether a file is a part of this package's under its original name."""
     number = _mark_of(file).get("part")
     return isinstance(number, int) and file.name == part_path(file.parent, number, file.suffix).name
 
@@ -323,27 +320,30 @@ class TableFile:
     form: TextForm | None = None
 
     @staticmethod
-    def open(path: str | os.PathLike[str] | Parts, decimal: str | None = None) -> TableFile:
-        """Look at a file, or at a folder of parts.
+    def open(path: str | os.PathLike[str] | Parts | TableFile, decimal: str | None = None) -> TableFile:
+        """Open a file, or a folder of parts, and read its header.
 
         Args:
-            path: a text file with a header line, compressed with gzip, bz2 or zstd where the name says so; a Parquet
-                or Arrow file; a folder of one of them.
-            decimal: the decimal mark of a text file, "." or ","; None to find it.
+            path: a text file with a header line, compressed with gzip, bz2 or zstd if its name says so; a Parquet or
+                Arrow file; a folder of one of them; or a table that is open already.
+            decimal: the decimal mark of a text file, "." or ","; None to detect it.
 
         Raises:
             UserError: no such file, nothing in it, not of these kinds, a column named twice.
         """
-        if isinstance(path, Parts):
-            parts = path
-        else:
-            parts = Parts.of(path)
+        if isinstance(path, TableFile):
+            return path
+        parts = Parts.of(path)
         first = parts.first
+        form = None
         if is_text_file(first):
             form = TextForm.of(first, decimal)
+            names = form.names
         else:
-            form = None
-        names = _unique(first, schema_in(first).names if form is None else form.names)
+            names = schema_in(first).names
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"{first}: column {name!r} appears twice in the header; rename one")
         return TableFile(parts.path, parts, names, form)
 
     @property
@@ -354,66 +354,62 @@ class TableFile:
         return self.form.decimal
 
     def how_written(self) -> list[str]:
-        """List what was made of a text file that is not commas, points and UTF-8, and columns that are not read."""
+        """Describe a text file's format where it is not commas, points and UTF-8, and columns that are not read."""
         columns = partition_columns(self.path, self.parts.files[0])
+        lines = [] if self.form is None else self.form.how_written()
         if columns:
-            lines = [f"not read: {', '.join(columns)}, in the names of folders"]
-        else:
-            lines = []
-        if self.form is None:
-            return lines
-        return [*self.form.how_written(), *lines]
+            lines.append(f"not read: {', '.join(columns)}, in the names of folders")
+        return lines
 
     def head(self) -> dict[str, list[Any]]:
-        """The first rows: the values of each column, as text where the file is."""
+        """Read the first rows: by column a list of values, texts if the file is text."""
+        first = self.parts.files[0]
         if self.form is not None:
-            return self.form.head(self.parts.files[0])
-        table = next((block for block in read_blocks(self.parts.files[0], _HEAD) if len(block)), None)
-        if table is None:
-            return {}
-        return {name: objects_of(table.column(name).slice(0, _HEAD)) for name in table.column_names}
+            return self.form.head(first)
+        for table in read_blocks(first, _HEAD):
+            if len(table):
+                return {name: objects_of(table.column(name).slice(0, _HEAD)) for name in table.column_names}
+        return {}
 
     def read(self, kinds: Mapping[str, str]) -> Rows:
         """Read columns of all rows.
 
         Args:
-            kinds: by column, what it is read for: "number", "id", "time" or "text".
+            kinds: by column how its values are used: "number", "id", "time" or "text".
 
         Raises:
-            UserError: the file is no table, a row has another number of fields, or there is no room for all rows.
+            UserError: the file is no table, a row has another number of fields, or memory is too small for all rows.
         """
         import pyarrow as pa
 
         while True:
             tables = []
-            held = 0
+            size = 0
             try:
                 for rows in self.blocks(kinds, _WHOLE_ROWS):
                     tables.append(rows.table)
-                    held += rows.table.nbytes
-                    _check_room(self.path, held)
-                if len(tables) == 1:
-                    table = tables[0]
-                else:
-                    table = pa.concat_tables(tables, promote_options="permissive")
+                    size += rows.table.nbytes
+                    _check_room(self.path, size)
             except AgainError:
                 continue
-            except pa.ArrowException:
-                raise UserError(
-                    f"{self.path}: the parts hold columns of different types; write them with one schema"
-                ) from None
-            return Rows(str(self.path), table, self.decimal)
+            break
+        try:
+            table = pa.concat_tables(tables, promote_options="permissive")
+        except pa.ArrowException:
+            raise UserError(
+                f"{self.path}: the parts hold columns of different types; write them with one schema"
+            ) from None
+        return Rows(str(self.path), table, self.decimal)
 
     def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Iterator[Rows]:
-        """Read columns, some ``rows`` rows at a time; their faults are gathered together.
+        """Yield columns of about ``rows`` rows at a time, with common ``faults``.
 
         Raises:
             UserError: as :meth:`read`.
-            AgainError: the file must be read anew, from its first row.
+            AgainError: the file must be read again from its first row.
         """
         first = 1
-        if faults is None:
-            faults = Faults(str(self.path))
+        faults = faults or Faults(str(self.path))
         for part in self.parts:
             for table in self._tables(part, kinds, rows):
                 if len(table):
@@ -423,33 +419,21 @@ class TableFile:
             raise UserError(f"{self.path} has a header but no rows", code="empty")
 
     def _tables(self, part: Path, kinds: Mapping[str, str], rows: int) -> Iterator[Any]:
-        if part == self.parts.files[0]:
-            names = self.names
-        else:
-            names = self._names_of(part)
+        text = None if self.form is None else self._text_part(part)
+        names = schema_in(part).names if text is None else text.form.names
         for name in kinds:
             if name not in names:
                 raise UserError(f"part {part.name} has no column {name!r}, which the other parts have")
-        if self.form is not None:
-            return self._text_part(part).blocks(kinds)
-        return read_blocks(part, rows, list(kinds), held=self.parts.index is not None)
-
-    def _names_of(self, part: Path) -> list[str]:
-        if self.form is None:
-            return list(schema_in(part).names)
-        return self._text_part(part).form.names
+        if text is not None:
+            return text.blocks(kinds)
+        return read_blocks(part, rows, list(kinds), verified=self.parts.index is not None)
 
     def _text_part(self, part: Path) -> TextPart:
-        assert self.form is not None
         if part not in self._text_parts:
-            if self.form.decimal.stated:
-                stated = self.form.decimal.mark
-            else:
-                stated = None
-            if part == self.parts.files[0]:
-                form = self.form
-            else:
-                form = TextForm.of(part, stated)
+            form = self.form
+            assert form is not None
+            if part != self.parts.files[0]:
+                form = TextForm.of(part, form.decimal.mark if form.decimal.stated else None)
             self._text_parts[part] = TextPart(part, form)
         return self._text_parts[part]
 
@@ -458,15 +442,8 @@ class TableFile:
         return {}
 
 
-def _unique(path: Path, names: list[str]) -> list[str]:
-    for name in names:
-        if names.count(name) > 1:
-            raise UserError(f"{path}: column {name!r} appears twice in the header; rename one")
-    return names
-
-
 def _check_room(path: Path, size: int) -> None:
-    """Raise UserError where the rows read so far fill the memory that is left."""
+    """Raise MachineError if working with ``size`` bytes of rows needs more memory than is free."""
     free = free_memory()
     if _COPIES * size > free + size:
         raise MachineError(
@@ -481,11 +458,11 @@ def _check_room(path: Path, size: int) -> None:
 
 @dataclass
 class Verified:
-    """The outcome of :func:`verify`.
+    """Result of :func:`verify`.
 
     Attributes:
-        n_files: files with receipts.
-        n_read: files without, which were read through.
+        n_files: number of files with receipts.
+        n_read: number of files without, which were read through.
         n_rows: rows of the tables among both.
         faults: one line per fault.
     """
@@ -496,25 +473,24 @@ class Verified:
     faults: list[str] = field(default_factory=list)
 
     def sentence(self) -> str:
-        """The outcome in one line."""
+        """Summarise the result in one line."""
+        rows = f"{self.n_rows:,} rows"
         if self.n_files:
-            return f"{_files(self.n_files)}, {self.n_rows:,} rows: all are what their receipts say"
+            return f"{_files(self.n_files)}, {rows}: all are what their receipts say"
         return (
-            f"{_files(self.n_read)} without receipts, {self.n_rows:,} rows: all can be read, and whether they are as "
-            "they were written is unknown"
+            f"{_files(self.n_read)} without receipts, {rows}: all can be read, and whether they are as they were "
+            "written is unknown"
         )
 
 
 def _files(n: int) -> str:
-    if n == 1:
-        return "1 file"
-    return f"{n:,} files"
+    return f"{n:,} file{'s' * (n != 1)}"
 
 
 def verify(path: str | Path) -> Verified:
-    """Check what is at a path against its receipts: a run's folder with all its files, a log, a part, a single file.
+    """Verify a run's folder with all its files, a log, a part or a single file against the receipts.
 
-    Files without receipts are read through; their pages are checked against the checksums that they bear.
+    Files without receipts are read through, with the checksums of their pages if they have any.
 
     Raises:
         UserError: nothing there.
@@ -523,15 +499,17 @@ def verify(path: str | Path) -> Verified:
     if not path.exists():
         raise UserError(f"{path} does not exist: name a folder or a file")
     verified = Verified()
-    for folder in [entry for entry in (path, path / "log") if entry.is_dir()]:
-        verified.faults += _faults_of_folder(folder, verified)
-    verified.faults += _faults_of_parts(path, verified)
-    verified.faults[:] = list(dict.fromkeys(verified.faults))
+    faults: list[str] = []
+    for folder in (path, path / "log"):
+        if folder.is_dir():
+            faults += _faults_of_folder(folder, verified)
+    faults += _faults_of_parts(path, verified)
+    verified.faults = list(dict.fromkeys(faults))
     return verified
 
 
-def _faults_of_folder(folder: Path, found: Verified) -> Iterator[str]:
-    """The faults of the files that the index of a folder lists."""
+def _faults_of_folder(folder: Path, verified: Verified) -> Iterator[str]:
+    """Yield the faults of the files in a folder's index."""
     try:
         index = Index.read(folder) or Index()
     except UserError as error:
@@ -540,59 +518,61 @@ def _faults_of_folder(folder: Path, found: Verified) -> Iterator[str]:
     if (folder / UNFINISHED).exists() and not (folder / INDEX).exists():
         yield f"{folder} was not finished: give its command again with --resume, or remove it"
     for receipt in index.receipts.values():
-        yield from _faults_of_file(folder, receipt, found)
+        yield from _faults_of_file(folder, receipt, verified)
 
 
-def _faults_of_file(folder: Path, receipt: Receipt, found: Verified) -> Iterator[str]:
+def _faults_of_file(folder: Path, receipt: Receipt, verified: Verified) -> Iterator[str]:
     file = folder / receipt.file
-    found.n_files += 1
-    found.n_rows += receipt.rows or 0
+    verified.n_files += 1
+    verified.n_rows += receipt.rows or 0
     if not file.is_file():
         yield f"{file} is missing; {MEND}"
     elif not receipt.fits(folder):
         yield _differs(file)
-    elif receipt.rows is not None and is_table(file) and _rows_of(file) != receipt.rows:
-        yield f"{file} has {_rows_of(file):,} rows, its receipt says {receipt.rows:,}: the receipt was changed; {MEND}"
+    elif receipt.rows is not None and is_table(file):
+        n_rows = _count_rows(file)
+        if n_rows != receipt.rows:
+            yield f"{file} has {n_rows:,} rows, its receipt says {receipt.rows:,}: the receipt was changed; {MEND}"
 
 
-def _faults_of_parts(path: Path, found: Verified) -> Iterator[str]:
-    """The faults that a reader would find, and those of files that no index of a folder lists."""
+def _faults_of_parts(path: Path, verified: Verified) -> Iterator[str]:
+    """Yield the faults that opening a log finds, and those of files that are in no folder's index."""
     try:
         parts = Parts.of(path)
     except UserError as error:
-        # A folder of other things than a log, all of which have receipts.
-        if not (path.is_dir() and found.n_files and not _holds_parts(path)):
+        # A folder of other things than a log, all of which have receipts, is no fault.
+        if not (path.is_dir() and verified.n_files and not _holds_parts(path)):
             yield str(error)
         return
     if path.is_dir() and Index.read(parts.files[0].parent) is not None:
         return
     for file in parts.files:
         if parts.index is not None:
-            yield from _faults_of_file(file.parent, parts.index.receipts[file.name], found)
+            yield from _faults_of_file(file.parent, parts.index.receipts[file.name], verified)
             continue
         try:
-            found.n_read += 1
-            found.n_rows += _rows_of(file, through=True)
+            verified.n_read += 1
+            verified.n_rows += _count_rows(file, decode=True)
         except UserError as error:
             yield str(error)
 
 
 def _holds_parts(path: Path) -> bool:
-    """Return whether a reader of logs finds files in a folder."""
+    """Return whether a folder holds files that a reader of logs would read."""
     try:
         return bool(part_files(path))
     except UserError:
         return False
 
 
-def _rows_of(file: Path, *, through: bool = False) -> int:
-    """Count the rows of a table; with ``through`` all of them are read.
+def _count_rows(file: Path, *, decode: bool = False) -> int:
+    """Count the rows of a table; with ``decode`` all of them are read.
 
     Raises:
-        UserError: it cannot be read.
+        UserError: the file cannot be read.
     """
     if is_text_file(file):
         return rows_in_text(file)
-    if through:
+    if decode:
         return sum(len(table) for table in read_blocks(file, 1 << 20))
     return rows_in(file)

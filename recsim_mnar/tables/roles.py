@@ -1,4 +1,4 @@
-"""Roles of a file's columns: by its own names, by usual names, or as the user says."""
+"""Find the columns of a file by role: by the names of this package's logs, by usual names, or as the user says."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from recsim_mnar.errors import UserError, nearest
 
 NAMED, RECOGNISED, OWN_SCHEMA, GUESSED = "named", "recognised", "own schema", "guessed"
-"""How a column was found: the user said so, a usual name, the name in our own logs, or the words of its name."""
+"""How a column was found: named by the user, by a usual name, by its name in our logs, or by words in its name."""
 
 _ITEMS = (
     "item",
@@ -78,16 +78,16 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
         "position": ("position", "pos rank slot place itemposition itemrank displayposition slotid slotindex"),
     }.items()
 }
-"""Names by which a column is recognised, a role: tiers, best first; two columns of one tier are an ambiguity.
+"""Names by which a column is recognised, by role: tiers, best first; two columns of one tier are ambiguous.
 
-In lower case without anything but letters and digits. The first tier is the name in our own logs.
+In lower case, letters and digits only. The first tier is the name in our own logs.
 """
 
 _USUAL = {role: {name for tier in tiers for name in tier} for role, tiers in USUAL_NAMES.items()}
-"""All of them, by role."""
+"""All usual names by role."""
 
 _ENDINGS = {"item": ("sku",), "action": ("sku",), "time": ("at", "ts", "timestamp", "datetime")}
-"""Last words of longer names by which a column is recognised where none has a usual name of the first two tiers."""
+"""Last words of longer names by which a column is recognised if none has a usual name of the first two tiers."""
 
 _PERSONS, _THINGS, _OUTCOMES, _NUMBERS, _SHOWN = (
     frozenset(words.split())
@@ -101,14 +101,14 @@ _PERSONS, _THINGS, _OUTCOMES, _NUMBERS, _SHOWN = (
         "shown show displayed served recommended exposed gezeigt",
     )
 )
-"""Words of names: of who met something; of what was met; of what came of it; for a number; for what was shown."""
+"""Words in names of users; of items; of outcomes; of numbers; of what was shown."""
 _BY_WORDS: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "user": (_PERSONS, _NUMBERS),
     "item": (_THINGS, _NUMBERS | _SHOWN),
     "action": (_THINGS, _NUMBERS | _SHOWN),
     "reward": (_OUTCOMES, frozenset()),
 }
-"""Words of which a name has one, and those that it must have besides, by role: ``CustomerNo``, ``SKU shown``."""
+"""By role, words of which a name has one, and words of which it has another: ``CustomerNo``, ``SKU shown``."""
 
 _PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
     frozenset(words.split())
@@ -121,43 +121,44 @@ _PROBABILITY, _OF_SHOWING, _OF_NEW_POLICIES = (
         "new target candidate challenger proposed eval evaluation",
     )
 )
-"""Words of names: for a probability; for what it is of, where that is the action shown; for a policy to come."""
+"""Words in names of probabilities; of the action shown; of new policies."""
 _OF_SLATES = {
     "conditional": frozenset(["conditional", "cond", "given", "above"]),
     "slate": frozenset(["slate", "list", "ranking", "page", "whole", "joint"]),
     "set": frozenset(["set", "unordered", "combination"]),
     "marginal": frozenset(["marginal", "position", "slot", "place"]),
 }
-"""Words of names, by what a probability is of in a log of slates."""
+"""Words in names, by the event that a probability is of in a log of slates."""
 _PER_CENT = frozenset({"pct", "percent", "percentage"})
+_PROBABLE = _PROBABILITY | {"p", "pi"} | _PER_CENT
 NONE = "none"
-"""In place of a column's name: the file has none of this role, whatever its columns are called."""
+"""Given in place of a column's name: the file has no column of this role, whatever its columns are called."""
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 _PERHAPS_SEVERAL = ("cookieid", "cookie", "deviceid", "sessionid", "session")
-"""Of the names of users those of which one person may have several."""
+"""Names of user columns of which one person may have several values."""
 _ORDER = ("reward", "propensity", "user", "item", "action", "logger", "time", "event", "weight")
 _RECBOLE_TYPE = re.compile(r":(token|float|token_seq|float_seq)$")
 
 
 def option_of(role: str) -> str:
-    """The option of the command line that names the column of a role."""
+    """Return the command-line option that names the column of a role."""
     return f"--{role}-column"
 
 
 def plain_name(name: str) -> str:
-    """A column's name as :data:`USUAL_NAMES` writes it: lower case, letters and digits, without RecBole's type."""
+    """Normalise a column's name as in :data:`USUAL_NAMES`: lower case, letters and digits, no RecBole type."""
     return re.sub(r"[^a-z0-9]", "", _RECBOLE_TYPE.sub("", name).lower())
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Roles of the columns of a file.
+    """Columns of a file by role.
 
     Attributes:
-        names: column by role, roles without a column left out.
+        names: column by role, for the roles that have one.
         how: for each of these roles :data:`NAMED`, :data:`RECOGNISED`, :data:`OWN_SCHEMA` or :data:`GUESSED`.
-        unclear: roles that were not taken because it is not clear which column is meant, and those that could be.
+        unclear: ambiguous roles, which have no column, with the candidates.
         without: roles that the user says the file has no column of.
     """
 
@@ -173,66 +174,67 @@ class Columns:
         return role in self.names
 
     def get(self, role: str) -> str | None:
-        """The column of a role, None where there is none."""
+        """Return the column of a role, None if it has none."""
         return self.names.get(role)
 
     def with_action(self, chosen: str, how: str, rivals: tuple[str, ...]) -> Columns:
-        """These with the action that was chosen, found as ``how`` says where names did not; or without any."""
+        """Set the action to the column that was ``chosen`` by its values, or to none with ``rivals`` as candidates."""
         if not (chosen or rivals):
             return self
         away = {*(rivals or (chosen,))}
-        names = {role: name for role, name in self.names.items() if role not in ("action", "item") or name not in away}
-        unclear = {
-            r: columns
-            for r, columns in self.unclear.items()
-            if r != "action" and not (r == "item" and away & {*columns})
-        }
-        names, unclear = (names | {"action": chosen}, unclear) if chosen else (names, unclear | {"action": rivals})
-        order = [role for role in _ORDER if role in names]
-        how_of = {role: how if role == "action" and chosen != self.get("action") else self.how[role] for role in order}
-        return Columns({role: names[role] for role in order}, how_of, unclear, self.without)
+        names = dict(self.names)
+        unclear = dict(self.unclear)
+        how_of = dict(self.how)
+        for role in ("action", "item"):
+            if names.get(role) in away:
+                del names[role]
+            if role == "action" or away & {*unclear.get(role, ())}:
+                unclear.pop(role, None)
+        if chosen:
+            names["action"] = chosen
+            if chosen != self.get("action"):
+                how_of["action"] = how
+        else:
+            unclear["action"] = rivals
+        names = _ordered(names)
+        return Columns(names, {role: how_of[role] for role in names}, unclear, self.without)
 
     @property
     def guessed(self) -> bool:
-        """Return whether any column was recognised by a name that is not our logs' own."""
+        """True if a column was recognised by another name than in our own logs."""
         return RECOGNISED in self.how.values() or GUESSED in self.how.values()
 
     def line(self) -> str:
-        """Describe the columns taken: ``reward: clicks; propensity: pscore; user: kunde (named)``."""
+        """Format the columns by role: ``reward: clicks; propensity: pscore; user: kunde (named)``."""
         marks = {NAMED: " (named)", GUESSED: " (guessed)", RECOGNISED: "", OWN_SCHEMA: ""}
         return "; ".join(f"{role}: {name}{marks[self.how[role]]}" for role, name in self.names.items())
 
     def refuse_unclear(self, source: str, *roles: str) -> None:
-        """Raise for a role, of these or of all, that several columns could be meant for.
+        """Raise for an ambiguous role, one of these or any.
 
         Raises:
-            UserError: naming the columns and the option.
+            UserError: the message has the candidates and the option.
         """
         for role in roles or self.unclear:
             if role in self.unclear:
                 raise UserError(f"{source}: {_which(role, self.unclear[role])}", code="unclear_column")
 
     def lines(self) -> list[str]:
-        """Describe the columns taken, the doubtful ones, and roles for which several columns could be meant."""
+        """Describe the columns by role, a doubtful user column, and ambiguous roles."""
+        lines = [self.line()]
         user = self.names.get("user", "")
-        text = []
         if self.how.get("user") == RECOGNISED and plain_name(user) in _PERHAPS_SEVERAL:
-            text.append(
+            lines.append(
                 f"{user} is taken for the user: if one person has several of them, intervals are too narrow; "
                 f"{option_of('user')} names the column of persons"
             )
-        return [
-            self.line(),
-            *text,
-            *(f"no {role} taken: {_which(role, names)}" for role, names in self.unclear.items()),
-        ]
+        return lines + [f"no {role} taken: {_which(role, names)}" for role, names in self.unclear.items()]
 
 
-def _unclear(source: str, known: Sequence[str], wrong: Sequence[str]) -> UserError:
-    """One error of all roles without a column, the file's columns listed once."""
-    again = f"columns: {', '.join(known)}; "
-    more = [line.removeprefix(f"{source}: ").replace(again, "") for line in wrong[1:] if line != wrong[0]]
-    return UserError("; ".join([wrong[0], *more]), code="unclear_column")
+def _ordered(names: Mapping[str, str]) -> dict[str, str]:
+    """Sort columns by role."""
+    order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
+    return {role: names[role] for role in order}
 
 
 def find_columns(
@@ -246,59 +248,58 @@ def find_columns(
 ) -> Columns:
     """Find the column of each role.
 
-    What the user names wins. Then the name of our own logs (``reward``), then usual names in tiers, then of
-    probabilities names whose words say that they are of what was shown (``shown_prob``); any other name with such a
-    word (``click_prob``) is asked about. Of users and items names whose words say so (``CustomerNo``, ``SKU shown``)
-    are taken where no usual name is there. A column stands in one role only, roles first come first served in the order
-    of ``needed`` and ``optional``.
+    A column that the user names comes first, then the name in our own logs (``reward``), then usual names in tiers,
+    then, for probabilities, names with words for the action shown (``shown_prob``); another name with a word for a
+    probability (``click_prob``) is a candidate only. For users and items, names with the right words (``CustomerNo``,
+    ``SKU shown``) are used if there is no usual name. A column has one role; roles are served in the order of
+    ``needed`` and ``optional``.
 
     Args:
         source: the file, for messages.
-        known: the file's columns.
+        known: columns of the file.
         named: column by role, as the user says; None for a role that is to be recognised, "none" for one of which the
             file has no column.
-        needed: roles that must be there.
-        optional: roles that may be; where several columns could be meant none is taken, and ``unclear`` says so.
-        leave: columns that are something else (the targets).
+        needed: roles that must have a column.
+        optional: roles that may have one; ambiguous ones are in ``unclear``.
+        leave: columns with other uses (the targets).
 
     Raises:
         UserError: a named column is missing or named twice, no column for a needed role, or several.
     """
     named = named or {}
-    without = tuple(role for role, name_given in named.items() if name_given == NONE and NONE not in known)
+    without = tuple(role for role, column in named.items() if column == NONE and NONE not in known)
     names: dict[str, str] = {}
-    how: dict[str, str] = {}
-    for role, name_given in named.items():
-        if name_given is not None and role not in without:
-            names[role], how[role] = named_column(source, role, name_given, known), NAMED
+    for role, column in named.items():
+        if column is not None and role not in without:
+            names[role] = named_column(source, role, column, known)
             _refuse_twice(source, names)
+    how = dict.fromkeys(names, NAMED)
     unclear: dict[str, tuple[str, ...]] = {}
-    wrong: list[str] = []  # said of all roles at once
+    errors: list[str] = []  # one error for all roles
     for role in (*needed, *optional):
         if role in names or (role in without and role not in needed):
             continue
         free = [name for name in known if name not in leave and name not in names.values() and role not in without]
-        candidates, of_own_schema = _recognised(role, free)
-        perhaps = not candidates and role == "propensity"
-        if perhaps:
-            candidates = _perhaps_probabilities(free)
-        if len(candidates) == 1 and not perhaps:
-            by_words = plain_name(candidates[0]) not in _USUAL[role] and _said_by_words(role, candidates[0])
-            names[role], how[role] = candidates[0], OWN_SCHEMA if of_own_schema else GUESSED if by_words else RECOGNISED
+        candidates, way = _recognised(role, free)
+        if way:
+            names[role] = candidates[0]
+            how[role] = way
         elif candidates and role in needed:
-            wrong.append(f"{source}: {_which(role, candidates)}")
+            errors.append(f"{source}: {_which(role, candidates)}")
         elif candidates:
             unclear[role] = tuple(candidates)
         elif role in needed:
-            wrong.append(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
-    if wrong:
-        raise _unclear(source, known, wrong)
-    order = sorted(names, key=lambda role: _ORDER.index(role) if role in _ORDER else len(_ORDER))
-    return Columns({role: names[role] for role in order}, {role: how[role] for role in order}, unclear, without)
+            errors.append(_missing(source, role, known, [*names.items(), *(("target", name) for name in leave)]))
+    if errors:
+        repeated = f"columns: {', '.join(known)}; "  # listed once
+        more = [line.removeprefix(f"{source}: ").replace(repeated, "") for line in errors[1:] if line != errors[0]]
+        raise UserError("; ".join([errors[0], *more]), code="unclear_column")
+    names = _ordered(names)
+    return Columns(names, {role: how[role] for role in names}, unclear, without)
 
 
 def named_column(source: str, role: str, given: str, known: Sequence[str]) -> str:
-    """The file's own spelling of a column that the user names.
+    """Return the file's own spelling of a column that the user names.
 
     Raises:
         UserError: no such column.
@@ -311,32 +312,51 @@ def named_column(source: str, role: str, given: str, known: Sequence[str]) -> st
 
 
 def _ends_so(role: str, name: str) -> bool:
-    """Return whether a name of several words ends as those of a role do: ``viewed_at``, ``item_sku``."""
-    words = [word.lower() for word in _WORD.findall(_RECBOLE_TYPE.sub("", name))]
+    """Return whether a name of several words ends with a word of a role: ``viewed_at``, ``item_sku``."""
+    words = _word_list(name)
     return len(words) > 1 and words[-1] in _ENDINGS.get(role, ()) and not _OF_NEW_POLICIES & set(words)
 
 
-def _recognised(role: str, known: Iterable[str]) -> tuple[list[str], bool]:
-    """Columns of the best tier that has any, and whether it is the name of our own logs."""
-    plain = [(plain_name(name), name) for name in known]
+def _recognised(role: str, known: Sequence[str]) -> tuple[list[str], str]:
+    """Find the columns that a role could be, and how the one was found; "" if there is not one that is clear."""
+    candidates = _best_tier(role, known)
+    if not candidates and role == "propensity":
+        candidates = [name for name in known if of_what_was_shown(name)]
+        if not candidates:
+            return [name for name in known if _words(name) & _PROBABILITY], ""
+    if len(candidates) != 1:
+        return candidates, ""
+    name = candidates[0]
+    if name == USUAL_NAMES[role][0][0]:
+        return candidates, OWN_SCHEMA
+    if plain_name(name) not in _USUAL[role] and _has_words_of(role, name):
+        return candidates, GUESSED
+    return candidates, RECOGNISED
+
+
+def _best_tier(role: str, known: Sequence[str]) -> list[str]:
+    """List the columns with a name of the best tier that has any; longer names count as of the second tier."""
     for rank, tier in enumerate(USUAL_NAMES[role]):
-        candidates = [name for short, name in plain if short in tier]
+        candidates = [name for name in known if plain_name(name) in tier]
         if not candidates and rank == 1:
-            candidates = [name for _, name in plain if _ends_so(role, name)]
-            candidates = candidates or [name for _, name in plain if _said_by_words(role, name)]
+            candidates = [name for name in known if _ends_so(role, name)]
+            candidates = candidates or [name for name in known if _has_words_of(role, name)]
         if candidates:
-            return candidates, rank == 0 and candidates == [tier[0]]
-    return [name for _, name in plain if role == "propensity" and of_what_was_shown(name)], False
+            return candidates
+    return []
 
 
-def _said_by_words(role: str, name: str) -> bool:
-    """Return whether all words of a name are for what a role is, and for its number: ``CustomerNo``, ``SKU shown``."""
-    words, (of_role, of_others) = _words(name), _BY_WORDS.get(role, (frozenset(), frozenset()))
+def _has_words_of(role: str, name: str) -> bool:
+    """Return whether a name has words of a role and of a number, and no others: ``CustomerNo``, ``SKU shown``."""
+    if role not in _BY_WORDS:
+        return False
+    words = _words(name)
+    of_role, of_others = _BY_WORDS[role]
     return bool(words & of_role and words & of_others) and words <= of_role | of_others
 
 
 def likely_columns(role: str, known: Iterable[str]) -> list[str]:
-    """Columns with a word of a role in their names, whatever other words there are: ``sku_on_tile``."""
+    """List the columns with a word of a role in their names, next to any other words: ``sku_on_tile``."""
     of_role, _ = _BY_WORDS[role]
     return [name for name in known if _words(name) & of_role]
 
@@ -346,62 +366,58 @@ def says_shown(name: str) -> bool:
     return plain_name(name) in _USUAL["action"] - _USUAL["item"] or bool(_words(name) & _SHOWN)
 
 
+def _word_list(name: str) -> list[str]:
+    """Split a column's name into words in lower case."""
+    return [word.lower() for word in _WORD.findall(_RECBOLE_TYPE.sub("", name))]
+
+
 def _words(name: str) -> set[str]:
-    """The words of a column's name, in lower case."""
-    return {word.lower() for word in _WORD.findall(_RECBOLE_TYPE.sub("", name))}
+    return set(_word_list(name))
 
 
 def of_what_was_shown(name: str) -> bool:
-    """Return whether a name's words are a probability, and otherwise only what says that it is of what was shown."""
+    """Return whether a name has words for a probability and for the action shown, and no others."""
     words = _words(name)
-    of_what = words - _PROBABILITY - {"p", "pi"} - _PER_CENT
+    of_what = words - _PROBABLE
     return of_what < words and of_what <= _OF_SHOWING and bool(of_what)
 
 
 def slate_probabilities(known: Iterable[str]) -> dict[str, str]:
-    """Columns by what their names say their probabilities are of: a slate, a set, an item given those above, ..."""
+    """Find columns of probabilities of a slate, a set, an item given those above, ..., by their names."""
     by_kind: dict[str, str] = {}
     for name in known:
         words = _words(name)
         kinds = [kind for kind, of_it in _OF_SLATES.items() if words & of_it]
-        rest = words - _PROBABILITY - _OF_SHOWING - {"p", "pi"} - _PER_CENT
-        if len(kinds) == 1 and words & (_PROBABILITY | {"p", "pi"}) and rest <= _OF_SLATES[kinds[0]]:
+        rest = words - _PROBABLE - _OF_SHOWING
+        if len(kinds) == 1 and words & (_PROBABLE - _PER_CENT) and rest <= _OF_SLATES[kinds[0]]:
             by_kind.setdefault(kinds[0], name)
     return by_kind
 
 
-def _perhaps_probabilities(known: Iterable[str]) -> list[str]:
-    """Columns whose names have a word for a probability, of whatever."""
-    return [name for name in known if _words(name) & _PROBABILITY]
-
-
 def new_policies(known: Iterable[str], *, items: bool = False) -> list[str]:
-    """Columns whose names say that they are a new policy's probabilities (``new_prob``, ``target_svd``), or items."""
+    """List columns named as probabilities of a new policy (``new_prob``, ``target_svd``), or as its items."""
     begin = ("target", "newpolicy", "evalpolicy", "evaluationpolicy")
-    probable = _PROBABILITY | {"p", "pi", "share"} | _PER_CENT
-    return [
-        name
-        for name in known
-        if plain_name(name).startswith(begin)
-        or (_words(name) & _OF_NEW_POLICIES and (items or _words(name) & probable))
-    ]
+    policies = []
+    for name in known:
+        words = _words(name)
+        is_new = bool(words & _OF_NEW_POLICIES and (items or words & (_PROBABLE | {"share"})))
+        if is_new or plain_name(name).startswith(begin):
+            policies.append(name)
+    return policies
 
 
-def _which(role: str, found: Sequence[str]) -> str:
-    return f"the {role} could be column {in_words(found)}; {say_which(role)}"
+def _which(role: str, names: Sequence[str]) -> str:
+    return f"the {role} could be column {in_words(names)}; {say_which(role)}"
 
 
-def in_words(found: Sequence[str]) -> str:
-    """The first of some columns."""
-    return " or ".join(repr(name) for name in found[:4]) + (" or ..." if len(found) > 4 else "")
+def in_words(names: Sequence[str]) -> str:
+    """Join the first four of some columns: ``'a' or 'b'``."""
+    return " or ".join([*map(repr, names[:4]), *["..."] * (len(names) > 4)])
 
 
 def say_which(role: str) -> str:
-    """Advise where several columns could be meant, or perhaps none."""
-    if role in ("propensity", "weight"):
-        none = f" ({NONE}: no column is it)"
-    else:
-        none = ""
+    """Return the advice for an ambiguous role."""
+    none = f" ({NONE}: no column is it)" if role in ("propensity", "weight") else ""
     return f"say which with {option_of(role)}{none}"
 
 
@@ -409,34 +425,32 @@ _WITHOUT = {
     "propensity": ". It is the probability with which the row's item was shown. If it was not logged, name "
     "the items shown (--action-column) and omit --require: it is then estimated"
 }
-"""What to do without a column, by role."""
+"""Advice on a role without a column."""
 
 
-def _missing(source: str, role: str, known: Sequence[str], taken: Sequence[tuple[str, str]]) -> str:
+def _missing(source: str, role: str, known: Sequence[str], used: Sequence[tuple[str, str]]) -> str:
+    """Format the message for a needed role without a column; ``used`` are the roles and columns found."""
     if any(re.fullmatch(r"[-+]?[0-9][-+0-9.,:eE]*", name) for name in known):
         return f"{source}: no header line, it seems: put one with the columns' names first"
-    free = [name for name in known if name not in dict(taken).values()]
-    for other, name in taken:
-        if _recognised(role, [name])[0]:
+    for other, name in used:
+        if _best_tier(role, [name]) or (role == "propensity" and of_what_was_shown(name)):
             return f"{source}: column {name!r} is taken as the {other}: name another one with {option_of(role)}"
+    free = [name for name in known if name not in dict(used).values()]
     close = [name for name in free if role in name.lower()] or similar_columns(role, free)
-    if close:
-        hint = f"did you mean {close[0]!r}? "
-    else:
-        hint = f"columns: {', '.join(known)}; "
-    without = _WITHOUT.get(role, "")
-    return f"{source}: no column is recognised as the {role}; {hint}name it with {option_of(role)}{without}"
+    hint = f"did you mean {close[0]!r}? " if close else f"columns: {', '.join(known)}; "
+    advice = _WITHOUT.get(role, "")
+    return f"{source}: no column is recognised as the {role}; {hint}name it with {option_of(role)}{advice}"
 
 
 def similar_columns(role: str, known: Iterable[str]) -> list[str]:
-    """Columns whose names are almost usual ones of a role: ``propensty``."""
-    usual = [name for tier in USUAL_NAMES[role] for name in tier if len(name) > 4]
+    """List columns whose names are almost usual ones of a role: ``propensty``."""
+    usual = [name for name in _USUAL[role] if len(name) > 4]
     return [name for name in known if difflib.get_close_matches(plain_name(name), usual, 1, 0.85)]
 
 
 def _refuse_twice(source: str, names: Mapping[str, str]) -> None:
-    chosen = list(names.values())
-    for name in chosen:
-        if chosen.count(name) > 1:
-            roles = " and ".join(role for role, other in names.items() if other == name)
-            raise UserError(f"{source}: column {name!r} is named as {roles}; it can be one of them only")
+    """Raise UserError for a column that is named for two roles."""
+    for name in names.values():
+        roles = [role for role, other in names.items() if other == name]
+        if len(roles) > 1:
+            raise UserError(f"{source}: column {name!r} is named as {' and '.join(roles)}; it can be one of them only")

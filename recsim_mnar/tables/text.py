@@ -1,4 +1,4 @@
-"""Text tables: how one is written (separator, decimal mark, encoding), and its columns, some rows at a time."""
+"""Detect the format of a text table (separator, decimal mark, encoding) and read its columns block by block."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from typing import Any
 from recsim_mnar.errors import UserError, not_written
 from recsim_mnar.tables.files import is_text_file, kind_of
 from recsim_mnar.tables.rows import AgainError
-from recsim_mnar.tables.values import MISSING_WORDS, Decimal
+from recsim_mnar.tables.values import MISSING_WORDS, Decimal, listed
 
 SEPARATORS = "\t,;|"
-"""What may stand between the fields of a text file, likeliest first where two fit equally well."""
+"""Separators between the fields of a text file, the likeliest first."""
 _VALUE = re.compile(r"[0-9]+[.:/-][0-9]")
-"""What begins a number with decimals, a time or a date, and no name of a column; a column may be called 12."""
+"""Beginning of a decimal number, a time or a date, but not of a column's name, which may be 12."""
 _BLOCK_BYTES = 1 << 24
 _LOOK = 1 << 18
 _KINDS = {
@@ -31,9 +31,7 @@ _KINDS = {
     b"ARROW1": "Arrow: let its name end in .arrow",
     b"PK\x03\x04": "a zip archive (or a spreadsheet): write it as .csv",
 }
-"""How files begin that are no text."""
-
-
+"""First bytes of files that are not text, and what they are."""
 _LONG = f"a row is longer than {_BLOCK_BYTES >> 20} MB; shorten it, or close a quote that is open"
 
 
@@ -43,10 +41,10 @@ class TextForm:
 
     Attributes:
         names: the columns, in order.
-        delimiter: between fields.
+        delimiter: separator between fields.
         decimal: the decimal mark.
-        encoding: a Python codec's name.
-        skip: lines up to and with the header.
+        encoding: name of a Python codec.
+        skip: number of lines up to the header, inclusive.
     """
 
     names: list[str]
@@ -60,7 +58,7 @@ class TextForm:
         """Detect a file's format from its beginning; ``decimal`` is the mark that the user states.
 
         Raises:
-            UserError: it cannot be read, is empty, or is no text.
+            UserError: the file cannot be read, is empty, or is not text.
         """
         encoding, lines = _begin(part)
         skip = next((i for i, line in enumerate(lines) if line.strip()), None)
@@ -69,41 +67,41 @@ class TextForm:
         if "::" in lines[skip]:
             raise UserError(f"{part}: '::' stands between the fields: write commas, and names in the first line")
         delimiter = _delimiter(part, lines[skip:])
-        rows = _fields(part, lines[skip:], delimiter)
-        names = [name.strip() for name in next(rows)]
-        form = TextForm(names, delimiter, Decimal(), encoding, skip + 1)
+        header = next(_fields(part, lines[skip:], delimiter))
+        form = TextForm([name.strip() for name in header], delimiter, Decimal(), encoding, skip + 1)
         return replace(form, decimal=Decimal.of(form.head(part), delimiter, decimal))
 
     def head(self, part: Path) -> dict[str, list[Any]]:
-        """The first rows as text, by column."""
+        """Read the first rows as text, by column."""
         state = part.stat()
         columns = _first_columns(part, state.st_mtime_ns, state.st_size, self.skip, self.delimiter, len(self.names))
         return dict(zip(self.names, columns, strict=True))
 
     def how_written(self) -> list[str]:
-        """Describe what is not commas, points and UTF-8."""
+        """Describe what differs from commas, points and UTF-8."""
+        remarks = []
         sign = {"\t": "tabs", ";": "semicolons", "|": "bars"}.get(self.delimiter)
         if sign:
-            remarks = [f"separated by {sign}"]
-        else:
-            remarks = []
+            remarks.append(f"separated by {sign}")
         if any(map(_VALUE.match, self.names)):
-            remarks += ["the first line may hold values"]
+            remarks.append("the first line may hold values")
         if self.decimal.mark == ",":
-            remarks += ["decimal commas"]
-        return remarks + ([f"encoding {self.encoding}"] if self.encoding != "utf-8" else [])
+            remarks.append("decimal commas")
+        if self.encoding != "utf-8":
+            remarks.append(f"encoding {self.encoding}")
+        return remarks
 
 
-@functools.lru_cache(maxsize=2)  # one command looks at them several times
+@functools.lru_cache(maxsize=2)  # one command reads them several times
 def _first_columns(part: Path, changed: int, size: int, skip: int, delimiter: str, width: int) -> list[list[str]]:
-    """Columns of the first rows that are whole, of a file in one state."""
+    """Read the columns of a file's first complete rows; ``changed`` and ``size`` identify its state for the cache."""
     rows = _fields(part, _begin(part)[1][skip:], delimiter)
     full_rows = [row for row in rows if len(row) == width]
     return [[row[place].strip() for row in full_rows] for place in range(width)]
 
 
 def _begin(part: Path) -> tuple[str, list[str]]:
-    """Encoding and the first lines of a text file."""
+    """Return the encoding and the first lines of a text file."""
     import pyarrow as pa
 
     try:
@@ -116,11 +114,13 @@ def _begin(part: Path) -> tuple[str, list[str]]:
             raise UserError(f"{part} is not text but {what}")
     encoding, text = _decoded(begin)
     lines = text.splitlines()
-    return encoding, lines[:-1] if len(begin) == _LOOK and len(lines) > 1 else lines  # the last one may be cut off
+    if len(begin) == _LOOK and len(lines) > 1:
+        del lines[-1]  # it may be cut off
+    return encoding, lines
 
 
 def _decoded(begin: bytes) -> tuple[str, str]:
-    """Encoding, and the text without its byte-order mark."""
+    """Return the encoding, and the text without its byte-order mark."""
     if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16", codecs.getincrementaldecoder("utf-16")(errors="replace").decode(begin)
     try:
@@ -130,10 +130,10 @@ def _decoded(begin: bytes) -> tuple[str, str]:
 
 
 def _fields(part: Path, lines: Sequence[str], delimiter: str) -> Iterator[list[str]]:
-    """The fields of each line.
+    """Yield the fields of each line.
 
     Raises:
-        UserError: one is longer than those of tables are.
+        UserError: a field is longer than those of tables are.
     """
     try:
         yield from csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
@@ -142,25 +142,26 @@ def _fields(part: Path, lines: Sequence[str], delimiter: str) -> Iterator[list[s
 
 
 def _delimiter(part: Path, lines: Sequence[str]) -> str:
-    """The sign that cuts the header into most fields, and the next lines into as many."""
-
-    def fits(sign: str) -> tuple[int, int]:
+    """Find the separator that gives the header several fields, and most of the next lines as many."""
+    best = ","
+    best_fit = (0, 0)
+    for sign in SEPARATORS:
         rows = list(_fields(part, lines[:50], sign))
         fields = len(rows[0]) if rows else 0
-        return (sum(len(row) == fields for row in rows) if fields > 1 else 0, fields)
-
-    best = max(SEPARATORS, key=lambda sign: (fits(sign)[1] > 1, *fits(sign)))
-    if fits(best)[1] > 1:
-        return best
-    return ","
+        if fields > 1:
+            fit = (sum(len(row) == fields for row in rows), fields)
+            if fit > best_fit:
+                best = sign
+                best_fit = fit
+    return best
 
 
 class TextPart:
-    """A text file, read some rows at a time; what reading teaches of it is kept for the next pass.
+    """A text file that is read block by block; the way that worked is kept for the next pass.
 
     Args:
-        path: of the file.
-        form: how it is written.
+        path: path of the file.
+        form: its format.
     """
 
     def __init__(self, path: Path, form: TextForm) -> None:
@@ -168,86 +169,82 @@ class TextPart:
         self.form = form
         self._way = 0
         self._quotes_are_closed = False
-        self._counted: tuple[int, int] | None = None
 
-    def blocks(self, kinds: Mapping[str, str] | None = None) -> Iterator[Any]:
-        """Tables of pyarrow's, one after another: numbers as such where all are, ids as dictionaries, the rest as text.
+    def blocks(self, kinds: Mapping[str, str]) -> Iterator[Any]:
+        """Yield pyarrow tables: columns of numbers as such if all values are, ids as dictionaries, others as text.
 
         Args:
-            kinds: by column, what it is read for; None for all columns, by what they hold.
+            kinds: by column how its values are used, see :meth:`recsim_mnar.tables.parts.TableFile.read`.
 
         Raises:
-            UserError: it is no table, or a row has another number of fields.
-            AgainError: rows were handed out, and a later one says that it must be read in another way.
+            UserError: the file is no table, or a row has another number of fields.
+            AgainError: a later row shows that rows already yielded must be read in another way.
         """
         import pyarrow as pa
 
         ways = self._ways(kinds)
+        last_way = len(ways) - 1
         n_rows = 0
         while True:
             ragged: list[tuple[int, int, str]] = []
             try:
-                for block in self._parsed(*ways[self._way], kinds, ragged if self._way == len(ways) - 1 else None):
+                types, encoding = ways[self._way]
+                for block in self._parsed(types, encoding, list(kinds), ragged if self._way == last_way else None):
                     n_rows += len(block)
                     yield block
                 self._refuse_ragged(ragged)
                 self._refuse_open_quote(n_rows)
                 return
             except (pa.ArrowException, OSError, UnicodeError) as error:
-                if "straddling" in str(error):
-                    reason = _LONG
-                else:
-                    reason = str(error).splitlines()[0]
-                if self._way == len(ways) - 1:
-                    raise _unreadable(self.path, reason) from None
-                if "CSV parse error" in reason:
-                    self._way = len(ways) - 1
-                else:
-                    self._way = self._way + 1
+                reason = str(error).splitlines()[0]
+                if self._way == last_way:
+                    raise _unreadable(self.path, _LONG if "straddling" in str(error) else reason) from None
+                self._way = last_way if "CSV parse error" in reason else self._way + 1
             if n_rows:
                 raise AgainError
 
-    def _ways(self, kinds: Mapping[str, str] | None) -> list[tuple[Mapping[str, Any], str]]:
-        """Types and encodings, the likeliest first; the last one allows lines to go on within quotes."""
+    def _ways(self, kinds: Mapping[str, str]) -> list[tuple[Mapping[str, Any], str]]:
+        """List column types and encodings to try, the likeliest first; the last one allows line breaks in quotes."""
         import pyarrow as pa
 
-        plain = {"number": pa.float64(), "id": pa.dictionary(pa.int32(), pa.string())}
-        column_types = dict(kinds or {})
-        as_given = {name: plain.get(kind, pa.string()) for name, kind in column_types.items() if kind != "time"}
         decimal = self.form.decimal
-        every = not decimal.known or decimal.mark == self.form.delimiter
-        in_doubt = [name for name in column_types if every or (name in decimal.unclear and not decimal.stated)]
-        as_given |= {name: pa.string() for name in in_doubt if column_types[name] == "number"}
-        as_text = {name: plain["id"] if kind == "id" else pa.string() for name, kind in column_types.items()}
+        in_doubt = not decimal.known or decimal.mark == self.form.delimiter
+        typed = {}
+        as_text = {}
+        for name, kind in kinds.items():
+            as_text[name] = pa.string()
+            if kind == "id":
+                as_text[name] = pa.dictionary(pa.int32(), pa.string())
+            if kind != "time":
+                typed[name] = as_text[name]
+            if kind == "number" and not (in_doubt or (name in decimal.unclear and not decimal.stated)):
+                typed[name] = pa.float64()
+        encodings = [self.form.encoding]
         if self.form.encoding == "utf-8":
-            encodings = ["utf-8", "cp1252"]
-        else:
-            encodings = [self.form.encoding]
-        return [(as_given, encodings[0]), *((as_text, encoding) for encoding in encodings), (as_text, encodings[0])]
+            encodings.append("cp1252")
+        return [(typed, encodings[0]), *((as_text, encoding) for encoding in encodings), (as_text, encodings[0])]
 
     def _parsed(
         self,
         types: Mapping[str, Any],
         encoding: str,
-        kinds: Mapping[str, str] | None,
+        names: list[str],
         ragged: list[tuple[int, int, str]] | None,
     ) -> Iterator[Any]:
-        """Tables of the columns asked for; rows that do not fit are gathered where there is a list for them."""
+        """Yield tables of the named columns; with ``ragged`` rows of another width are collected there."""
         import pyarrow as pa
         import pyarrow.csv as pacsv
 
-        def skip(row: Any) -> str:
-            assert ragged is not None
-            ragged.append((row.number, row.actual_columns, row.text))
-            return "skip"
-
-        parsing: dict[str, Any] = {} if ragged is None else {"newlines_in_values": True, "invalid_row_handler": skip}
         form = self.form
-        # Where commas stand between the fields, numbers with decimal commas are read as text.
-        if form.delimiter == ",":
-            decimal_point = "."
-        else:
-            decimal_point = form.decimal.mark
+        parse_options = pacsv.ParseOptions(delimiter=form.delimiter)
+        if ragged is not None:
+
+            def skip(row: Any) -> str:
+                ragged.append((row.number, row.actual_columns, row.text))
+                return "skip"
+
+            parse_options.newlines_in_values = True
+            parse_options.invalid_row_handler = skip
         reader = pacsv.open_csv(
             self.path,
             read_options=pacsv.ReadOptions(
@@ -255,34 +252,40 @@ class TextPart:
                 skip_rows=form.skip,
                 block_size=_BLOCK_BYTES,
                 use_threads=ragged is None,
-                encoding={"utf-8": "utf8"}.get(encoding, encoding),
+                encoding="utf8" if encoding == "utf-8" else encoding,
             ),
-            parse_options=pacsv.ParseOptions(delimiter=form.delimiter, **parsing),
+            parse_options=parse_options,
             convert_options=pacsv.ConvertOptions(
-                include_columns=list(kinds or form.names),
+                include_columns=names,
                 column_types=dict(types),
                 strings_can_be_null=True,
                 null_values=list(MISSING_WORDS),
-                decimal_point=decimal_point,
+                # With commas between the fields, numbers with decimal commas are read as text.
+                decimal_point="." if form.delimiter == "," else form.decimal.mark,
             ),
         )
         with reader:
             for batch in reader:
                 yield pa.Table.from_batches([batch])
 
-    def counted(self) -> tuple[int, int]:
-        """Count quotation marks and ends of lines."""
-        self._counted = self._counted or _counted(self.path)
-        return self._counted
+    @functools.cached_property
+    def _quotes_and_lines(self) -> tuple[int, int]:
+        """Numbers of quotation marks and of line ends in the file."""
+        import pyarrow as pa
+
+        quotes = lines = 0
+        with pa.input_stream(str(self.path), compression="detect") as stream:
+            while block := stream.read(1 << 22):
+                quotes += block.count(b'"')
+                lines += block.count(b"\n")
+        return quotes, lines
 
     def _refuse_ragged(self, ragged: list[tuple[int, int, str]]) -> None:
-        """Raise UserError where rows have another number of fields than the header."""
+        """Raise UserError if rows have another number of fields than the header."""
         if not ragged:
             return
         fields = len(self.form.names)
-        lines = ", ".join(f"{number - self.form.skip}: {count}" for number, count, _ in ragged[:3])
-        if len(ragged) > 3:
-            lines += ", ..."
+        lines = listed((f"{number - self.form.skip}: {count}" for number, count, _ in ragged), 3)
         hint = "one value for each column"
         if any('"' in text for _, _, text in ragged[:3]):
             hint += "; a quote may be open there"
@@ -290,31 +293,28 @@ class TextPart:
             hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
         if len(ragged) == 1 and ends_within_a_line(self.path):
             hint = "its last line has no end, so the file may be cut there"
-        if len(ragged) == 1:
-            rows = "row has"
-        else:
-            rows = "rows have"
+        rows = "row has" if len(ragged) == 1 else "rows have"
         raise _unreadable(self.path, f"{len(ragged):,} {rows} not the header's {fields} fields (row {lines}); {hint}")
 
     def _refuse_open_quote(self, n_rows: int) -> None:
-        """Raise UserError where a value in quotation marks holds lines that look like rows, or the end of the file.
+        """Raise UserError for a quoted value that contains lines like rows, or the end of the file.
 
         Args:
-            n_rows: how many rows were read.
+            n_rows: number of rows that were read.
         """
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        quotes, ends = self.counted()
+        quotes, ends = self._quotes_and_lines
         if quotes == 0 or n_rows >= ends - self.form.skip or self._quotes_are_closed:
             return
         line = self.form.skip + 1
-        text = dict.fromkeys(self.form.names, pa.string())
-        for block in self._parsed(text, self.form.encoding, None, []):
+        names = self.form.names
+        for block in self._parsed(dict.fromkeys(names, pa.string()), self.form.encoding, names, []):
             for row in pc.indices_nonzero(_holds_line_ends(block)).to_pylist():
                 at_the_end = quotes % 2 == 1 and line + row - self.form.skip == n_rows
                 for name, value in block.slice(row, 1).to_pylist()[0].items():
-                    if self._looks_like_rows(value or "") or (at_the_end and "\n" in (value or "")):
+                    if value and (self._looks_like_rows(value) or (at_the_end and "\n" in value)):
                         raise _unreadable(
                             self.path,
                             f"column {name!r} holds {value.count(chr(10)):,} line ends in one row: a quotation mark "
@@ -330,17 +330,11 @@ class TextPart:
 
 
 def _holds_line_ends(block: Any) -> Any:
-    """Find the rows (n,) of a table of texts with a value of several lines."""
+    """Return which rows (n,) of a table of texts have a value of several lines."""
     import pyarrow.compute as pc
 
-    line_ends = None
-    for column in block.columns:
-        in_column = pc.fill_null(pc.match_substring(column, "\n"), False)
-        if line_ends is None:
-            line_ends = in_column
-        else:
-            line_ends = pc.or_(line_ends, in_column)
-    return line_ends
+    has_line_end = [pc.fill_null(pc.match_substring(column, "\n"), False) for column in block.columns]
+    return functools.reduce(pc.or_, has_line_end)
 
 
 def _unreadable(part: Path, why: object) -> UserError:
@@ -348,10 +342,7 @@ def _unreadable(part: Path, why: object) -> UserError:
 
 
 def ends_within_a_line(part: Path) -> bool:
-    """Return whether the last line of a text file has no end.
-
-    Never of a compressed one, whose end is known to be there.
-    """
+    """Return whether the last line of a text file is unterminated; never of a compressed file."""
     if kind_of(part) != part.suffix.lower() or not is_text_file(part):
         return False
     with part.open("rb") as file:
@@ -359,23 +350,11 @@ def ends_within_a_line(part: Path) -> bool:
         return not file.read().rstrip(b"\0").endswith((b"\n", b"\r"))
 
 
-def _counted(part: Path) -> tuple[int, int]:
-    """Count the quotation marks and ends of lines of a text file, a block of it at a time."""
-    import pyarrow as pa
-
-    quotes = lines = 0
-    with pa.input_stream(str(part), compression="detect") as stream:
-        while block := stream.read(1 << 22):
-            quotes = quotes + block.count(b'"')
-            lines = lines + block.count(b"\n")
-    return quotes, lines
-
-
 def typed_table(part: Path) -> Any:
-    """All columns of a text file as a pyarrow Table, their types by what they hold.
+    """Read all columns of a text file as a pyarrow Table, with types inferred from their values.
 
     Raises:
-        UserError: it is no table.
+        UserError: the file is no table.
     """
     import pyarrow as pa
     import pyarrow.csv as pacsv
@@ -388,10 +367,10 @@ def typed_table(part: Path) -> Any:
 
 
 def rows_in_text(part: Path) -> int:
-    """Count the rows of a text file; all of it is read.
+    """Count the rows of a text file by reading all of it.
 
     Raises:
-        UserError: it is no table.
+        UserError: the file is no table.
     """
     form = TextForm.of(part)
     return sum(len(block) for block in TextPart(part, form).blocks({form.names[0]: "text"}))

@@ -12,7 +12,7 @@ import pytest
 from recsim_mnar.datasets.interactions import read_interactions
 from recsim_mnar.own_log.bandit_log import BanditLog
 from recsim_mnar.own_log.doctor import examine_file
-from recsim_mnar.tables.values import text_times
+from recsim_mnar.tables.values import POINT, text_times
 from twins.commands import run, status_of
 from twins.findings import finding
 
@@ -159,7 +159,7 @@ def test_members_are_users_where_their_values_recur(tmp_path, capsys):
 def test_dates_with_dots_are_read_as_before():
     import pyarrow as pa
 
-    values, _, bad, _ = text_times(pa.array(["01.03.2026 10:00:01", "1.3.2026", "31.04.2026"]), ".")
+    values, _, bad, _ = text_times(pa.array(["01.03.2026 10:00:01", "1.3.2026", "31.04.2026"]), POINT)
     assert values[:2].tolist() == [1772359201.0, 1772323200.0]
     assert bad.tolist() == [False, False, True]
 

@@ -193,13 +193,13 @@ def test_quotes_within_a_text_are_only_signs(tmp_path):
 def test_yes_and_no_are_numbers(tmp_path, yes, no):
     rows = read(write(tmp_path, f"a,b\n{yes},1\n{no},2\n1,3\nmaybe,4\n"), a="number")
     assert rows.numbers("a")[:3].tolist() == [1.0, 0.0, 1.0]
-    assert [(fault.code, fault.values) for fault in rows.faults.found] == [("not_a_number", ("maybe",))]
+    assert [(fault.code, fault.values) for fault in rows.faults.faults] == [("not_a_number", ("maybe",))]
 
 
 def test_currency_signs_are_not_part_of_a_number(tmp_path):
     rows = read(write(tmp_path, "a,b\n$12.50,1\n-€ 5,2\n7 £,3\n¥,4\n$1 2,5\n"), a="number")
     assert rows.numbers("a")[:3].tolist() == [12.5, -5.0, 7.0]
-    assert [(fault.code, fault.rows) for fault in rows.faults.found] == [("not_a_number", (4, 5))]
+    assert [(fault.code, fault.rows) for fault in rows.faults.faults] == [("not_a_number", (4, 5))]
 
 
 def test_parquet_of_odd_kinds(tmp_path):
