@@ -270,8 +270,11 @@ def _contradictions(evidence: Evidence) -> Iterator[Finding]:
         gap = max(expected_mean - support.mean, 0.0)
         if not support.stated and support.known is not None:
             case = {"says": "column"}
-        code = "support_denied" if support.stated else "support_missing"
-        yield Finding(code, GRAVE, gap, mean=support.mean, percent=100 * gap, **case)
+        case |= {"mean": support.mean, "percent": 100 * gap}
+        if support.stated:
+            yield Finding("support_denied", GRAVE, gap, **case)
+        else:
+            yield Finding("support_missing", GRAVE, gap, **case)
     else:
         if support.stated is False:
             yield Finding("support_missing", CAUTION, 0.0, says="stated")

@@ -19,6 +19,7 @@ from recsim_mnar.log.columns import Clusters, Floats, column
 from recsim_mnar.log.table import Log, provenance_of
 from recsim_mnar.own_log.bandit_file import BanditFile, Reading, but_for_slates
 from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.odd_values import only_first_days
 from recsim_mnar.own_log.slate_file import SlateFile, find_slates, slates_in
 from recsim_mnar.runs.files import path_of
 from recsim_mnar.tables.files import log_folder
@@ -279,6 +280,8 @@ def _file_days(source: Path, log: BanditFile, accepted: float | None) -> tuple[N
     times = np.where(far, np.nan, times)
     number = int(np.count_nonzero(np.isnan(times)))
     days = day_numbers(times, most)
+    if only_first_days(times):
+        return days, "all dates are the first of a month: if day and month are exchanged, write 2024-05-31"
     if not number or (days is None and number / times.size <= most):
         return days, ""
     remark = f"{number:,} of {times.size:,} rows"

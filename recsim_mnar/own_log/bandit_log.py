@@ -16,8 +16,10 @@ from recsim_mnar.errors import UserError, nearest
 from recsim_mnar.log.columns import Floats, row_in_words
 from recsim_mnar.own_log.bandit_file import (
     BLOCK_ROWS,
+    PROBLEM,
     BanditFile,
     Block,
+    Problem,
     Reading,
     chance_of,
     columns_of_copies,
@@ -25,6 +27,7 @@ from recsim_mnar.own_log.bandit_file import (
     exact_columns,
     names_behind,
 )
+from recsim_mnar.own_log.odd_values import columns_of_one_policy, head_numbers, missing_rewards, odd_rewards
 from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, likely_users, recognised_columns, same_items
 from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import Columns
@@ -132,6 +135,7 @@ class BanditLog:
             if "action" in columns:
                 targets = [name for name in policies if name != columns.get("propensity")]
                 of_items = frozenset(columns_of_items(file, columns["action"], targets, reading))
+            _refuse_one_policy(file, policies, reading)
         if "weight" in columns:
             others = [*others, columns["weight"]]
         return BanditLog(file, columns, policies, others, reading, needs, of_items=of_items, chosen=shown_item.line)
@@ -361,6 +365,13 @@ class BanditLog:
             return f"{number:,} {self.unit}s have {several} and are"
         return f"1 {self.unit} has {one} and is"
 
+    def _odd_values(self) -> Iterator[str]:
+        """Describe first rewards that probably mean something else."""
+        column = self.columns["reward"]
+        rewards = head_numbers(self.file.head().get(column, ()), self.file.decimal)
+        if rewards is not None:
+            yield from map(str, odd_rewards(rewards, column))
+
     def _introduction(self) -> Iterator[str]:
         """Describe the file, its columns, its users and its events."""
         counts = self.counts
@@ -380,6 +391,7 @@ class BanditLog:
         for column in sorted(self.of_items):
             yield f"{column}: the item that the policy shows. Its probability of the item shown is 1 where {same}"
         yield from percent_lines({name: counts[_PERCENT + name] for name in names_behind(_PERCENT, counts)})
+        yield from self._odd_values()
         if self.reading.context:
             yield f"context: {', '.join(self.reading.context)}"
         if "user" not in self.columns:
@@ -401,6 +413,14 @@ class BanditLog:
         if viewed:
             yield f"{in_rows(viewed)} {'are views' if viewed > 1 else 'is a view'} ({event})"
         yield from others_in_words(counts["other_rows"], words)
+
+
+def _refuse_one_policy(file: TableFile, policies: Sequence[str], reading: Reading) -> None:
+    """Raise UserError for policies' columns that look like one policy's probabilities of all items."""
+    names = columns_of_one_policy(file.head(), policies, file.decimal)
+    if names and reading.target_is is None:
+        problem = Problem.of("shares_of_items", PROBLEM, *names, listed=", ".join(names))
+        raise UserError(f"{file.path}: {problem}, or state --target-is probability", code="one_policy")
 
 
 def _check_named(file: TableFile, columns: Sequence[str], reading: Reading) -> None:
@@ -612,6 +632,8 @@ class _Pass:
         if again:
             advice += f"; besides, {again:,} rows repeat an earlier row (--deduplicate)"
         n_invalid = sum(fault.count for fault in faults.faults if fault.code in INVALID)
+        if any(fault.code == MISSING and fault.column == log.columns["reward"] for fault in faults.faults):
+            advice = missing_rewards(log.file.head(), log.columns["reward"], log.file.decimal) + advice
         few = 0 < n_invalid <= _FEW_INVALID * counts["rows"]
         faults.refuse(advice, _DROP_INVALID if few else "")
         self._refuse_many_invalid()

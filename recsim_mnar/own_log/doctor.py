@@ -34,6 +34,7 @@ from recsim_mnar.own_log.doctor_columns import (
     targets_of,
 )
 from recsim_mnar.own_log.estimating import OWN
+from recsim_mnar.own_log.odd_values import columns_of_one_policy, missing_rewards, odd_rewards, only_first_days
 from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
 from recsim_mnar.own_log.slate_estimates import endings_of
 from recsim_mnar.own_log.slate_file import perhaps_slates
@@ -206,7 +207,11 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
             problems.append(perhaps)
     kind, columns, shown_item = columns_of(file, str(path), asked)
     columns = replace(columns, how=columns.how | {role: word for role, word in how.items() if role in columns})
-    targets = tuple(name for name in asked.targets if name in file.names) or targets_of(file.names, columns)
+    targets = tuple(name for name in asked.targets if name in file.names)
+    if not targets:
+        targets = targets_of(file.names, columns)
+        of_one_policy = _columns_of_one_policy(file, columns, problems)
+        targets = tuple(name for name in targets if name not in of_one_policy)
     items = _items(file, columns) if kind == BANDIT else {}
     rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
     examiner = _Examiner(file, kind, columns, targets, asked, rows, items, slates)
@@ -272,6 +277,15 @@ def _receipts(path: Path) -> str | None:
     if verified.n_files:
         return verified.sentence()
     return None
+
+
+def _columns_of_one_policy(file: TableFile, columns: Columns, problems: list[Problem]) -> list[str]:
+    """List columns with one policy's probabilities of all items, and add a problem for them."""
+    unused = [name for name in file.names if name not in columns.names.values()]
+    names = columns_of_one_policy(file.head(), unused, file.decimal)
+    if names:
+        problems.append(Problem.of("shares_of_items", NOTE, *names, listed=", ".join(names)))
+    return names
 
 
 def _items(file: TableFile, columns: Columns) -> dict[str, str]:
@@ -417,6 +431,9 @@ class _Examiner:
         if "propensity" in self.columns and not self.targets:
             # Columns with other probabilities of slates, and the like, of a policy whose own column is there too.
             further = {end for name in unnamed.others for end in endings_of([name], unnamed.others) if end != name}
+            further |= {
+                name for problem in self.problems if problem.code == "shares_of_items" for name in problem.columns
+            }
             candidates = [name for name in unnamed.others if name not in further]
             self.problems += replace(unnamed, others=candidates).maybe_targets(self.user)
         segments: list[str] = []
@@ -505,6 +522,8 @@ class _Examiner:
         self.contents.time = {"first": first, "last": last, "from": shown_time(first), "to": shown_time(last)}
         if first == last:
             self._add("one_time", NOTE, time=shown_time(first))
+        if only_first_days(present):
+            self.problems.append(Problem.of("first_days", NOTE, name))
 
     def _copies(self) -> None:
         """Count rows that are equal to an earlier one in every column but one of row numbers."""
@@ -539,6 +558,7 @@ class _Examiner:
                 contents.reward = {"least": least, "largest": largest, "mean": float(np.nanmean(values))}
                 if least == largest:
                     self._add("one_reward", reward=least)
+                self.problems += odd_rewards(values, self.columns["reward"])
         targets = {name: self._target(name) for name in self.targets}
         name = self.columns.get("propensity")
         if name is None:
@@ -577,7 +597,11 @@ class _Examiner:
                 missing[name] = number
         needed = [f"{name} {number:,}" for name, number in missing.items() if name in used]
         if needed:
-            self._add("missing", listed=", ".join(needed), drop=DROP)
+            reward = self.columns.get("reward")
+            advice = DROP
+            if reward in used:
+                advice = missing_rewards(self.file.head(), reward, self.file.decimal) + advice
+            self._add("missing", listed=", ".join(needed), drop=advice)
 
     def _unclear(self, rivals: tuple[str, ...]) -> None:
         """Report ambiguous roles."""

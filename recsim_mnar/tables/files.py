@@ -141,8 +141,8 @@ def part_files(path: Path) -> list[Path]:
     """List the files of a log by name: those of a folder, or the file itself.
 
     A folder holds them directly, in its folder ``log`` (as ``simulate`` and ``compare`` write them) or in partitions
-    ``column=value``, as Hive, Spark and pyarrow write them. Hidden files, whose names begin with a dot or an
-    underscore, are skipped. :class:`recsim_mnar.tables.parts.Parts` also verifies checksums.
+    ``column=value``, as Hive, Spark and pyarrow write them. Files whose names begin with a dot, an underscore or
+    ~$ are skipped. :class:`recsim_mnar.tables.parts.Parts` also verifies checksums.
 
     Raises:
         UserError: nothing there, nothing in it, tables of two formats, or a file of another kind.
@@ -198,7 +198,8 @@ def listed(folder: Path) -> list[Path]:
         UserError: the folder cannot be read.
     """
     try:
-        return sorted(path for path in folder.iterdir() if path.name[0] not in "._" and is_table(path))
+        # Office programs lock a file that is open by one whose name begins with "~$".
+        return sorted(path for path in folder.iterdir() if path.name[0] not in "._~" and is_table(path))
     except OSError as error:
         raise not_written(error, f"{folder} cannot be read: {error.strerror}") from None
 

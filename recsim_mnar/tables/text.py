@@ -34,6 +34,10 @@ _KINDS = {
 """First bytes of files that are not text, and what they are."""
 _LONG = f"a row is longer than {_BLOCK_BYTES >> 20} MB; shorten it, or close a quote that is open"
 
+_PREAMBLE = 30
+"""Lines among which the header is looked for."""
+_DECIMAL_COMMA = re.compile(r"(^|,)[-+]?[0-9]+,[0-9]+(,|$)")
+
 
 @dataclass(frozen=True)
 class TextForm:
@@ -68,6 +72,9 @@ class TextForm:
             raise UserError(f"{part}: '::' stands between the fields: write commas, and names in the first line")
         delimiter = _delimiter(part, lines[skip:])
         header = next(_fields(part, lines[skip:], delimiter))
+        if len(lines) == skip + 1 and ends_within_a_line(part):  # a reader of such a file may never end
+            raise UserError(f"{part} holds one line and no row: give a table with a header and rows", code="empty")
+        _refuse_preamble(part, lines, skip, delimiter)
         form = TextForm([name.strip() for name in header], delimiter, Decimal(), encoding, skip + 1)
         return replace(form, decimal=Decimal.of(form.head(part), delimiter, decimal))
 
@@ -90,6 +97,19 @@ class TextForm:
         if self.encoding != "utf-8":
             remarks.append(f"encoding {self.encoding}")
         return remarks
+
+
+def _refuse_preamble(part: Path, lines: Sequence[str], skip: int, delimiter: str) -> None:
+    """Raise UserError if the first line has one field, or states the separator, and later ones have several fields."""
+    rows = list(_fields(part, lines[skip : skip + _PREAMBLE], delimiter))
+    widths = [len(row) for row in rows]
+    first = next((place for place, width in enumerate(widths) if width > 1), 0)
+    if lines[skip].lower().startswith("sep="):  # Excel's note on the separator
+        first = 1
+    if first and len(rows) > first + 2 and len(set(widths[first:])) == 1:
+        raise UserError(
+            f"{part}: the header seems to stand in line {skip + first + 1}: remove the lines above it", code="no_header"
+        )
 
 
 @functools.lru_cache(maxsize=2)  # one command reads them several times
@@ -287,10 +307,19 @@ class TextPart:
         fields = len(self.form.names)
         lines = listed((f"{number - self.form.skip}: {count}" for number, count, _ in ragged), 3)
         hint = "one value for each column"
+        if all(count > fields for _, count, _ in ragged):
+            hint = "put values that hold the separator in quotation marks"
         if any('"' in text for _, _, text in ragged[:3]):
             hint += "; a quote may be open there"
-        if self.form.delimiter == "," and ragged[0][1] > fields:
+        if self.form.delimiter == "," and all(_DECIMAL_COMMA.search(text) for _, _, text in ragged):
             hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
+        if all(count == fields + 1 for _, count, _ in ragged):
+            sign = self.form.delimiter
+            n_rows = self._quotes_and_lines[1] - self.form.skip + ends_within_a_line(self.path)
+            if all(text.rstrip().endswith(sign) for _, _, text in ragged):
+                hint = f"leave out the {sign!r} at the end of the rows, or write one in the header"
+            elif len(ragged) == n_rows:
+                hint += "; or the header lacks a name, perhaps for a first column of row names"
         if len(ragged) == 1 and ends_within_a_line(self.path):
             hint = "its last line has no end, so the file may be cut there"
         rows = "row has" if len(ragged) == 1 else "rows have"

@@ -25,7 +25,8 @@ YES_WORDS, NO_WORDS = ("true", "yes", "y", "ja", "oui", "si", "sí"), ("false", 
 GROUPS = {".": ",", ",": "."}
 """Mark between groups of three digits, by decimal mark."""
 
-_MONEY = r"^([-+]?)\s*[$€£¥]\s*|\s*[$€£¥]$"
+_CURRENCIES = "$€£¥"
+_MONEY = rf"^([-+]?)\s*[{_CURRENCIES}]\s*|\s*[{_CURRENCIES}]$"
 """A currency sign before or after a number, which is ignored."""
 _SPECIAL = r"^[-+]?(?i:inf|infinity)$"
 _END = r"([eE][-+]?[0-9]+)?(\s*%)?$"
@@ -135,6 +136,15 @@ def _bare(column: Any) -> Any:
     return pc.replace_substring_regex(pc.utf8_trim_whitespace(column), _MONEY, r"\1")
 
 
+def _refuse_currencies(column: Any, name: str) -> None:
+    """Raise UserError if amounts of a column are in several currencies."""
+    import pyarrow.compute as pc
+
+    signs = [sign for sign in _CURRENCIES if pc.any(pc.match_substring(column, sign)).as_py()]
+    if len(signs) > 1:
+        raise UserError(f"{name} holds amounts in {' and '.join(signs)}: convert them to one currency")
+
+
 def _is_missing(text: Any) -> Any:
     """Return which texts (n,) stand for a missing value, as a pyarrow array."""
     import pyarrow as pa
@@ -163,6 +173,8 @@ def text_numbers(
     import pyarrow.compute as pc
 
     missing = _is_missing(pc.utf8_trim_whitespace(column))
+    if name:
+        _refuse_currencies(column, name)
     text = _bare(column)
     mark = Marks.of(text).decimal(decimal)
     if mark is None and name:

@@ -196,8 +196,9 @@ def test_yes_and_no_are_numbers(tmp_path, yes, no):
     assert [(fault.code, fault.values) for fault in rows.faults.faults] == [("not_a_number", ("maybe",))]
 
 
-def test_currency_signs_are_not_part_of_a_number(tmp_path):
-    rows = read(write(tmp_path, "a,b\n$12.50,1\n-€ 5,2\n7 £,3\n¥,4\n$1 2,5\n"), a="number")
+@pytest.mark.parametrize("sign", "$€£¥")
+def test_currency_signs_are_not_part_of_a_number(tmp_path, sign):
+    rows = read(write(tmp_path, "a,b\n$12.50,1\n-$ 5,2\n7 $,3\n$,4\n$1 2,5\n".replace("$", sign)), a="number")
     assert rows.numbers("a")[:3].tolist() == [12.5, -5.0, 7.0]
     assert [(fault.code, fault.rows) for fault in rows.faults.faults] == [("not_a_number", (4, 5))]
 

@@ -1,0 +1,95 @@
+"""Values that are read without a fault, but probably mean something else: coded rewards, totals, per-item columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from recsim_mnar.log.columns import Floats
+from recsim_mnar.own_log.bandit_file import NOTE, PROBLEM, Problem
+from recsim_mnar.tables.values import Decimal, text_numbers
+
+_MISSING_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 999.0, 9999.0, 99999.0, 999999.0)
+"""Numbers that exports write for missing values."""
+_FAR = 10.0
+"""Times the next largest reward from which a large number counts as a code."""
+_LEAST_ROWS = 10
+_ROUNDING = 2e-3
+"""Most by which probabilities written with few digits miss a sum of 1."""
+
+
+def head_numbers(texts: Iterable[Any], decimal: Decimal) -> Floats | None:
+    """Read the first values of a column as numbers, without the missing ones; None if one is not a number."""
+    import pyarrow as pa
+
+    values, missing, bad = text_numbers(pa.array([str(text) for text in texts], pa.string()), decimal)
+    if bad.any():
+        return None
+    return values[~missing]
+
+
+def odd_rewards(rewards: Floats, column: str) -> Iterator[Problem]:
+    """Yield what is odd about rewards (n,), NaN where missing.
+
+    Two positive values (codes of a factor), a number that exports write for a missing value, a row of totals.
+    """
+    present = rewards[np.isfinite(rewards)]
+    if present.size < _LEAST_ROWS:
+        return
+    values, counts = np.unique(present, return_counts=True)
+    if len(values) == 2 and values[0] > 0.0:
+        yield Problem.of("coded_rewards", NOTE, column, low=values[0], high=values[1])
+    if len(values) > 2:
+        is_below = values[0] < 0.0 <= values[1]
+        is_above = values[-1] > _FAR * max(values[-2], 1.0)
+        for place, is_far in ((0, is_below), (-1, is_above)):
+            if is_far and values[place] in _MISSING_CODES and counts[place] > 1:
+                yield Problem.of("missing_code", NOTE, column, value=values[place])
+    largest = float(values[-1])
+    others = float(present.sum()) - largest
+    if counts[-1] == 1 and largest > 1.0 and np.isclose(largest, others, rtol=1e-9, atol=0.0):
+        row = int(np.nanargmax(rewards)) + 1
+        yield Problem.of("total_row", PROBLEM, column, row=row)
+
+
+def missing_rewards(head: Mapping[str, Sequence[Any]], column: str, decimal: Decimal) -> str:
+    """Return advice on missing rewards if all that are there are the same number, as clicks joined to views are."""
+    rewards = head_numbers(head.get(column, ()), decimal)
+    if rewards is None or not rewards.size or rewards[0] == 0.0 or np.any(rewards != rewards[0]):
+        return ""
+    return "if an empty reward means 0, write 0; "
+
+
+def columns_of_one_policy(head: Mapping[str, Sequence[Any]], names: Iterable[str], decimal: Decimal) -> list[str]:
+    """List columns that look like one policy's probabilities of all items.
+
+    Their names differ by an ending, and in the first rows their sum is 1, though they are not zeros and ones.
+    """
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        stem = name.rpartition("_")[0]
+        if stem:
+            groups.setdefault(stem, []).append(name)
+    of_one_policy: list[str] = []
+    for group in groups.values():
+        columns = [head_numbers(head.get(name, ()), decimal) for name in group]
+        read = [column for column in columns if column is not None and column.size >= _LEAST_ROWS]
+        if len(group) < 2 or len(read) < len(group) or len({column.size for column in read}) > 1:
+            continue
+        probabilities = np.stack(read)
+        is_fraction = (probabilities > 0.0) & (probabilities < 1.0)
+        if is_fraction.any() and np.all(np.abs(probabilities.sum(axis=0) - 1.0) <= _ROUNDING):
+            of_one_policy += group
+    return of_one_policy
+
+
+def only_first_days(times: Floats) -> bool:
+    """Return whether dates (n,), in seconds since 1970, are all the first of a month, of three months or more."""
+    days = np.unique(times[np.isfinite(times)] // 86_400)
+    if not 3 <= len(days) <= 1_000:
+        return False
+    dates = [datetime.fromtimestamp(float(day) * 86_400, UTC) for day in days if abs(day) < 40_000]
+    return len(dates) == len(days) and all(date.day == 1 for date in dates)

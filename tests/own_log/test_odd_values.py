@@ -1,0 +1,170 @@
+"""Values that are read without a fault, but probably mean something else."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from recsim_mnar import estimate_file
+from recsim_mnar.errors import UserError
+from recsim_mnar.own_log.bandit_log import BanditLog
+from recsim_mnar.own_log.doctor import examine_file
+from recsim_mnar.own_log.odd_values import columns_of_one_policy, odd_rewards, only_first_days
+from recsim_mnar.tables.values import POINT
+from twins.findings import codes
+
+N = 400
+
+
+def frame(**columns):
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "user_id": rng.integers(0, 200, N),
+            "action": rng.integers(0, 3, N),
+            "reward": (rng.random(N) < 0.2).astype(float),
+            "propensity": np.full(N, 1 / 3),
+            "new": rng.choice([0.2, 0.6], N),
+            **columns,
+        }
+    )
+
+
+def written(path, table):
+    table.to_csv(path, index=False)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rewards", "expected"),
+    [
+        ([1.0, 2.0], ["coded_rewards"]),
+        ([0.0, 1.0], []),
+        ([0.0, 2.5], []),
+        ([0.0, 1.0, -1.0], ["missing_code"]),
+        ([0.0, 1.0, -999.0], ["missing_code"]),
+        ([0.0, 12.0, 9999.0], ["missing_code"]),
+        ([0.0, 1200.0, 9999.0], []),  # not far from the others
+        ([-2.0, -1.0, 1.0], []),  # losses
+    ],
+)
+def test_rewards_that_are_codes(rewards, expected):
+    assert [problem.code for problem in odd_rewards(np.tile(rewards, 20), "reward")] == expected
+
+
+def test_a_row_of_totals_is_found_in_whatever_row_it_is():
+    rewards = (np.random.default_rng(1).random(N) < 0.3).astype(float)
+    assert list(odd_rewards(rewards, "reward")) == []
+    for row in (0, N // 2, N):
+        (problem,) = odd_rewards(np.insert(rewards, row, rewards.sum()), "reward")
+        assert problem.code == "total_row"
+        assert f"row {row + 1:,} " in problem.message
+
+
+@pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ({"p_0": [0.2] * 10, "p_1": [0.3] * 10, "p_2": [0.5] * 10}, ["p_0", "p_1", "p_2"]),
+        ({"p_0": [0.333] * 10, "p_1": [0.333] * 10, "p_2": [0.333] * 10}, ["p_0", "p_1", "p_2"]),
+        ({"p_0": [0.2] * 10, "p_1": [0.3] * 10}, []),
+        ({"always_0": [0, 1] * 5, "always_1": [1, 0] * 5}, []),  # two policies, each of which shows one item
+        ({"red": [0.2] * 10, "blue": [0.8] * 10}, []),  # names that share nothing
+        ({"p_0": [0.2] * 9 + [""], "p_1": [0.8] * 10}, []),
+    ],
+)
+def test_columns_that_sum_to_one(columns, expected):
+    assert columns_of_one_policy(columns, list(columns), POINT) == expected
+
+
+def test_probabilities_of_all_items_are_not_several_policies(tmp_path):
+    shares = np.random.default_rng(2).dirichlet(np.ones(3), N)
+    path = written(tmp_path / "log.csv", frame(new_0=shares[:, 0], new_1=shares[:, 1], new_2=shares[:, 2]))
+    assert "shares_of_items" in codes(examine_file(path))
+    targets = ["new_0", "new_1", "new_2"]
+    with pytest.raises(UserError) as error:
+        estimate_file(path, targets)
+    assert error.value.code == "one_policy"
+    assert estimate_file(path, targets, target_is="probability")
+
+
+@pytest.mark.parametrize(
+    ("column", "code"),
+    [(np.tile([1.0, 2.0], N // 2), "coded_rewards"), (np.tile([0, 1, 0, -1], N // 4), "missing_code")],
+)
+def test_doctor_and_estimate_name_odd_rewards(tmp_path, column, code):
+    path = written(tmp_path / "log.csv", frame(reward=column))
+    (problem,) = [problem for problem in examine_file(path).problems if problem.code == code]
+    log = BanditLog.open(path, ["new"])
+    log.read()
+    assert str(problem) in log.lines
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [
+        ([f"2026-{month:02}-01" for month in range(1, 13)], True),
+        (["2026-01-01", "2026-02-01"], False),
+        ([f"2026-01-{day:02}" for day in range(1, 13)], False),
+    ],
+)
+def test_dates_on_the_first_of_months_alone(days, expected):
+    times = pd.to_datetime(days).to_numpy().astype("datetime64[s]").astype(float)
+    assert only_first_days(np.append(times, np.nan)) == expected
+
+
+def test_empty_rewards_beside_ones_may_be_zeros(tmp_path):
+    rewards = np.where(np.arange(N) % 5, np.nan, 1.0)
+    path = written(tmp_path / "log.csv", frame(reward=rewards))
+    (problem,) = [problem for problem in examine_file(path).problems if problem.code == "missing"]
+    assert "write 0" in problem.advice
+    with pytest.raises(UserError, match="write 0"):
+        estimate_file(path, ["new"])
+    path = written(tmp_path / "zeros.csv", frame(reward=np.where(np.arange(N) % 5, 0.0, np.nan)))
+    with pytest.raises(UserError) as error:
+        estimate_file(path, ["new"])
+    assert "write 0" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        ("sep=;\na;b\n1;2\n3;4\n5;6\n", "no_header"),
+        ("Report of March\n\na,b\n1,2\n3,4\n5,6\n", "no_header"),
+        ("a,b", "empty"),
+    ],
+)
+def test_lines_above_the_header_are_refused(tmp_path, text, code):
+    (tmp_path / "log.csv").write_text(text)
+    with pytest.raises(UserError) as error:
+        examine_file(tmp_path / "log.csv")
+    assert error.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        ("1,2,\n3,4,\n", "at the end of the rows"),
+        ("x,1,2\ny,3,4\n", "row names"),
+        ("1,2\nblue, green,3\n", "quotation marks"),
+        ("0,5,0,25\n1,5,0,5\n", "decimal points"),
+    ],
+)
+def test_rows_wider_than_the_header_get_the_hint_that_helps(tmp_path, rows, hint):
+    (tmp_path / "log.csv").write_text("a,b\n" + rows)
+    with pytest.raises(UserError, match=hint):
+        examine_file(tmp_path / "log.csv")
+
+
+def test_amounts_in_two_currencies_are_refused(tmp_path):
+    path = written(tmp_path / "log.csv", frame(reward=["$1.5", "€2"] * (N // 2)))
+    with pytest.raises(UserError, match=r"\$ and €"):
+        estimate_file(path, ["new"])
+    path = written(tmp_path / "one.csv", frame(reward=["$1.5", "2"] * (N // 2)))
+    assert estimate_file(path, ["new"])
+
+
+def test_a_lock_of_an_office_program_is_no_part(tmp_path):
+    folder = tmp_path / "log"
+    folder.mkdir()
+    written(folder / "part-0.csv", frame())
+    (folder / "~$part-0.csv").write_text("lock")
+    assert examine_file(folder).contents.rows == N
