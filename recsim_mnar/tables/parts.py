@@ -423,7 +423,10 @@ class TableFile:
         names = schema_in(part).names if text is None else text.form.names
         for name in kinds:
             if name not in names:
-                raise UserError(f"part {part.name} has no column {name!r}, which the other parts have")
+                raise UserError(
+                    f"{part.name} has no column {name!r}, which another part has: {self.parts.files[0].name} comes "
+                    "first. Move files away that are no parts of the log"
+                )
         if text is not None:
             return text.blocks(kinds)
         return read_blocks(part, rows, list(kinds), verified=self.parts.index is not None)

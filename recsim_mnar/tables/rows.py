@@ -33,7 +33,7 @@ from recsim_mnar.tables.values import (
     text_times,
 )
 
-MISSING_IN_WORDS = "empty, NA, N/A, NaN, null, none and - count as missing; rename an id that is called so"
+MISSING_IN_WORDS = r"empty, NA, N/A, NaN, null, none, \N and - count as missing; rename an id that is called so"
 DROP = f"--drop-missing leaves out the rows with missing values ({MISSING_IN_WORDS})"
 
 _LONGEST = 1 << 12

@@ -17,7 +17,7 @@ from recsim_mnar.tables.files import is_text
 
 MISSING_WORDS = (
     *("", "-", "na", "NA", "n/a", "N/A", "N/a", "#N/A", "nan", "NaN", "NAN", "Nan"),
-    *("null", "NULL", "Null", "none", "None", "NONE", "NaT"),
+    *("null", "NULL", "Null", "none", "None", "NONE", "NaT", r"\N", "<NA>", "(null)"),
 )
 """Texts that stand for a missing value."""
 YES_WORDS, NO_WORDS = ("true", "yes", "y", "ja", "oui", "si", "sí"), ("false", "no", "n", "nein", "non")

@@ -183,7 +183,7 @@ def test_large_ids_beside_a_missing_one_stay_apart(tmp_path):
 def test_a_part_without_a_column_is_named(tmp_path, kind):
     write(frame(), tmp_path / f"part-0.{kind}")
     write(frame().drop(columns="a"), tmp_path / f"part-1.{kind}")
-    with pytest.raises(UserError, match=rf"part-1.{kind} has no column 'a', which the other parts have"):
+    with pytest.raises(UserError, match=rf"part-1.{kind} has no column 'a', which another part has"):
         estimate_file(tmp_path, ["a"])
 
 

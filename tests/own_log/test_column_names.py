@@ -81,7 +81,9 @@ def test_per_cent_signs_are_read_and_said(tmp_path, values, separator):
 @pytest.mark.parametrize("word", ["n/a", "NA", "-", "null", ""])
 def test_missing_values_by_their_words(tmp_path, word):
     path = log(tmp_path / "log.csv", values=[word if i == 7 else p for i, p in enumerate(PROPENSITY)])
-    with pytest.raises(UserError, match=r"in row 8; .*\(empty, NA, N/A, NaN, null, none and - count as missing; .*\)"):
+    with pytest.raises(
+        UserError, match=r"in row 8; .*\(empty, NA, N/A, NaN, null, none, \\N and - count as missing; .*\)"
+    ):
         BanditLog.open(path).read()
     assert len(BanditLog.open(path, reading=Reading(drop_missing=True)).read()) == N - 1
 
