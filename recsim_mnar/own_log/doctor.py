@@ -47,6 +47,9 @@ from recsim_mnar.tables.roles import GUESSED, RECOGNISED, Columns, in_words, say
 from recsim_mnar.tables.rows import DROP, Events, Rows, n_repeats, repeats
 from recsim_mnar.tables.values import MISSING, Ids, as_array, in_rows, listed, percent_lines
 
+MOST_EXAMINED = 5_000_000
+"""Rows from the beginning of a file that are examined, so that its size does not set the time and the memory."""
+
 
 @dataclass
 class TargetFacts:
@@ -213,7 +216,10 @@ def examine_file(path: str | os.PathLike[str], asked: Asked | None = None) -> Ex
         of_one_policy = _columns_of_one_policy(file, columns, problems)
         targets = tuple(name for name in targets if name not in of_one_policy)
     items = _items(file, columns) if kind == BANDIT else {}
-    rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]))
+    most = MOST_EXAMINED if slates is None else None
+    rows = file.read(_kinds(file, columns, [name for name in targets if name not in items]), most)
+    if len(rows) == most:
+        problems.append(Problem.of("first_rows", NOTE, number=MOST_EXAMINED))
     examiner = _Examiner(file, kind, columns, targets, asked, rows, items, slates)
     examination = examiner.examine(shown_item, problems)
     contents = examination.contents

@@ -306,8 +306,8 @@ class ListedSlates(TableFile):
                 flat[name] = [value for value, n in zip(values, sizes, strict=True) for _ in range(n)]
         return flat
 
-    def read(self, kinds: Mapping[str, str]) -> Rows:
-        """Read all rows, one per position.
+    def read(self, kinds: Mapping[str, str], most: int | None = None) -> Rows:
+        """Read rows, one per position, of all slates or of the first ``most``.
 
         Raises:
             UserError: also if the lists of a row have different lengths.
@@ -317,7 +317,7 @@ class ListedSlates(TableFile):
         names = [name for name in kinds if name not in self.added.values()]
         nested = TableFile(self.path, self.parts, self.names[: -len(self.added)], self.form)
         nested_kinds = {name: "text" if name in self.lists else kinds[name] for name in names}
-        table = nested.read({self.action: "text", **nested_kinds}).table
+        table = nested.read({self.action: "text", **nested_kinds}, most).table
         items, sizes = _flat(table.column(self.action))
         self._refuse(sizes < 0, f"has a list in {self.action!r} that cannot be read")
         self._refuse(sizes < 1, f"has no item in {self.action!r}")

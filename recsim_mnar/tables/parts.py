@@ -6,6 +6,7 @@ import collections
 import filecmp
 import functools
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -371,11 +372,12 @@ class TableFile:
                 return {name: objects_of(table.column(name).slice(0, _HEAD)) for name in table.column_names}
         return {}
 
-    def read(self, kinds: Mapping[str, str]) -> Rows:
+    def read(self, kinds: Mapping[str, str], most: int | None = None) -> Rows:
         """Read columns of all rows.
 
         Args:
             kinds: by column how its values are used: "number", "id", "time" or "text".
+            most: how many of the first rows to read; None for all.
 
         Raises:
             UserError: the file is no table, a row has another number of fields, or memory is too small for all rows.
@@ -385,11 +387,15 @@ class TableFile:
         while True:
             tables = []
             size = 0
+            left = math.inf if most is None else most
             try:
                 for rows in self.blocks(kinds, _WHOLE_ROWS):
-                    tables.append(rows.table)
+                    tables.append(rows.table if len(rows) <= left else rows.table.slice(0, int(left)))
                     size += rows.table.nbytes
                     _check_room(self.path, size)
+                    left -= len(rows)
+                    if left <= 0:
+                        break
             except AgainError:
                 continue
             break

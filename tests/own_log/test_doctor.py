@@ -367,3 +367,16 @@ def test_a_decimal_mark_that_is_stated_stands_in_the_line_to_type(tmp_path, mark
     assert caught.value.code == "unclear_numbers"
     lines = [fit.line for fit in commands_for(examine_file(path, Asked(decimal=mark))) if fit.fits]
     assert lines[0].endswith(f"--decimal {mark}")
+
+
+def test_a_long_file_is_examined_from_its_beginning(tmp_path, monkeypatch):
+    lines = [f"{i % 30},0,0,0.5\n" for i in range(90)]
+    (tmp_path / "log.csv").write_text("user_id,action,reward,propensity\n" + "".join(lines))
+    monkeypatch.setattr("recsim_mnar.own_log.doctor.MOST_EXAMINED", 60)
+    examination = examine_file(tmp_path / "log.csv")
+    assert examination.contents.rows == 60
+    assert "first_rows" in codes(examination)
+    monkeypatch.setattr("recsim_mnar.own_log.doctor.MOST_EXAMINED", 91)
+    examination = examine_file(tmp_path / "log.csv")
+    assert examination.contents.rows == 90
+    assert "first_rows" not in codes(examination)
