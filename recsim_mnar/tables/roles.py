@@ -20,6 +20,9 @@ _ITEMS = (
     "itemidx itemindex asin",
 )
 
+_VARIANTS = ("variant", "abgroup", "experimentgroup")
+"""Names of a logger's column that may also hold what an A/B test showed."""
+
 USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
     role: tuple(tuple(tier.split()) for tier in tiers)
     for role, tiers in {
@@ -66,7 +69,7 @@ USUAL_NAMES: dict[str, tuple[tuple[str, ...], ...]] = {
         "logger": (
             "logger",
             "loggerid loggingpolicy behaviorpolicy behaviourpolicy policy policyid policyname",
-            "variant abgroup experimentgroup",
+            " ".join(_VARIANTS),
         ),
         "slate": (
             "slate",
@@ -177,10 +180,20 @@ class Columns:
         """Return the column of a role, None if it has none."""
         return self.names.get(role)
 
+    def _with_variant_as_action(self) -> Columns:
+        """Take the variant of an A/B test, recognised as the logger, as the action if there is no other."""
+        name = self.get("logger") or ""
+        has_action = "action" in {*self.names, *self.unclear, *self.without}
+        if has_action or self.how.get("logger") == NAMED or plain_name(name) not in _VARIANTS:
+            return self
+        names = {"action" if role == "logger" else role: column for role, column in self.names.items()}
+        how = {"action" if role == "logger" else role: word for role, word in self.how.items()}
+        return Columns(_ordered(names), how, self.unclear, self.without)
+
     def with_action(self, chosen: str, how: str, rivals: tuple[str, ...]) -> Columns:
         """Set the action to the column that was ``chosen`` by its values, or to none with ``rivals`` as candidates."""
         if not (chosen or rivals):
-            return self
+            return self._with_variant_as_action()
         away = {*(rivals or (chosen,))}
         names = dict(self.names)
         unclear = dict(self.unclear)

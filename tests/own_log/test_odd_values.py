@@ -168,3 +168,17 @@ def test_a_lock_of_an_office_program_is_no_part(tmp_path):
     written(folder / "part-0.csv", frame())
     (folder / "~$part-0.csv").write_text("lock")
     assert examine_file(folder).contents.rows == N
+
+
+def test_the_variant_of_an_ab_test_is_what_was_shown(tmp_path):
+    """As the logger of its rows, each variant would have propensities that are not its own."""
+    rng = np.random.default_rng(3)
+    variant = rng.choice(["A", "B"], 2_000)
+    reward = (rng.random(2_000) < np.where(variant == "B", 0.3, 0.1)).astype(int)
+    table = pd.DataFrame({"user_id": np.arange(2_000), "variant": variant, "propensity": 0.5, "reward": reward})
+    table["new"] = (variant == "B").astype(int)
+    path = written(tmp_path / "ab.csv", table)
+    assert examine_file(path).columns["action"] == "variant"
+    estimate = next(record for record in estimate_file(path, ["new"]).records if record["estimator"] == "snips")
+    assert estimate["value"] == pytest.approx(reward[variant == "B"].mean())
+    assert estimate["verdict_level"] == "trust"
