@@ -27,7 +27,13 @@ from recsim_mnar.own_log.bandit_file import (
     exact_columns,
     names_behind,
 )
-from recsim_mnar.own_log.odd_values import columns_of_one_policy, head_numbers, missing_rewards, odd_rewards
+from recsim_mnar.own_log.odd_values import (
+    columns_of_one_policy,
+    head_numbers,
+    missing_rewards,
+    odd_rewards,
+    rows_not_shown,
+)
 from recsim_mnar.own_log.shown_item import ShownItem, columns_of_items, likely_users, recognised_columns, same_items
 from recsim_mnar.tables.parts import Parts, TableFile
 from recsim_mnar.tables.roles import Columns
@@ -371,6 +377,7 @@ class BanditLog:
         rewards = head_numbers(self.file.head().get(column, ()), self.file.decimal)
         if rewards is not None:
             yield from map(str, odd_rewards(rewards, column))
+        yield from map(str, rows_not_shown(self.file.head(), column, self.file.decimal))
 
     def _introduction(self) -> Iterator[str]:
         """Describe the file, its columns, its users and its events."""

@@ -34,7 +34,13 @@ from recsim_mnar.own_log.doctor_columns import (
     targets_of,
 )
 from recsim_mnar.own_log.estimating import OWN
-from recsim_mnar.own_log.odd_values import columns_of_one_policy, missing_rewards, odd_rewards, only_first_days
+from recsim_mnar.own_log.odd_values import (
+    columns_of_one_policy,
+    missing_rewards,
+    odd_rewards,
+    only_first_days,
+    rows_not_shown,
+)
 from recsim_mnar.own_log.shown_item import UNCLEAR, ShownItem, held_items, same_items
 from recsim_mnar.own_log.slate_estimates import endings_of
 from recsim_mnar.own_log.slate_file import perhaps_slates
@@ -442,6 +448,8 @@ class _Examiner:
             }
             candidates = [name for name in unnamed.others if name not in further]
             self.problems += replace(unnamed, others=candidates).maybe_targets(self.user)
+        if "reward" in self.columns:
+            self.problems += rows_not_shown(self.file.head(), self.columns["reward"], self.file.decimal)
         segments: list[str] = []
         remarks: list[Problem] = []
         if self.slates is None:

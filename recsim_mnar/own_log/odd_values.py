@@ -10,10 +10,24 @@ import numpy as np
 
 from recsim_mnar.log.columns import Floats
 from recsim_mnar.own_log.bandit_file import NOTE, PROBLEM, Problem
+from recsim_mnar.tables.roles import plain_name
 from recsim_mnar.tables.values import Decimal, text_numbers
 
 _MISSING_CODES = (-1.0, -9.0, -99.0, -999.0, -9999.0, 999.0, 9999.0, 99999.0, 999999.0)
 """Numbers that exports write for missing values."""
+_SHOWN = (
+    "shown",
+    "isshown",
+    "wasshown",
+    "displayed",
+    "isdisplayed",
+    "exposed",
+    "isexposed",
+    "served",
+    "selected",
+    "chosen",
+)
+"""Names, without marks and capitals, of columns that tell rows that were shown from those that were not."""
 _FAR = 10.0
 """Times the next largest reward from which a large number counts as a code."""
 _LEAST_ROWS = 10
@@ -61,6 +75,20 @@ def missing_rewards(head: Mapping[str, Sequence[Any]], column: str, decimal: Dec
     if rewards is None or not rewards.size or rewards[0] == 0.0 or np.any(rewards != rewards[0]):
         return ""
     return "if an empty reward means 0, write 0; "
+
+
+def rows_not_shown(head: Mapping[str, Sequence[Any]], reward: str, decimal: Decimal) -> Iterator[Problem]:
+    """Yield columns that mark rows as shown or not, if the first rewards occur only in rows that were shown."""
+    rewards = head_numbers(head.get(reward, ()), decimal)
+    for name, texts in head.items():
+        if name == reward or plain_name(name) not in _SHOWN or rewards is None:
+            continue
+        shown = head_numbers(texts, decimal)
+        if shown is None or shown.size != rewards.size or set(shown.tolist()) != {0.0, 1.0}:
+            continue
+        if rewards[shown == 1.0].any() and not rewards[shown == 0.0].any():
+            percent = 100.0 * float(np.mean(shown == 0.0))
+            yield Problem.of("not_shown", NOTE, name, percent=percent)
 
 
 def columns_of_one_policy(head: Mapping[str, Sequence[Any]], names: Iterable[str], decimal: Decimal) -> list[str]:

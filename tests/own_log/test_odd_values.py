@@ -182,3 +182,14 @@ def test_the_variant_of_an_ab_test_is_what_was_shown(tmp_path):
     estimate = next(record for record in estimate_file(path, ["new"]).records if record["estimator"] == "snips")
     assert estimate["value"] == pytest.approx(reward[variant == "B"].mean())
     assert estimate["verdict_level"] == "trust"
+
+
+def test_candidates_that_were_not_shown_are_no_recommendations(tmp_path):
+    shown = np.arange(N) % 3 == 0
+    path = written(tmp_path / "log.csv", frame(shown=shown.astype(int), reward=shown * (np.arange(N) % 2)))
+    assert "not_shown" in codes(examine_file(path))
+    log = BanditLog.open(path, ["new"])
+    log.read()
+    assert any("'shown'" in line for line in log.lines)
+    path = written(tmp_path / "rewarded.csv", frame(shown=shown.astype(int)))  # rewards are in other rows, too
+    assert "not_shown" not in codes(examine_file(path))
