@@ -307,11 +307,12 @@ class TextPart:
         fields = len(self.form.names)
         lines = listed((f"{number - self.form.skip}: {count}" for number, count, _ in ragged), 3)
         hint = "one value for each column"
-        if all(count > fields for _, count, _ in ragged):
+        are_wider = all(count > fields for _, count, _ in ragged)
+        if are_wider:
             hint = "put values that hold the separator in quotation marks"
         if any('"' in text for _, _, text in ragged[:3]):
             hint += "; a quote may be open there"
-        if self.form.delimiter == "," and all(_DECIMAL_COMMA.search(text) for _, _, text in ragged):
+        if are_wider and self.form.delimiter == "," and all(_DECIMAL_COMMA.search(text) for _, _, text in ragged):
             hint = "write decimal points, or semicolons between the columns, if these are decimal commas"
         if all(count == fields + 1 for _, count, _ in ragged):
             sign = self.form.delimiter

@@ -146,6 +146,7 @@ def test_lines_above_the_header_are_refused(tmp_path, text, code):
         ("x,1,2\ny,3,4\n", "row names"),
         ("1,2\nblue, green,3\n", "quotation marks"),
         ("0,5,0,25\n1,5,0,5\n", "decimal points"),
+        ("1\n3,4\n", "one value for each column"),
     ],
 )
 def test_rows_wider_than_the_header_get_the_hint_that_helps(tmp_path, rows, hint):
