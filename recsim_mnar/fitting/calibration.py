@@ -47,16 +47,27 @@ from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 WORLDS = ("sessions", "ratings")
 MEMBERS = 20
 """Default size of the ensemble, and the smallest number of draws from which a 90 % interval is made."""
-LEAST_ROWS, LEAST_RATINGS, LEAST_USERS = 100, 100, 20
-_MOST_CLICKED, _MOST_SHOWN = 0.95, 150_000
-"""Largest click rate, and largest number of recommendations that the click model reads, evenly spaced in the log."""
-_SIMULATED_USERS, _MOST_PAIRED, _MOST_ITEMS = 600, 1500, 400
-"""Ratings world: users of a simulation; users whose pairs measure tastes; items of a simulation."""
+LEAST_ROWS = 100
+LEAST_RATINGS = 100
+LEAST_USERS = 20
+_MOST_CLICKED = 0.95
+"""Largest click rate to which a click model is fitted."""
+_MOST_SHOWN = 150_000
+"""Largest number of recommendations that the click model reads; of more, evenly spaced ones are taken."""
+_SIMULATED_USERS = 600
+"""Users in a simulation of the ratings world."""
+_MOST_ITEMS = 400
+"""Largest number of items in a simulation of the ratings world."""
+_MOST_PAIRED = 1500
+"""Largest number of users whose pairs measure how far tastes are shared."""
+# Start, bounds and steps of numerical derivatives for the ratings world's parameters (sigma_item, sigma_noise, log
+# alpha).
 _START = np.array([0.5, 0.7, np.log(0.6)])
-_LOW, _HIGH = np.array([0.03, 0.05, np.log(0.05)]), np.array([3.0, 3.0, 0.0])
-"""Start and bounds of the ratings world's parameters (sigma_item, sigma_noise, log alpha)."""
-_STEPS, _SIZE = np.array([0.1, 0.1, 0.2]), np.array([0.03, 0.01, 0.02])
-"""Steps of the numerical derivatives in these parameters, and typical errors of the three statistics."""
+_LOW = np.array([0.03, 0.05, np.log(0.05)])
+_HIGH = np.array([3.0, 3.0, 0.0])
+_STEPS = np.array([0.1, 0.1, 0.2])
+_SIZE = np.array([0.03, 0.01, 0.02])
+"""Typical errors of the three statistics of revealed ratings, by which their misfits are divided."""
 _WHY = {
     "alpha": "how much more often high ratings are revealed shows only through the model, from which the ensemble's "
     "range comes; without it anything from 0 to 1 could be. Ratings of random items would identify it",
@@ -220,9 +231,9 @@ def _fit_sessions(
 
 def _refuse(log: Log, n_users: int) -> None:
     """Raise UserError for a log that the sessions world cannot be fitted to; the message says what to change."""
-    for found, least, what in ((len(log), LEAST_ROWS, "row"), (n_users, LEAST_USERS, "user")):
-        if found < least:
-            many = f"{found} {what}{'s' if found != 1 else ''}"
+    for number, least, what in ((len(log), LEAST_ROWS, "row"), (n_users, LEAST_USERS, "user")):
+        if number < least:
+            many = f"{number} {what}{'s' if number != 1 else ''}"
             raise UserError(f"the log has {many}, a world is fitted to at least {least}: bring a longer log")
     back = (log["user"][1:] == log["user"][:-1]) & (np.diff(log["time"]) < 0)
     if back.any():

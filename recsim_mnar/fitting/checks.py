@@ -30,8 +30,12 @@ _WIDE = 2.0
 CUMULATIVE, SHARES, SCALED, STANDARD = "cumulative", "shares", "scaled", "standard"
 _CELLS = 1 << 23
 """Numbers in memory at once while groups are summed: 64 MB of float64."""
-FOLDS, _PICTURED, _NAMED = 5, 60, 5
-"""Folds of the classifier's cross-validation; values in a picture; features that are named as separating users best."""
+FOLDS = 5
+"""Folds of the classifier's cross-validation."""
+_PICTURED = 60
+"""Largest number of values in a picture."""
+_NAMED = 5
+"""Number of features that are named as separating real from simulated users best."""
 
 
 @dataclass(frozen=True)

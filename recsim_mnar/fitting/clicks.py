@@ -43,14 +43,23 @@ class Prior(NamedTuple):
 
 
 PRIORS = {"recogym": Prior(0.0, 3.0, 1.0, 1.0, 2.0), LOGISTIC: Prior(-3.0, 1.0, 0.4, 0.25, 0.5)}
-_NODES, _LOWEST, _HIGHEST, _CUT = 9, np.log(0.002), np.log(4.0), 6.0
-"""Grid of log s and of log s_b, relative to the prior's scale: number of nodes, lowest and highest node, and the
-difference from the largest log posterior at which nodes are cut."""
-_STEPS, _STILL, _NEAR, _ROUNDS = 60, 1e-3, 0.1, 8
-"""Largest number of scoring steps; step in standard errors that ends them; step up to which the result counts as a
-mode; largest number of alternations between mode and spreads."""
-_AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0, 1.0]) / 6.0
-"""Nodes and weights of three-point Gauss-Hermite quadrature over a standard normal variable."""
+# Grid of log s and of log s_b, relative to the prior's scale.
+_NODES = 9
+_LOWEST = np.log(0.002)
+_HIGHEST = np.log(4.0)
+_CUT = 6.0
+"""Difference from the largest log posterior beyond which the grid is cut."""
+_STEPS = 60
+"""Largest number of scoring steps."""
+_STILL = 1e-3
+"""Length of a scoring step, in standard errors, that ends them."""
+_NEAR = 0.1
+"""Length of the last step, in standard errors, up to which the result counts as a mode."""
+_ROUNDS = 8
+"""Largest number of alternations between mode and spreads."""
+# Three-point Gauss-Hermite quadrature over a standard normal variable.
+_AT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
+_WEIGHT = np.array([1.0, 4.0, 1.0]) / 6.0
 
 
 @dataclass(frozen=True)
@@ -433,7 +442,8 @@ class Posterior:
         covariance_times_beta = np.einsum("nkl,nl->nk", recommended.doubt[recommended.user], beta)
         # 1e-12 keeps the derivative of the standard deviation finite.
         sd = np.sqrt(np.einsum("nk,nk->n", covariance_times_beta, beta) + more + 1e-12)
-        values, slopes = [], []
+        values = []
+        slopes = []
         for node in _AT:
             value, slope = link_of(mean + node * sd, self.link)
             values.append(recommended.looked * value)

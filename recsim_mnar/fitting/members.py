@@ -30,9 +30,10 @@ from recsim_mnar.worlds.sessions.invariants import OF_CLICKS, OF_VIEWS, SAYS, fu
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
-_JEFFREYS, _WIDEST = 0.5, 0.755
-"""Jeffreys' prior count of each transition; largest ratio of standard deviation to mean of |mean + sd z|, just under
-that of mean 0, sqrt(pi / 2 - 1) = 0.7555."""
+_JEFFREYS = 0.5
+"""Jeffreys' prior count of each transition."""
+_WIDEST = 0.755
+"""Largest ratio of standard deviation to mean of |mean + sd z|, just under that for mean 0, sqrt(pi / 2 - 1)."""
 
 
 class Transitions(NamedTuple):
@@ -179,9 +180,8 @@ class FittedWorld:
         kind: Any = entry_of(self.world).world_class()
         if self.catalogues is None:
             return kind(params)
-        place = 0  # the first catalogue is that of the best fit
-        if i is not None:
-            place = i + 1
+        # The first catalogue is that of the best fit.
+        place = 0 if i is None else i + 1
         return kind(params, catalogue=self.catalogues[place])
 
     def to_dict(self) -> dict[str, Any]:
@@ -266,9 +266,12 @@ _MOST_DRIFT = 4.0
 """Largest drift variance per event of a fitted world."""
 _FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
 """Assumptions for a log without recommendations: the best fit's value, the lowest and the highest of the ensemble."""
-LEVEL, LINK_SURE, OFF = 0.9, 0.95, 3.0
-"""Coverage of intervals; posterior probability from which a click link counts as certain; standard errors by which the
-fitted click rate may miss the log's before a warning."""
+LEVEL = 0.9
+"""Nominal coverage of intervals."""
+LINK_SURE = 0.95
+"""Posterior probability from which a click link counts as certain."""
+OFF = 3.0
+"""Standard errors by which the fitted click rate may miss the log's before a warning."""
 _WHY = {
     "views": "the log has no views: here all users are alike, so what agents learn from views is nothing",
     "differences": "users are not found to differ in what they view, as where items are shuffled: all are alike here",

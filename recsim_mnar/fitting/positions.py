@@ -35,11 +35,16 @@ from recsim_mnar.rng import Stream, derive_seed, normals
 from recsim_mnar.worlds.sessions.invariants import OF_CLICKS
 from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, ONE, POSITION, SEVERAL, SessionsParams
 
-LEAST_CLICKS, LEAST_USERS = 10.0, 50.0
-"""Effective numbers that a place needs, (sum)^2 / sum of squares of users' sums: of weighted clicks, of weights."""
-_SURE, _DOUBT, _KNOWN = 1.0 - 1e-9, 0.999, 0.75
-"""Propensity from which an item is certain of its place; level of the interval of the mean weight; share of the mean
-weight's full value that the lower end of that interval must reach."""
+LEAST_CLICKS = 10.0
+"""Smallest effective number of clicks at a place: (sum)^2 / sum of squares of users' sums of weighted clicks."""
+LEAST_USERS = 50.0
+"""Smallest effective number of users at a place: the same for users' sums of weights."""
+_SURE = 1.0 - 1e-9
+"""Propensity from which an item counts as certain of its place."""
+_DOUBT = 0.999
+"""Nominal coverage of the interval of the mean weight."""
+_KNOWN = 0.75
+"""Share of the mean weight's full value that the lower end of its interval must reach."""
 
 
 @dataclass(frozen=True)

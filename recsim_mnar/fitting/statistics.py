@@ -81,7 +81,7 @@ class Lives:
 
     @functools.cached_property
     def rates(self) -> bool:
-        """Whether the organic rows are ratings."""
+        """Kind of the organic rows: True for ratings, False for views."""
         return bool(np.isfinite(self.reward[~self.shown]).any())
 
     def per_user(self, values: Floats | None = None) -> Floats:
@@ -119,8 +119,10 @@ class Lives:
 
 BINS = 30
 """Largest number of different ratings for which ratings are compared."""
-NEAR, FAR = (1, 4), (11, 30)
-"""First and last lag of recent views and of old views, whose predictions of the next view show drift."""
+NEAR = (1, 4)
+"""First and last lag of the recent views that predict a view."""
+FAR = (11, 30)
+"""First and last lag of the old views that predict a view; drift is how much worse they do."""
 PLACES = (1, 2, 3, 5, 9, 17, 33)
 """First place of each group of places, counted from 1."""
 _PRIOR = 3.0

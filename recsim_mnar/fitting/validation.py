@@ -36,8 +36,10 @@ MOST_ITEMS = 3000
 """Largest number of items for which the logit, which needs all their cosines, is fitted."""
 LAST = 64
 """Last views of a user that the logit uses."""
-_ROUNDS, _STEPS = 60, 15
-"""EM steps of mixture weights; Newton steps of the logit."""
+_ROUNDS = 60
+"""EM steps for the weights of a mixture."""
+_STEPS = 15
+"""Newton steps for the logit."""
 _CELLS = 400_000
 """Decisions times items on which the logit is fitted, about."""
 
@@ -147,9 +149,10 @@ OWN = ("random", "user-popularity", "user-popularity-greedy")
 """Recommenders that are always part of a fitted mixture: they read a user's own views only."""
 OF_ITEMS = ("popularity", "item-knn", "user-knn", "svd")
 """Recommenders that are part of a fitted mixture if the world's items are the log's."""
-FAR, OFTEN = 0.1, 0.3
-"""Largest misses of a fitted policy, in standard deviations: of a trait that statistics depend on, and of the number of
-earlier recommendations of the item, on which none depends."""
+FAR = 0.1
+"""Largest miss of a fitted policy in a trait of its recommendations, in standard deviations."""
+OFTEN = 0.3
+"""Largest miss in the number of earlier recommendations of the item, on which no statistic depends."""
 _EARLIER = "shown before"
 _LEAST = 0.01
 """Smallest weight with which a recommender stays in the mixture."""
@@ -272,13 +275,13 @@ def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, 
     if n_items != world.n_items:  # item numbers differ, so all parts are ones of OWN and can be fitted for the world's
         parts = _parts(halves[0], world.n_items, same_items, seed)
         policy = MixturePolicy([parts[i] for i in kept], weights, "fitted")
-    known = misses[worst] <= limits[worst]
-    if known:
+    is_alike = misses[worst] <= limits[worst]
+    if is_alike:
         says = "simulated users are shown what a policy fitted on the log shows"
     else:
         why = f"it misses by {misses[worst]:.2f} standard deviations of {worst!r}; name the policy that made the log"
         says = f"no policy that was fitted shows what the log shows: {why}"
-    return ShownPolicy(policy, known, says, details)
+    return ShownPolicy(policy, is_alike, says, details)
 
 
 def _parts(log: Log, n_items: int, same_items: bool, seed: int) -> list[Policy]:
@@ -317,14 +320,19 @@ def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, 
     return {name: float(abs(real[name].mean() - redrawn[name].mean()) / max(real[name].std(), 1e-300)) for name in real}
 
 
-LEAST_USERS, MOST_USERS, _MOST_ROWS = 20, 4000, 500_000
-"""Least and largest number of real users in use, and largest number of their rows: with three times as many simulated
-rows they need some 1.5 GB."""
+LEAST_USERS = 20
+"""Smallest number of real users."""
+MOST_USERS = 4000
+"""Default of the largest number of real users in use."""
+_MOST_ROWS = 500_000
+"""Largest number of their rows: with three times as many simulated rows they need some 1.5 GB."""
 _SIMULATED = 3
 """Simulated users per held-out user: their sampling error adds a third to the variance of a difference."""
-FITTED_USERS, FITTED_CLICKS = 1000, 5000
-"""Largest number of held-out users, and of their clicks, where the logging policy is fitted: with more, checks would
-find the errors of that policy."""
+# Where the logging policy is fitted, checks of many users would find the errors of that policy.
+FITTED_USERS = 1000
+"""Largest number of held-out users in that case."""
+FITTED_CLICKS = 5000
+"""Largest number of their clicks, about."""
 _SAME = 0.2
 """p-value from which a statistic counts as independent of recommendations, in a test of users with other ones."""
 _NEVER = (
@@ -546,12 +554,8 @@ def _case(
         made = as_world(world)
     largest = log.highest_item
     same = same_items
-    if same is None and fits:
-        # A world that was fitted to the log has the log's items; but a FittedWorld without catalogues (that of the
-        # ratings world) draws items anew, unless its world has a matrix of ratings.
-        same = getattr(world, "catalogues", ()) is not None or getattr(made, "matrix", None) is not None
-    elif same is None:
-        same = names_catalogue(log.provenance, made)
+    if same is None:
+        same = _has_items_of(log, world, made, fits)
     _refuse(made, largest, n_items, same)
     if not same:
         notes.append("the world's items are not the log's: only what does not name items is compared")
@@ -562,16 +566,24 @@ def _case(
     held = second if anew else log
     if logger.details["how"] == "fitted":
         held = _fewer(held, seed)
-    return _Case(
-        world=made,
-        known=first if anew else None,
-        held=held,
-        shown=logger,
-        seed=seed,
-        n_items=max(n_items or 0, largest + 1, made.n_items),
-        same_items=same,
-        notes=notes,
-    )
+    known_users = first if anew else None
+    n_items = max(n_items or 0, largest + 1, made.n_items)
+    return _Case(made, known_users, held, shown=logger, seed=seed, n_items=n_items, same_items=same, notes=notes)
+
+
+def _has_items_of(log: Log, world: Any, made: Any, fits: bool) -> bool:
+    """Return whether item numbers mean the same in a world and in a log.
+
+    Args:
+        log: the log.
+        world: what the caller gave or what was fitted: a fitted world, or a world with its parameters.
+        made: the world with its parameters.
+        fits: True if the world was fitted to a log like this one. It then has the log's items; but a FittedWorld
+            without catalogues (that of the ratings world) draws items anew, unless its world has a matrix of ratings.
+    """
+    if fits:
+        return getattr(world, "catalogues", ()) is not None or getattr(made, "matrix", None) is not None
+    return names_catalogue(log.provenance, made)
 
 
 def _refuse(made: Any, largest: int, n_items: int | None, same: bool) -> None:
@@ -584,13 +596,15 @@ def _refuse(made: Any, largest: int, n_items: int | None, same: bool) -> None:
         same: True if item numbers mean the same in world and log.
     """
     if not isinstance(made, DecisionWorld):
-        wanted = "one whose users are recommended one item at a time (sessions, ratings, features)"
-        raise UserError(f"validate: the {made.name} world is not {wanted}")
+        supported = "one whose users are recommended one item at a time (sessions, ratings, features)"
+        raise UserError(f"validate: the {made.name} world is not {supported}")
     if n_items is not None and n_items <= largest:
         raise UserError(f"n_items is {n_items}, but the log has item {largest}")
     if same and made.n_items <= largest:  # the world does not have all items of the log
-        found = f"the log has item {largest}, the world {made.n_items} items"
-        raise UserError(f"validate: {found}: set n_items, or fit the world to this log")
+        raise UserError(
+            f"validate: the log has item {largest}, the world {made.n_items} items: set n_items, or fit the world to "
+            "this log"
+        )
 
 
 def _fit(world: Any, log: Log, n_items: int | None, seed: int, report: Callable[[str], None]) -> Any:

@@ -37,9 +37,14 @@ from recsim_mnar.worlds.sessions.invariants import interests_at, n_points, point
 
 Cells = NDArray[np.float32]
 
-_STEP, _FARTHEST, _LEAST, _MISSED = 2.0, 30.0, 1e-3, 0.8
-"""Longest Newton step; largest logarithm of a rate, against overflow; least prior variance; largest share of the
-information on an item that may count as missing, so that the observed information stays positive definite."""
+_STEP = 2.0
+"""Largest length of a Newton step."""
+_FARTHEST = 30.0
+"""Largest logarithm of a rate, against overflow."""
+_LEAST = 1e-3
+"""Least prior variance of factors and offsets."""
+_MISSED = 0.8
+"""Largest share of the information on an item that may be missing: observed information stays positive definite."""
 _STRONG = 12.0
 """Sum of an item's squared factors from which the second order is no approximation, and EM with it diverges."""
 _ABOVE = 2.5
@@ -370,16 +375,24 @@ def _first_factors(counts: Cells, shares: Floats, n_factors: int, seed: int) -> 
 
 FACTORS = 5
 """Number of factors, RecoGym's; those without evidence in the log fade."""
-CELLS, _MOST_USERS = 4_000_000, 4000
-"""Largest number of cells in a table of users by items, and of users, to which factors are fitted at once."""
-_NEAR, _FAR = (1, 2), (20, 10, 5)
-"""Lags of near pairs of views; smallest lags of far pairs, the first with enough data being used."""
-_PAIRS, _LONG_LIVES, _PLACES = 2000, 100, 4
-"""Far pairs and users with some that drift needs; places in a user's views at which expectations are computed."""
+CELLS = 4_000_000
+"""Largest number of cells in a table of users by items."""
+_MOST_USERS = 4000
+"""Largest number of users to whom factors are fitted."""
+_NEAR = (1, 2)
+"""Lags of near pairs of views."""
+_FAR = (20, 10, 5)
+"""Candidates for the smallest lag of far pairs: the first one with enough data is used."""
+_PAIRS = 2000
+"""Number of far pairs that an estimate of drift needs."""
+_LONG_LIVES = 100
+"""Number of users with far pairs that an estimate of drift needs."""
+_PLACES = 4
+"""Number of places in users' sequences of views at which expectations are computed."""
+# Steps of numerical derivatives, and bounds, for (log scale, drift).
 _STEPS = (0.05, 0.002)
-"""Steps of the numerical derivatives in (log scale, drift)."""
-_LOWEST, _HIGHEST = (np.log(0.1), 0.0), (np.log(6.0), 4.0)
-"""Bounds of (log scale, drift)."""
+_LOWEST = (np.log(0.1), 0.0)
+_HIGHEST = (np.log(6.0), 4.0)
 
 
 @dataclass(frozen=True)

@@ -37,9 +37,10 @@ _DENSE = 400
 """Items up to which singular vectors come from a full decomposition."""
 _SPREAD_OF_NOISE = 0.3
 """Assumed variance of the items' reward variances, relative to the square of their mean."""
-_RIDGE, _DOUBT = 0.1, 4.0
-"""Shares of views that are added to the variances of x, so that items with few views get small correlations; number of
-views at the origin that is added to each item's, so that places of items with few views are shrunk to 0."""
+_RIDGE = 0.1
+"""Factor on an item's share of views that is added to the variance of x, so that rare items get small correlations."""
+_DOUBT = 4.0
+"""Number of views at the origin that is added to each item's, so that places of items with few views shrink to 0."""
 
 
 def check_log(log: Log, n_items: int) -> NDArray[np.bool_]:
@@ -103,8 +104,7 @@ class ViewMap:
             shrinkage: positive number that is added to each user's number of views.
             seed: seed of the start of the iteration by which singular vectors of many items are computed.
 
-        Returns:
-            The map; it has no factors if no user has two views, or if states vary in too few directions.
+        The map has no factors if no user has two views, or if states vary in too few directions.
         """
         organic = log["event"] == schema.ORGANIC
         users = log["user"][organic]
@@ -256,7 +256,7 @@ class RewardMoments:
     def from_log(
         cls, log: Log, bandit: NDArray[np.bool_], view_map: ViewMap, weights: Floats, *, folds: int, seed: int
     ) -> RewardMoments:
-        """Sum the moments over a log in one pass.
+        """Sum the moments over a log in one pass; UserError if all rewards are the same.
 
         Args:
             log: a log that has passed :func:`check_log`.
@@ -265,9 +265,6 @@ class RewardMoments:
             weights: (n,) weights of the recommendations, in the log's order.
             folds: number of folds; each user is in one of them at random.
             seed: seed of the folds.
-
-        Raises:
-            UserError: all rewards are the same.
         """
         from recsim_mnar.models import _factorization_kernel
 

@@ -226,7 +226,8 @@ class Objective:
         d = self.form.rank
         if d:
             draws = rng.normals(seed, rng.Stream.FIT, 0, (self.n_users + self.n_items, d)) * (spread / math.sqrt(d))
-            v[:, :d], w[:, :d] = draws[: self.n_users], draws[self.n_users :]
+            v[:, :d] = draws[: self.n_users]
+            w[:, :d] = draws[self.n_users :]
         x[-1] = self._centre()
         return x
 

@@ -41,8 +41,10 @@ _WIDTH = 0.6
 """Share of the distance between two levels on the axis over which the protocols of one level are spread."""
 _MOST_FACTORS = 2
 """Largest number of factors in a figure: one on the axis, one for panels."""
-_ROOM, _LEAST_ROOM = 60, 8
-"""Characters that fit along the axes of all panels together, and the least number per line of a level's label."""
+_ROOM = 60
+"""Characters that fit along the axes of all panels together."""
+_LEAST_ROOM = 8
+"""Least number of characters per line of a level's label."""
 
 
 class Judged(TypedDict):
