@@ -220,7 +220,7 @@ def _fit_sessions(
         "views": int((~decision_rows).sum()),
     }
     facts |= {"recommendations": int(decided.is_bandit.sum()), "clicks": int((log["reward"][decision_rows] > 0).sum())}
-    facts |= {"factors": maker.n_factors, "no_repeats": views is not None and views.lives.no_repeats}
+    facts |= {"factors": maker.n_factors, "no_repeats": views is not None and views.view_counts.no_repeats}
     facts |= {} if clicks is None else clicks.facts
     facts |= {} if places is None else places.facts()
     tables = identified_by(maker, worlds[0], worlds[1:])
@@ -286,10 +286,9 @@ def _shown(
     cells, cell_of_row = np.unique(cells, return_inverse=True)
     times = np.bincount(cell_of_row).astype(float)
     clicks = np.bincount(cell_of_row, log["reward"][rows]).astype(float)
+    k = 0
     if views is not None:
         k = views.model.factors.shape[1]
-    else:
-        k = 0
     interests = np.zeros((len(users), k))
     covariance = np.zeros((len(users), k, k))
     factors = np.zeros((n_items, k))
@@ -310,7 +309,7 @@ def _shown(
             # Interests follow a random walk, whose total variance over the user's views is ``drift``. Its mean over
             # time has a third of that variance, and its values vary about that mean by a sixth on average.
             interests[batch], covariance[batch] = interests_of(
-                model, counts, 1.0 + drift[batch] / 3.0, no_repeats=views.lives.no_repeats
+                model, counts, 1.0 + drift[batch] / 3.0, no_repeats=views.view_counts.no_repeats
             )
         covariance += (drift / 6.0)[:, None, None] * np.eye(k)
     action, user_of_cell = np.divmod(cells // size, len(users))

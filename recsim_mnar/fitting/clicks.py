@@ -58,8 +58,8 @@ _NEAR = 0.1
 _ROUNDS = 8
 """Largest number of alternations between mode and spreads."""
 # Three-point Gauss-Hermite quadrature over a standard normal variable.
-_AT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
-_WEIGHT = np.array([1.0, 4.0, 1.0]) / 6.0
+_QUADRATURE_NODES = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
+_QUADRATURE_WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6.0
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Recommended:
         times: (n,) number of times that the item was recommended to the user.
         clicks: (n,) number of clicks among them.
         interests: (U, K) posterior means of users' interests, given their views.
-        doubt: (U, K, K) posterior covariances of users' interests.
+        interest_covariances: (U, K, K) posterior covariances of users' interests.
         factors: (P, K) the items' view factors gamma.
         offsets: (P,) the items' view offsets mu.
-        spread: (P, K, K) covariances of the errors of the view factors.
-        logs: (n,) logarithm of the position 1, 2, ... in the slate; 0 for single recommendations.
+        factor_covariances: (P, K, K) covariances of the errors of the view factors.
+        log_positions: (n,) logarithm of the position 1, 2, ... in the slate; 0 for single recommendations.
         exponent: x of the examination probability position^-x; 0 if every recommendation is examined.
     """
 
@@ -85,25 +85,25 @@ class Recommended:
     times: Floats
     clicks: Floats
     interests: Floats
-    doubt: Floats
+    interest_covariances: Floats
     factors: Floats
     offsets: Floats
-    spread: Floats
-    logs: Floats | float = 0.0
+    factor_covariances: Floats
+    log_positions: Floats | float = 0.0
     exponent: float = 0.0
 
     @property
-    def looked(self) -> Floats | float:
+    def examined(self) -> Floats | float:
         """Probability that the recommendation of a row is examined, (n,), or 1 for all rows."""
         if self.exponent:
-            return np.exp(-self.exponent * self.logs)
+            return np.exp(-self.exponent * self.log_positions)
         return 1.0
 
-    def seen(self) -> float:
+    def share_examined(self) -> float:
         """Return the share of the recommendations that are examined."""
-        return float(np.average(self.looked * np.ones(len(self.times)), weights=self.times))
+        return float(np.average(self.examined * np.ones(len(self.times)), weights=self.times))
 
-    def rate(self) -> tuple[float, float]:
+    def click_rate(self) -> tuple[float, float]:
         """Return the click rate and its standard error, clustered by user and at least one click per recommendation."""
         times = np.bincount(self.user, self.times)
         clicks = np.bincount(self.user, self.clicks)
@@ -121,14 +121,15 @@ class Draw(NamedTuple):
         link: name of the link function.
         relation: r, the slope of click factors on view factors.
         spread: s, the standard deviation of click factors about that line.
-        follows: change of all offsets per unit of the examination exponent that keeps the expected clicks of the log.
+        offset_per_exponent: change of all offsets, per unit of the examination exponent, that keeps the expected clicks
+            of the log.
     """
 
     theta: Floats
     link: str
     relation: float
     spread: float
-    follows: float = 0.0
+    offset_per_exponent: float = 0.0
 
 
 class ClickModel(NamedTuple):
@@ -160,15 +161,15 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
     Raises:
         UserError: no link can produce the log's click rate, or no fit reaches a mode.
     """
-    rate, error = shown.rate()
-    seen = shown.seen()
+    rate, error = shown.click_rate()
+    share_examined = shown.share_examined()
     refused = {}
     fits = {}
     for link in links:
         # Only examined recommendations can be clicked: the click model's rate is the one per examined recommendation.
-        why = outside(link, rate / seen, error / seen)
+        why = outside(link, rate / share_examined, error / share_examined)
         if why:
-            refused[link] = why + (" per look" if seen < 1.0 else "")
+            refused[link] = why + (" per look" if share_examined < 1.0 else "")
             continue
         fit = Posterior(shown, link)
         if fit.step > _NEAR:
@@ -229,7 +230,7 @@ class _Cell:
         weighted_lines: (P, K + 1, 3) precision times line.
         slopes: (P, K + 1, 3) derivative of each item's posterior mean in (r, k, b0).
         line_covariance: (3, 3) posterior covariance of (r, k, b0).
-        along: (3,) posterior mean of (r, k, b0).
+        line_parameters: (3,) posterior mean of (r, k, b0).
         value: log of the integral of likelihood times prior over coefficients and (r, k, b0), up to terms that do not
             depend on the spreads.
     """
@@ -248,14 +249,16 @@ class _Cell:
         gram = np.einsum("pim,pin->mn", fit.lines, self.weighted_lines)
         gram = gram - np.einsum("pim,pin->mn", self.weighted_lines, self.slopes)
         self.line_covariance = np.linalg.inv(gram + np.diag(fit.line_precision))
-        side = np.einsum("pim,pi->m", self.slopes, fit.information_times_mode) + fit.line_precision * fit.line_mean
-        self.along = np.einsum("mn,n->m", self.line_covariance, side)
+        right_side = (
+            np.einsum("pim,pi->m", self.slopes, fit.information_times_mode) + fit.line_precision * fit.line_mean
+        )
+        self.line_parameters = np.einsum("mn,n->m", self.line_covariance, right_side)
         # Both integrals are normal: half the quadratic form at the mean, and half the log determinants of posterior
         # over prior covariance; first the coefficients', then those of (r, k, b0).
         self.value = float(
             0.5 * np.einsum("pi,pij,pj->", fit.information_times_mode, self.covariance, fit.information_times_mode)
             + 0.5 * (np.linalg.slogdet(self.covariance)[1] - np.linalg.slogdet(prior_covariance)[1]).sum()
-            + 0.5 * (side @ self.along - fit.line_precision @ fit.line_mean**2)
+            + 0.5 * (right_side @ self.line_parameters - fit.line_precision @ fit.line_mean**2)
             + 0.5 * (np.linalg.slogdet(self.line_covariance)[1] + np.log(fit.line_precision).sum())
         )
 
@@ -268,13 +271,13 @@ class _Cell:
 
         Returns:
             theta: (P, K + 1) means of the coefficients, given the line.
-            along: (3,) the mean of (r, k, b0) plus ``noise``.
+            line_parameters: (3,) the mean of (r, k, b0) plus ``noise``.
         """
-        side = np.einsum("pim,pi->m", self.slopes, information_times_mode)
-        side = side + self.fit.line_precision * self.fit.line_mean
-        along = np.einsum("mn,n->m", self.line_covariance, side) + noise
-        prior_part = np.einsum("pim,m->pi", self.weighted_lines, along)
-        return np.einsum("pij,pj->pi", self.covariance, information_times_mode + prior_part), along
+        right_side = np.einsum("pim,pi->m", self.slopes, information_times_mode)
+        right_side = right_side + self.fit.line_precision * self.fit.line_mean
+        line_parameters = np.einsum("mn,n->m", self.line_covariance, right_side) + noise
+        prior_part = np.einsum("pim,m->pi", self.weighted_lines, line_parameters)
+        return np.einsum("pij,pj->pi", self.covariance, information_times_mode + prior_part), line_parameters
 
 
 class Posterior:
@@ -309,7 +312,8 @@ class Posterior:
         self.theta = np.zeros((n_items, self.k + 1))
         # Start with the common offset at which the link gives the log's click rate per examined recommendation.
         grid = np.linspace(-20.0, 20.0, 2001)
-        self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - shown.rate()[0] / shown.seen()))]
+        rate = shown.click_rate()[0] / shown.share_examined()
+        self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - rate))]
         self.likeliest: _Cell
         self.axes = [np.linspace(_LOWEST, _HIGHEST, _NODES) if free else np.zeros(1) for free in (self.k, True)]
         self._fit_mode_and_spreads()
@@ -328,12 +332,12 @@ class Posterior:
         relation = 0.0
         for _ in range(_ROUNDS):
             # Errors of view factors reach click factors multiplied by r.
-            self.factor_errors = relation**2 * self.shown.spread
+            self.factor_errors = relation**2 * self.shown.factor_covariances
             self._find_mode(spreads)
             self._fill_grid()
             spreads_of_mode = spreads
             spreads = self.likeliest.spreads
-            relation = self.likeliest.along[0]
+            relation = self.likeliest.line_parameters[0]
             if not self._narrowed() and np.allclose(spreads_of_mode, spreads, rtol=0.05):
                 break
         self.likeliest = _Cell(self, spreads_of_mode)
@@ -416,10 +420,10 @@ class Posterior:
     def _penalty(self, cell: _Cell) -> float:
         """Return minus the log prior of ``theta``, up to a constant, at the (r, k, b0) that make it smallest."""
         gram = np.einsum("pim,pin->mn", self.lines, cell.weighted_lines) + np.diag(self.line_precision)
-        side = np.einsum("pim,pi->m", cell.weighted_lines, self.theta) + self.line_precision * self.line_mean
-        along = np.linalg.solve(gram, side)
-        from_line = self.theta - np.einsum("pim,m->pi", self.lines, along)
-        from_mean = along - self.line_mean
+        right_side = np.einsum("pim,pi->m", cell.weighted_lines, self.theta) + self.line_precision * self.line_mean
+        line_parameters = np.linalg.solve(gram, right_side)
+        from_line = self.theta - np.einsum("pim,m->pi", self.lines, line_parameters)
+        from_mean = line_parameters - self.line_mean
         penalty_of_items = np.einsum("pi,pij,pj->", from_line, cell.precision, from_line)
         return 0.5 * float(penalty_of_items + (self.line_precision * from_mean**2).sum())
 
@@ -439,18 +443,18 @@ class Posterior:
         coefficients = theta[recommended.action]
         beta = coefficients[:, :-1]
         mean = np.einsum("nk,nk->n", interests, beta) + coefficients[:, -1]
-        covariance_times_beta = np.einsum("nkl,nl->nk", recommended.doubt[recommended.user], beta)
+        covariance_times_beta = np.einsum("nkl,nl->nk", recommended.interest_covariances[recommended.user], beta)
         # 1e-12 keeps the derivative of the standard deviation finite.
         sd = np.sqrt(np.einsum("nk,nk->n", covariance_times_beta, beta) + more + 1e-12)
         values = []
         slopes = []
-        for node in _AT:
+        for node in _QUADRATURE_NODES:
             value, slope = link_of(mean + node * sd, self.link)
-            values.append(recommended.looked * value)
-            slopes.append(recommended.looked * slope)
-        p = np.einsum("jn,j->n", values, _WEIGHT)
-        by_mean = np.einsum("jn,j->n", slopes, _WEIGHT)
-        by_sd = np.einsum("jn,j->n", slopes, _WEIGHT * _AT)
+            values.append(recommended.examined * value)
+            slopes.append(recommended.examined * slope)
+        p = np.einsum("jn,j->n", values, _QUADRATURE_WEIGHTS)
+        by_mean = np.einsum("jn,j->n", slopes, _QUADRATURE_WEIGHTS)
+        by_sd = np.einsum("jn,j->n", slopes, _QUADRATURE_WEIGHTS * _QUADRATURE_NODES)
         # Chain rule: d mean / d beta = interests and d sd / d beta = covariance @ beta / sd.
         in_beta = by_mean[:, None] * interests + (by_sd / sd)[:, None] * covariance_times_beta
         return p, np.concatenate([in_beta, by_mean[:, None]], axis=1)
@@ -489,9 +493,9 @@ class Posterior:
         # The last row is for (r, k, b0), the others for the items' coefficients.
         normal = rng.normals(seed, rng.Stream.BOOTSTRAP, 2, (len(self.theta) + 1, self.k + 4))
         line_noise = np.einsum("mn,n->m", np.linalg.cholesky(cell.line_covariance), normal[-1, :3])
-        theta, along = cell.mean(information_times_mode, line_noise)
+        theta, line_parameters = cell.mean(information_times_mode, line_noise)
         theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.covariance), normal[:-1, : self.k + 1])
-        return Draw(theta, self.link, float(along[0]), cell.spreads[0], self.follows())
+        return Draw(theta, self.link, float(line_parameters[0]), cell.spreads[0], self.offset_per_exponent())
 
     def _drawn_error_of_interests(self, seed: int) -> Floats:
         """Draw the change (P, K + 1) of information times mode due to errors of users' interests.
@@ -501,15 +505,15 @@ class Posterior:
         """
         recommended = self.shown
         normal = rng.normals(seed, rng.Stream.BOOTSTRAP, 1, (len(recommended.interests), self.k))
-        errors = np.einsum("ukl,ul->uk", np.linalg.cholesky(recommended.doubt), normal)[recommended.user]
+        errors = np.einsum("ukl,ul->uk", np.linalg.cholesky(recommended.interest_covariances), normal)[recommended.user]
         change_of_p = np.einsum("nk,nk->n", errors, self.theta[recommended.action, :-1]) * self.slopes[:, -1]
         scaled = recommended.times * change_of_p / (self.p * (1.0 - self.p))
         return self.summed(scaled[:, None] * self.slopes)
 
-    def follows(self) -> float:
+    def offset_per_exponent(self) -> float:
         """Return the change of all offsets per unit of the examination exponent that keeps the expected clicks."""
         times = self.shown.times
-        return float((times * self.p * self.shown.logs).sum() / (times * self.slopes[:, -1]).sum())
+        return float((times * self.p * self.shown.log_positions).sum() / (times * self.slopes[:, -1]).sum())
 
     def _drawn_cell(self, u: Floats) -> _Cell:
         """Draw a node of the grid by its probability with ``u[0]``, then a point of its cell with ``u[1:]``."""
@@ -527,12 +531,12 @@ class Posterior:
         vary, they are left alone: noise would be stretched.
         """
         cell = self.likeliest
-        mean, along = cell.mean(self.information_times_mode)
-        line = np.einsum("pim,m->pi", self.lines, along)
+        mean, line_parameters = cell.mean(self.information_times_mode)
+        line = np.einsum("pim,m->pi", self.lines, line_parameters)
         between = ((mean - line) ** 2).mean(axis=0)
         within = np.diagonal(cell.covariance, axis1=1, axis2=2).mean(axis=0)
         stretch = np.where(between > 1e-3 * within, np.sqrt((between + within) / np.maximum(between, 1e-12)), 1.0)
-        return Draw(line + stretch * (mean - line), self.link, float(along[0]), cell.spreads[0])
+        return Draw(line + stretch * (mean - line), self.link, float(line_parameters[0]), cell.spreads[0])
 
 
 def link_of(x: Floats, link: str) -> tuple[Floats, Floats]:

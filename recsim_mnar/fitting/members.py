@@ -346,7 +346,7 @@ class Maker:
             exponent = self.places.drawn(self.seed, i)
             of_slates = self.places.params(exponent)
             # Another exponent of examination needs other offsets for the log's clicks.
-            clicks.theta[:, -1] += clicks.follows * (exponent - self.places.exponent)
+            clicks.theta[:, -1] += clicks.offset_per_exponent * (exponent - self.places.exponent)
         return self._made({**free, **rows_of(self.found, self.seed, i), **of_slates}, factors, offsets, drift, clicks)
 
     def _made(self, rows: Mapping[str, object], factors: Floats, offsets: Floats, drift: float, clicks: Draw) -> Member:
@@ -367,7 +367,7 @@ class Maker:
         # The world's interests gain the variance (sigma_omega * time between events)^2 per event.
         sigma_omega = float(np.sqrt(drift / mean_square_time(*self.clock.values())))
         values |= {"sigma_omega_initial": 1.0, "sigma_omega": sigma_omega, "click_link": clicks.link}
-        values["no_repeats"] = self.views is not None and self.views.lives.no_repeats
+        values["no_repeats"] = self.views is not None and self.views.view_counts.no_repeats
         params = SessionsParams.from_dict({**values, **self.assume})
         return params, checked_catalogue(factors, offsets, beta, clicks.theta[:, -1], where="the fit")
 
@@ -387,11 +387,11 @@ class Maker:
         views = self.views
         if views is None:
             return drawn_factors, np.zeros(self.n_items), 0.0, 1.0
-        weights = weights_of_users(self.seed, i, len(views.lives.lengths))
+        weights = weights_of_users(self.seed, i, len(views.view_counts.lengths))
         item_views = np.bincount(views.item, weights[views.user], self.n_items) + 0.5
         errors = np.log(item_views / item_views.sum()) - views.shares.logs
-        lives = replace(views.lives, log_shares=views.shares.settled(errors))
-        if self.n_factors == 0 or lives.no_repeats:
+        view_counts = replace(views.view_counts, log_shares=views.shares.settled(errors))
+        if self.n_factors == 0 or view_counts.no_repeats:
             # Neither strength nor drift is fitted: the draw's noise must not make factors stronger.
             factors = drawn_factors * np.sqrt((views.factors**2).sum() / max((drawn_factors**2).sum(), 1e-12))
             drift = 0.0
@@ -399,7 +399,7 @@ class Maker:
         else:
             drift, strength = self._drawn_scales(views, weights)
             factors = drawn_factors * strength * _without_noise(views, drawn_factors)
-        offsets = match_popularity(factors, views.scales.offsets, lives, drift, rounds=8)
+        offsets = match_popularity(factors, views.scales.offsets, view_counts, drift, rounds=8)
         return factors, offsets, drift, strength
 
     def _drawn_scales(self, views: FittedViews, weights: Floats) -> tuple[float, float]:
@@ -418,11 +418,11 @@ class Maker:
         """
         fitted = views.resemblances(np.ones(len(weights)))
         shift = np.log(np.maximum(views.resemblances(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
-        if not views.lives.far:
+        if not views.view_counts.far:
             shift = shift * [1.0, 0.0]
         log_strength, drift_change = np.linalg.lstsq(views.scales.slope, shift, rcond=1e-3)[0]
         drift = 0.0
-        if views.lives.far:
+        if views.view_counts.far:
             drift = float(np.clip(views.scales.drift + drift_change, 0.0, _MOST_DRIFT))
         return drift, _bounded_exp(log_strength)
 
@@ -477,7 +477,7 @@ def _without_noise(views: FittedViews, drawn: Floats) -> float:
     The noise of a draw adds to the squares of factors, which raises the expected share of near pairs of views with the
     same item. One Newton step on the log scale removes that.
     """
-    still = replace(views.lives, far=())
+    still = replace(views.view_counts, far=())
     log_drawn = np.log(expected(drawn, views.scales.offsets, still, 0.0)[0])
     log_fitted = np.log(expected(views.factors, views.scales.offsets, still, 0.0)[0])
     return _bounded_exp(-(log_drawn - log_fitted) / max(views.scales.slope[0, 0], 0.1))
@@ -556,11 +556,11 @@ def _why_not(maker: Maker, name: str) -> str:
         if name in ("click_rate", "click_spread_items"):
             return ""
         return "the log has no views"
-    if views.lives.no_repeats and name in OF_VIEWS:
+    if views.view_counts.no_repeats and name in OF_VIEWS:
         return "no user sees an item twice; the range is the ensemble's, not known to hold the truth"
     if not maker.n_factors and name in ("drift_per_event", "click_spread_users"):
         return "users are not found to differ in what they view"
-    if name == "drift_per_event" and not views.lives.far:
+    if name == "drift_per_event" and not views.view_counts.far:
         return "lives are too short: too few pairs of views far apart"
     if maker.found.both or name in (*OF_VIEWS, "views_per_user", "p_leave_organic"):
         return ""

@@ -201,7 +201,7 @@ def _unknown(plain: Floats, why: str, effective_clicks: Floats | None = None) ->
     nan = np.full(len(plain), np.nan)
     if effective_clicks is None:
         effective_clicks = nan
-    return Examination(relative=nan, low=nan, high=nan, plain=plain, effective_clicks=effective_clicks, why=why)
+    return Examination(nan, nan, nan, plain, effective_clicks, why=why)
 
 
 def _examined(

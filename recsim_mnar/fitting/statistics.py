@@ -26,7 +26,7 @@ _COLUMNS = ("owner", "shown", "item", "reward")
 
 
 @dataclass(frozen=True)
-class Lives:
+class UserRows:
     """Rows of a log or of simulated users as arrays, ordered by user and step.
 
     Attributes:
@@ -46,7 +46,7 @@ class Lives:
     reward: Floats
 
     @classmethod
-    def of(cls, log: Log, n_items: int) -> Lives:
+    def of(cls, log: Log, n_items: int) -> UserRows:
         """Read a log whose rows are ordered by (user, step)."""
         owner = user_numbers(log["user"])
         decision_rows = log["event"] == schema.BANDIT
@@ -57,27 +57,27 @@ class Lives:
             n_users = 0
         return cls(n_users, n_items, owner, decision_rows, item, log["reward"].astype(np.float64))
 
-    def rows(self, which: NDArray[np.bool_]) -> Lives:
+    def select(self, which: NDArray[np.bool_]) -> UserRows:
         """Select rows by a mask (n,); users whose rows are all left out still count as users."""
         return dataclasses.replace(self, **{name: getattr(self, name)[which] for name in _COLUMNS})
 
     @staticmethod
-    def joined(parts: Sequence[Lives]) -> Lives:
+    def joined(parts: Sequence[UserRows]) -> UserRows:
         """Concatenate the rows of several logs over the same items; users of later parts get higher numbers."""
         first = np.cumsum([0] + [part.n_users for part in parts])
         columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
         columns["owner"] = np.concatenate([part.owner + start for part, start in zip(parts, first, strict=False)])
-        return Lives(int(first[-1]), max(part.n_items for part in parts), **columns)
+        return UserRows(int(first[-1]), max(part.n_items for part in parts), **columns)
 
     @functools.cached_property
-    def views(self) -> Lives:
+    def views(self) -> UserRows:
         """Organic rows: views or ratings."""
-        return self.rows(~self.shown)
+        return self.select(~self.shown)
 
     @functools.cached_property
-    def decisions(self) -> Lives:
+    def decisions(self) -> UserRows:
         """Recommendations."""
-        return self.rows(self.shown)
+        return self.select(self.shown)
 
     @functools.cached_property
     def rates(self) -> bool:
@@ -134,28 +134,28 @@ class Material:
     """Input of the statistics: the rows of all users, real and simulated.
 
     Attributes:
-        lives: rows of all users.
+        rows: rows of all users.
         same_items: True if item numbers mean the same on both sides.
         items: (n_items, d) items as points, close together for items that the same users view; None without
             ``same_items``, or with too few users or items.
     """
 
-    lives: Lives
+    rows: UserRows
     same_items: bool
     items: Floats | None
 
     @classmethod
-    def of(cls, sides: Sequence[Lives], *, same_items: bool) -> Material:
+    def of(cls, sides: Sequence[UserRows], *, same_items: bool) -> Material:
         """Join the rows of several groups of users, and compute the items' points from all of them."""
-        lives = Lives.joined(sides)
-        return cls(lives, same_items, directions_of(lives.views) if same_items else None)
+        rows = UserRows.joined(sides)
+        return cls(rows, same_items, directions_of(rows.views) if same_items else None)
 
 
 DIRECTIONS = 6
 """Dimensions of items in which users' tastes are compared."""
 
 
-def directions_of(views: Lives) -> Floats | None:
+def directions_of(views: UserRows) -> Floats | None:
     """Return items as points in ``DIRECTIONS`` dimensions, by correspondence analysis of users and viewed items.
 
     Args:
@@ -181,7 +181,7 @@ def directions_of(views: Lives) -> Floats | None:
     return np.asarray((right @ rows[kept].T) * np.sqrt(max(float(items.sum()), 1.0)), np.float64)
 
 
-def by_item(rows: Lives):  # type: ignore[no-untyped-def]  # scipy has no types
+def by_item(rows: UserRows):  # type: ignore[no-untyped-def]  # scipy has no types
     """Count the rows by user and item; a sparse array (n_users, n_items)."""
     from scipy import sparse
 
@@ -197,17 +197,17 @@ class Row:
         question: question that the check bears on ("valid for ...").
         what: name of the headline number.
         tolerance: excess of the distance over chance that counts as small.
-        shown: True if the statistic directly depends on the recommendations that users get.
         columns: function that computes the statistic's sums by user; it returns None where the users have no data for
             the statistic.
+        shown: True if the statistic directly depends on the recommendations that users get.
     """
 
     name: str
     question: str
     what: str
     tolerance: float
-    shown: bool
     columns: Callable[[Material], Columns | None]
+    shown: bool = False
 
     def check(self, columns: Columns | None, groups: Groups) -> list[Check]:
         """Compare held-out and simulated users by this statistic; an empty list where ``columns`` is None."""
@@ -245,8 +245,8 @@ def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str)
     weights = (values, np.ones(len(owner)))
     sums = np.stack([np.bincount(owner[m], w[m], minlength=n_users) for w in weights for m in masks], axis=1)
     return Columns(
-        sums=sums,
-        values=lambda s: _ratio(s[:, :k], s[:, k:]),
+        sums,
+        lambda s: _ratio(s[:, :k], s[:, k:]),
         distance=SCALED,
         headline=lambda s: _ratio(s[:, 0], s[:, k]),
         entries=[*names, f"{PLACES[-1]} on"],
@@ -269,7 +269,7 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
     """
     if not outcome.any():
         return None
-    decisions = m.lives.decisions
+    decisions = m.rows.decisions
     traits = traits_of(m)
     # Two columns count: recommendations with the outcome, and all. Each trait adds its two sums over these.
     columns = [decisions.per_user(outcome), decisions.per_user()]
@@ -285,7 +285,7 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
     return Columns(sums, values, STANDARD, lambda s: values(s)[:, 0], [*traits], axis, features)
 
 
-def popularity_level(views: Lives) -> Floats:
+def popularity_level(views: UserRows) -> Floats:
     """Rank items by popularity: the share of all views that less popular items have, plus half of the item's share.
 
     Args:
@@ -301,30 +301,30 @@ def popularity_level(views: Lives) -> Floats:
 
 def traits_of(m: Material) -> dict[str, Floats]:
     """Compute traits of the d recommendations that may explain clicks: by name, (d,) values, each item for its user."""
-    lives = m.lives
+    rows = m.rows
     traits = {}
     if m.items is not None:
-        traits["like what was viewed"] = _likeness(lives, m.items[lives.item])
-    traits["viewed before"] = np.log1p(lives.earlier(~lives.shown))
-    traits["popular"] = popularity_level(lives.views)[lives.item]
-    traits["late"] = np.log1p(lives.position())
-    return {name: values[lives.shown] for name, values in traits.items()}
+        traits["like what was viewed"] = _likeness(rows, m.items[rows.item])
+    traits["viewed before"] = np.log1p(rows.earlier(~rows.shown))
+    traits["popular"] = popularity_level(rows.views)[rows.item]
+    traits["late"] = np.log1p(rows.position())
+    return {name: values[rows.shown] for name, values in traits.items()}
 
 
-def _likeness(lives: Lives, at: Floats) -> Floats:
+def _likeness(rows: UserRows, at: Floats) -> Floats:
     """Return the similarity of each row's item to the user's earlier views, 0 if there are none.
 
     Args:
-        lives: rows of all users.
+        rows: rows of all users.
         at: (n, d) point of each row's item.
 
     Returns:
         (n,) scalar products of the item with the mean of the viewed items, shrunk by ``_PRIOR`` views of 0.
     """
     # Coordinates of viewed items, and in the last column 1 for each view.
-    viewed = np.column_stack([at, np.ones(len(at))]) * ~lives.shown[:, None]
+    viewed = np.column_stack([at, np.ones(len(at))]) * ~rows.shown[:, None]
     running = np.cumsum(viewed, axis=0) - viewed
-    before = running - running[np.arange(len(at)) - lives.position()]  # less the sum at the user's first row
+    before = running - running[np.arange(len(at)) - rows.position()]  # less the sum at the user's first row
     return np.einsum("ij,ij->i", before[:, :-1], at) / (before[:, -1] + _PRIOR)
 
 
@@ -333,7 +333,7 @@ def _popular_items(m: Material) -> Columns | None:
 
     Where items are not the same on both sides, shares are sorted by size and cumulated.
     """
-    views = m.lives.views
+    views = m.rows.views
     if len(views.owner) == 0:
         return None
     level = np.log1p(np.bincount(views.item, minlength=views.n_items))[views.item]
@@ -352,8 +352,8 @@ def _popular_items(m: Material) -> Columns | None:
         distance = CUMULATIVE
     top_tenth = max(1, views.n_items // 10) - 1
     return Columns(
-        sums=by_item(views),
-        values=values,
+        by_item(views),
+        values,
         distance=distance,
         headline=lambda s: concentration(s)[:, top_tenth],
         entries=[str(i) for i in range(views.n_items)],
@@ -367,7 +367,7 @@ def _co_occurrence(m: Material) -> Columns | None:
 
     A user is the mean point of the viewed items; the values are mean squares and products of coordinates over users.
     """
-    views = m.lives.views
+    views = m.rows.views
     if m.items is None:
         return None
     n = views.per_user()
@@ -381,8 +381,8 @@ def _co_occurrence(m: Material) -> Columns | None:
     features = {f"direction {k + 1} of the items": column for k, column in enumerate(mean.T)}
     features["distance from the mean"] = (mean**2).sum(axis=1)
     return Columns(
-        sums=np.column_stack([n > 0, mean[:, i] * mean[:, j]]),
-        values=values,
+        np.column_stack([n > 0, mean[:, i] * mean[:, j]]),
+        values,
         distance=SCALED,
         headline=lambda s: values(s)[:, i == j].sum(axis=1),
         entries=names,
@@ -396,7 +396,7 @@ def _drift(m: Material) -> Columns | None:
 
     Both predictions are of the same views, so that stable tastes cancel.
     """
-    views = m.lives.views
+    views = m.rows.views
     columns = []
     names = []
     for name, agree in _agreements(m, views):
@@ -405,7 +405,7 @@ def _drift(m: Material) -> Columns | None:
         both = np.isfinite(near) & np.isfinite(far)
         if both.any():
             names.append(name)
-            predicted = views.rows(both)
+            predicted = views.select(both)
             near = near[both]
             # Three columns for each measure: sums of the loss in agreement, of the recent agreement, and the count.
             columns += [predicted.per_user(near - far[both]), predicted.per_user(near), predicted.per_user()]
@@ -414,8 +414,8 @@ def _drift(m: Material) -> Columns | None:
     sums = np.stack(columns, axis=1)
     features = {f"drift, {name}": _ratio(sums[:, 3 * i], sums[:, 3 * i + 2]) for i, name in enumerate(names)}
     return Columns(
-        sums=sums,
-        values=lambda s: _ratio(s[:, 0::3], s[:, 2::3]),
+        sums,
+        lambda s: _ratio(s[:, 0::3], s[:, 2::3]),
         distance=SCALED,
         headline=lambda s: _ratio(s[:, 0], s[:, 1]),
         entries=names,
@@ -424,7 +424,7 @@ def _drift(m: Material) -> Columns | None:
     )
 
 
-def _agreements(m: Material, views: Lives) -> Iterator[tuple[str, Callable[[Ints, int], Floats]]]:
+def _agreements(m: Material, views: UserRows) -> Iterator[tuple[str, Callable[[Ints, int], Floats]]]:
     """Yield names and functions that measure how far two views of a user agree.
 
     A function takes rows (n,) of views and a lag, and returns the agreement (n,) of each with the view ``lag`` rows
@@ -433,11 +433,11 @@ def _agreements(m: Material, views: Lives) -> Iterator[tuple[str, Callable[[Ints
     if m.items is not None:
         at = m.items[views.item]
         yield "likeness", lambda rows, lag: np.einsum("ij,ij->i", at[rows], at[rows - lag])
-    if not m.lives.rates:
+    if not m.rows.rates:
         yield "same item", lambda rows, lag: (views.item[rows] == views.item[rows - lag]).astype(np.float64)
 
 
-def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[int, int]) -> Floats:
+def _mean_over(views: UserRows, agree: Callable[[Ints, int], Floats], lags: tuple[int, int]) -> Floats:
     """Average the agreement of each view with earlier views of the same user.
 
     Args:
@@ -460,34 +460,34 @@ def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[i
 
 def _clicks_by_place(m: Material) -> Columns | None:
     """Make the statistic of clicks by place in an unbroken run of recommendations; None for ratings, or no clicks."""
-    lives = m.lives
-    decisions = m.lives.decisions
-    if lives.rates or not (decisions.reward > 0).any():
+    rows = m.rows
+    decisions = m.rows.decisions
+    if rows.rates or not (decisions.reward > 0).any():
         return None
-    place = lives.place_in_run()[lives.shown]
-    return _by_place(decisions.owner, decisions.reward, place, lives.n_users, "clicks by place in a row")
+    place = rows.place_in_run()[rows.shown]
+    return _by_place(decisions.owner, decisions.reward, place, rows.n_users, "clicks by place in a row")
 
 
 def _clicks_by_interest(m: Material) -> Columns | None:
     """Make the statistic of how clicked recommendations differ from all; None for ratings, or without clicks."""
-    if m.lives.rates:
+    if m.rows.rates:
         return None
-    return _contrasts(m, m.lives.decisions.reward, "clicked items, compared with shown, are")
+    return _contrasts(m, m.rows.decisions.reward, "clicked items, compared with shown, are")
 
 
 def _leaving(m: Material) -> Columns | None:
     """Make the statistic of how recommendations after which users leave differ from all; None for ratings, or none."""
-    if m.lives.rates:
+    if m.rows.rates:
         return None
-    last = np.append(user_begins(m.lives.owner)[1:], True)[m.lives.shown].astype(np.float64)
+    last = np.append(user_begins(m.rows.owner)[1:], True)[m.rows.shown].astype(np.float64)
     return _contrasts(m, last, "items shown last, compared with all, are")
 
 
 def _stars(m: Material) -> Columns | None:
     """Make the statistic of the shares of ratings; None without ratings, or with more than ``BINS`` different ones."""
-    if not m.lives.rates:
+    if not m.rows.rates:
         return None
-    views = m.lives.views
+    views = m.rows.views
     scale, code = np.unique(views.reward, return_inverse=True)
     if len(scale) > BINS:
         return None
@@ -496,8 +496,8 @@ def _stars(m: Material) -> Columns | None:
     mean = _ratio(sums @ scale, views.per_user())
     features = {"mean rating": mean, "spread of ratings": _ratio(sums @ scale**2, views.per_user()) - mean**2}
     return Columns(
-        sums=sums,
-        values=_shares,
+        sums,
+        _shares,
         distance=SHARES,
         headline=lambda s: _shares(s) @ scale,
         entries=[f"{v:g}" for v in scale],
@@ -512,7 +512,6 @@ TABLE = (
         "which items are popular: head and tail, what a popularity ranking shows",
         "share of views on the top 10 % of items",
         0.05,
-        False,
         _popular_items,
     ),
     Row(
@@ -520,7 +519,6 @@ TABLE = (
         "which items the same users meet: what collaborative filtering learns from",
         "spread of users over the directions of items",
         0.10,
-        False,
         _co_occurrence,
     ),
     Row(
@@ -528,7 +526,6 @@ TABLE = (
         "how fast interests move: whether a user's last views predict more than old ones",
         "how much more the last views predict than old ones, share",
         0.25,
-        False,
         _drift,
     ),
     Row(
@@ -536,24 +533,24 @@ TABLE = (
         "whether users tire of recommendations, or warm to them",
         "clicks per recommendation",
         0.10,
-        True,
         _clicks_by_place,
+        shown=True,
     ),
     Row(
         "clicks by interest",
         "what makes users click: which recommender earns more",
         "how far clicked items differ, in standard deviations",
         0.10,
-        True,
         _clicks_by_interest,
+        shown=True,
     ),
     Row(
         "leaving",
         "whether recommendations drive users away",
         "how far items shown last differ, in standard deviations",
         0.10,
-        True,
         _leaving,
+        shown=True,
     ),
-    Row("ratings given", "how high revealed ratings are", "mean revealed rating", 0.03, False, _stars),
+    Row("ratings given", "how high revealed ratings are", "mean revealed rating", 0.03, _stars),
 )

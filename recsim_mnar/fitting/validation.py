@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.checks import Check, Groups, Validation, classifier_check, graded
-from recsim_mnar.fitting.statistics import TABLE, Lives, Material, Row, traits_of
+from recsim_mnar.fitting.statistics import TABLE, Material, Row, UserRows, traits_of
 from recsim_mnar.kernels.checks import of_type, whole_number
 from recsim_mnar.log.contexts import ContextRule
 from recsim_mnar.log.rows import user_numbers
@@ -311,9 +311,9 @@ def _misses(log: Log, policy: Policy, same_items: bool, seed: int) -> dict[str, 
         drawn[decided] = acting.act(users, policy_uniforms(derive_seed(seed, "drawn"), users, decided))[0]
 
     def traits(side: Log) -> dict[str, Floats]:
-        lives = Lives.of(side, policy.n_items)
-        earlier = np.log1p(lives.earlier(lives.shown)[lives.shown])
-        return {**traits_of(Material.of([lives], same_items=same_items)), _EARLIER: earlier}
+        rows = UserRows.of(side, policy.n_items)
+        earlier = np.log1p(rows.earlier(rows.shown)[rows.shown])
+        return {**traits_of(Material.of([rows], same_items=same_items)), _EARLIER: earlier}
 
     real = traits(log)
     redrawn = traits(Log({**log.columns, "action": drawn}))
@@ -434,14 +434,14 @@ def _some_users(log: Log, most: int, seed: int) -> tuple[Log, Log, Log]:
     return rows_of(users), rows_of(users[::2]), rows_of(users[1::2])
 
 
-def _fewer(held: Log, seed: int) -> Log:
+def _fewer(held_out: Log, seed: int) -> Log:
     """Choose at random as many users as the limits :data:`FITTED_USERS` and, about, :data:`FITTED_CLICKS` allow."""
-    users = _shuffled_users(held, derive_seed(seed, "fewer"))
-    clicks = float(held["reward"][held.is_bandit].sum())
+    users = _shuffled_users(held_out, derive_seed(seed, "fewer"))
+    clicks = float(held_out["reward"][held_out.is_bandit].sum())
     most = max(LEAST_USERS, int(min(FITTED_USERS, FITTED_CLICKS * len(users) / max(clicks, 1.0))))
     if len(users) <= most:
-        return held
-    return held.select(np.isin(held["user"], users[:most]))
+        return held_out
+    return held_out.select(np.isin(held_out["user"], users[:most]))
 
 
 @dataclass(frozen=True)
@@ -451,7 +451,7 @@ class _Case:
     Attributes:
         world: the world.
         known: rows of the users on whom the world was fitted for this comparison; None if it was not.
-        held: rows of the users with whom simulated ones are compared.
+        held_out: rows of the users with whom simulated ones are compared.
         shown: policy that recommends to simulated users.
         seed: seed of the simulation and of all divisions.
         n_items: number of items that world and log have together.
@@ -461,14 +461,14 @@ class _Case:
 
     world: Any
     known: Log | None
-    held: Log
+    held_out: Log
     shown: ShownPolicy
     seed: int
     n_items: int
     same_items: bool
     notes: list[str]
 
-    def simulated(self, n_users: int, policy: Policy) -> list[Lives]:
+    def simulated(self, n_users: int, policy: Policy) -> list[UserRows]:
         """Simulate at least ``n_users`` users.
 
         They get the numbers of the held-out users, in several simulations, unless these are spread too widely: a world
@@ -481,27 +481,26 @@ class _Case:
         Returns:
             The rows of each simulation; without recommendations if the log has none.
         """
-        users = self.held.users()
+        users = self.held_out.users()
         span = int(users[-1] - users[0]) + 1
+        first = 0
+        size = n_users
         if span <= n_users:
             first = int(users[0])
             size = span
-        else:
-            first = 0
-            size = n_users
         logs = [
             simulate(self.world, policy, size, derive_seed(self.seed, f"users {i}"), first_user=first)
             for i in range(-(-n_users // size))  # rounded up
         ]
-        if not self.held.is_bandit.any():
+        if not self.held_out.is_bandit.any():
             logs = [log.organic() for log in logs]
-        return [Lives.of(log, self.n_items) for log in logs]
+        return [UserRows.of(log, self.n_items) for log in logs]
 
     def facts(self) -> Mapping[str, Any]:
         """Return the settings of the comparison as JSON types."""
         return {
             "world": self.world.describe(),
-            "users_held_out": len(self.held.users()),
+            "users_held_out": len(self.held_out.users()),
             "users_fitted_on": 0 if self.known is None else len(self.known.users()),
             "n_items": self.n_items,
             "same_items": self.same_items,
@@ -563,12 +562,12 @@ def _case(
     logger = shown_in(made, log, (first, second), logging, same_items=same, seed=derive_seed(seed, "logging policy"))
     if logger.says:
         notes.append(logger.says)
-    held = second if anew else log
+    held_out = second if anew else log
     if logger.details["how"] == "fitted":
-        held = _fewer(held, seed)
+        held_out = _fewer(held_out, seed)
     known_users = first if anew else None
     n_items = max(n_items or 0, largest + 1, made.n_items)
-    return _Case(made, known_users, held, shown=logger, seed=seed, n_items=n_items, same_items=same, notes=notes)
+    return _Case(made, known_users, held_out, shown=logger, seed=seed, n_items=n_items, same_items=same, notes=notes)
 
 
 def _has_items_of(log: Log, world: Any, made: Any, fits: bool) -> bool:
@@ -630,20 +629,20 @@ def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], 
         questions: questions on which the log has no data.
     """
     report("simulating users")
-    held = Lives.of(case.held, case.n_items)
-    real = [held]
+    held_out = UserRows.of(case.held_out, case.n_items)
+    real = [held_out]
     n_known = 0
     if case.known is not None:
-        real.insert(0, Lives.of(case.known, case.n_items))
+        real.insert(0, UserRows.of(case.known, case.n_items))
         n_known = real[0].n_users
-    simulated = case.simulated(_SIMULATED * held.n_users, case.shown.policy)
+    simulated = case.simulated(_SIMULATED * held_out.n_users, case.shown.policy)
     n_simulated = sum(part.n_users for part in simulated)
     # A fitted world has the sampling error of the n_known users on top of the errors of held-out and simulated ones.
     allowance = 1.0
     if n_known:
-        allowance += (1.0 / n_known) / (1.0 / held.n_users + 1.0 / n_simulated)
+        allowance += (1.0 / n_known) / (1.0 / held_out.n_users + 1.0 / n_simulated)
     material = Material.of([*real, *simulated], same_items=case.same_items)
-    groups = Groups(n_known, held.n_users, n_simulated, derive_seed(case.seed, "groups"), allowance)
+    groups = Groups(n_known, held_out.n_users, n_simulated, derive_seed(case.seed, "groups"), allowance)
     columns = {row: row.columns(material) for row in TABLE}
     # Under another policy than the log's, only statistics that do not depend on recommendations can be tested.
     testable = TABLE if case.shown.known else _independent_rows(case, simulated)
@@ -660,7 +659,7 @@ def _by_users(case: _Case, report: Callable[[str], None]) -> tuple[list[Check], 
     return result, _questions_without_data(case, material)
 
 
-def _independent_rows(case: _Case, simulated: list[Lives]) -> list[Row]:
+def _independent_rows(case: _Case, simulated: list[UserRows]) -> list[Row]:
     """Return the statistics that, in the world, hardly differ between users with other recommendations.
 
     Simulated users are compared with as many who get random recommendations; statistics that are about recommendations
@@ -685,12 +684,12 @@ def _independent_rows(case: _Case, simulated: list[Lives]) -> list[Row]:
 
 def _questions_without_data(case: _Case, material: Material) -> list[str]:
     """Return the questions on which the log has no data, each with the reason."""
-    lives = material.lives
+    rows = material.rows
     questions = []
     if not case.same_items:
         questions.append("which items are popular, and which the same users meet: the world's items are others")
-    if not (lives.decisions.reward > 0).any():
+    if not (rows.decisions.reward > 0).any():
         questions.append("clicks: the log has no recommendations that were clicked")
-    if lives.shown.all():
+    if rows.shown.all():
         questions.append("what users browse: the log has no views")
     return questions

@@ -385,7 +385,7 @@ _FAR = (20, 10, 5)
 """Candidates for the smallest lag of far pairs: the first one with enough data is used."""
 _PAIRS = 2000
 """Number of far pairs that an estimate of drift needs."""
-_LONG_LIVES = 100
+_FAR_USERS = 100
 """Number of users with far pairs that an estimate of drift needs."""
 _PLACES = 4
 """Number of places in users' sequences of views at which expectations are computed."""
@@ -396,7 +396,7 @@ _HIGHEST = (np.log(6.0), 4.0)
 
 
 @dataclass(frozen=True)
-class LifeLengths:
+class ViewCounts:
     """Numbers of views, by user and by item, on which expected pairs of views depend.
 
     Attributes:
@@ -468,7 +468,7 @@ class FittedViews:
 
     Attributes:
         user, item: (n,) the user, numbered from 0, and the item of each view.
-        lives: numbers of views by user and item.
+        view_counts: numbers of views by user and item.
         shares: popularity of the items.
         model: factors and offsets by likelihood.
         scales: strength and drift of preferences by moments.
@@ -477,7 +477,7 @@ class FittedViews:
 
     user: Ints
     item: Ints
-    lives: LifeLengths
+    view_counts: ViewCounts
     shares: Shares
     model: ViewModel
     scales: Scales
@@ -516,7 +516,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     far: tuple[int, ...] = ()
     if not no_repeats:
         far = far_lags(lengths)
-    lives = LifeLengths(lengths, shares.settled(), no_repeats, far)
+    view_counts = ViewCounts(lengths, shares.settled(), no_repeats, far)
     order = np.argsort(uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
     sample = np.sort(order[: min(_MOST_USERS, max(CELLS // n_items, 200))])
     n_factors = min(FACTORS, n_items - 1)
@@ -524,7 +524,7 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     counts = counted_views(user, item, sample, n_items)
     full = fit_views(counts, n_factors, no_repeats=no_repeats, seed=seed)
     report("set the strength and the drift of preferences")
-    sums, pairs = resemblance(user, item, lives.far)
+    sums, pairs = resemblance(user, item, view_counts.far)
     model = full.significant()
     # Near pairs of the same item beyond those of users who are all alike: where users clearly return to items, their
     # preferences differ, and all factors are kept even if none is significant by itself.
@@ -532,11 +532,11 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     if model.factors.shape[1] == 0 and excess.sum() > _RETURNS * np.sqrt((excess**2).sum()):
         model = full
     if model.factors.shape[1] == 0 or no_repeats:
-        offsets = match_popularity(model.factors, model.offsets, lives, drift=0.0)
+        offsets = match_popularity(model.factors, model.offsets, view_counts, drift=0.0)
         scales = Scales(scale=1.0, drift=0.0, offsets=offsets, slope=np.eye(2))
     else:
-        scales = fit_scales(model, lives, sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9))
-    return FittedViews(user, item, lives, shares, model, scales, sums, pairs)
+        scales = fit_scales(model, view_counts, sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9))
+    return FittedViews(user, item, view_counts, shares, model, scales, sums, pairs)
 
 
 def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
@@ -591,7 +591,7 @@ def far_lags(lengths: Ints) -> tuple[int, ...]:
     """
     for first in _FAR:
         lags = tuple(range(first, first + first // 2 + 1))
-        if (lengths > first).sum() >= _LONG_LIVES and _pairs_by_user(lengths, lags).sum() >= _PAIRS:
+        if (lengths > first).sum() >= _FAR_USERS and _pairs_by_user(lengths, lags).sum() >= _PAIRS:
             return lags
     return ()
 
@@ -624,13 +624,13 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
     return sums, pairs
 
 
-def expected(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float) -> Floats:
+def expected(factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float) -> Floats:
     """Compute how often a user's views are expected to have the same item, near each other and far apart.
 
     Args:
         factors: (P, K) view factors.
         offsets: (P,) view offsets.
-        lives: numbers of views, and the lags of far pairs.
+        view_counts: numbers of views, and the lags of far pairs.
         drift: variance that interests gain per view.
 
     Returns:
@@ -638,16 +638,16 @@ def expected(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float)
         the number that there would be if each user's far pairs had it as often as the near ones. The latter is 1
         without far lags.
     """
-    near_chance = _chance_by_place(factors, offsets, lives, drift, _NEAR)
-    near_pairs = _pairs_by_user(lives.lengths, _NEAR)
-    near_share = float((_pairs_by_place(lives.lengths, _NEAR) * near_chance).sum() / near_pairs.sum())
-    if not lives.far:
+    near_chance = _chance_by_place(factors, offsets, view_counts, drift, _NEAR)
+    near_pairs = _pairs_by_user(view_counts.lengths, _NEAR)
+    near_share = float((_pairs_by_place(view_counts.lengths, _NEAR) * near_chance).sum() / near_pairs.sum())
+    if not view_counts.far:
         return np.array([near_share, 1.0])
-    far_chance = _chance_by_place(factors, offsets, lives, drift, lives.far)
-    far_same = (_pairs_by_place(lives.lengths, lives.far) * far_chance).sum()
+    far_chance = _chance_by_place(factors, offsets, view_counts, drift, view_counts.far)
+    far_same = (_pairs_by_place(view_counts.lengths, view_counts.far) * far_chance).sum()
     # Near pairs weighted so that each user's count as many as the user's far pairs.
-    far_per_near = _pairs_by_user(lives.lengths, lives.far) / np.maximum(near_pairs, 1.0)
-    far_same_without_drift = _pairs_by_place(lives.lengths, _NEAR, far_per_near) * near_chance
+    far_per_near = _pairs_by_user(view_counts.lengths, view_counts.far) / np.maximum(near_pairs, 1.0)
+    far_same_without_drift = _pairs_by_place(view_counts.lengths, _NEAR, far_per_near) * near_chance
     return np.array([near_share, far_same / far_same_without_drift.sum()])
 
 
@@ -672,7 +672,9 @@ def _pairs_by_place(lengths: Ints, lags: Sequence[int], weight: Floats | None = 
     return np.asarray(np.cumsum(np.sum(users, axis=0)[::-1])[::-1][1:])
 
 
-def _chance_by_place(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float, lags: Sequence[int]) -> Floats:
+def _chance_by_place(
+    factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float, lags: Sequence[int]
+) -> Floats:
     """Compute the probability that both views of a pair have the same item, by the place of the first view.
 
     It is computed at ``_PLACES`` places, quantiles of the pairs' places, and interpolated linearly. A pair's lag is
@@ -681,7 +683,7 @@ def _chance_by_place(factors: Floats, offsets: Floats, lives: LifeLengths, drift
     Returns:
         (L,) probabilities for the places 0, 1, ..., L - 1, with L the largest number of views.
     """
-    cumulated = np.cumsum(_pairs_by_place(lives.lengths, lags))
+    cumulated = np.cumsum(_pairs_by_place(view_counts.lengths, lags))
     places = np.unique(np.searchsorted(cumulated, (np.arange(_PLACES) + 0.5) / _PLACES * cumulated[-1]))
     if not drift > 0.0:
         places = places[:1]
@@ -700,26 +702,28 @@ def _chance_by_place(factors: Floats, offsets: Floats, lives: LifeLengths, drift
     return np.interp(np.arange(len(cumulated)), places, chances)
 
 
-def match_popularity(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float, rounds: int = 12) -> Floats:
+def match_popularity(
+    factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float, rounds: int = 12
+) -> Floats:
     """Return offsets (P,) with which the items' expected shares of views are those of the log, by fixed-point steps.
 
     Args:
         factors: (P, K) view factors.
         offsets: (P,) offsets to start from.
-        lives: numbers of views, with the log shares to match.
+        view_counts: numbers of views, with the log shares to match.
         drift: variance that interests gain per view.
         rounds: largest number of steps.
     """
     uniform, normal = points(n_points(len(offsets)), factors.shape[1])
-    omega = interests_at(normal, views_before(uniform, float(lives.lengths.mean())), drift)
+    omega = interests_at(normal, views_before(uniform, float(view_counts.lengths.mean())), drift)
     # Each point's number of views: quantiles at multiples of the golden ratio, evenly spread and unrelated to omega.
-    lengths = np.quantile(lives.lengths, (np.arange(len(omega)) * 0.618034 + 0.5 / len(omega)) % 1.0)
+    lengths = np.quantile(view_counts.lengths, (np.arange(len(omega)) * 0.618034 + 0.5 / len(omega)) % 1.0)
     for _ in range(rounds):
         weights = softmax(omega, factors, offsets)
-        if lives.no_repeats:
+        if view_counts.no_repeats:
             weights = _viewed(weights, np.minimum(lengths, 0.9 * len(offsets)))
         shares = weights.sum(axis=0)
-        step = lives.log_shares - np.log(np.maximum(shares / shares.sum(), 1e-30))
+        step = view_counts.log_shares - np.log(np.maximum(shares / shares.sum(), 1e-30))
         offsets = offsets + np.clip(step, -2.0, 2.0)
         offsets -= offsets.mean()
         if np.abs(step).max() < 1e-3:
@@ -748,17 +752,17 @@ def _viewed(weights: Floats, lengths: Floats) -> Floats:
     return -np.expm1(-weights * time[:, None])
 
 
-def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales:
+def fit_scales(model: ViewModel, view_counts: ViewCounts, observed: Floats) -> Scales:
     """Fit the scale of the factors and the drift so that the ratios of :func:`expected` are the observed ones.
 
     Args:
         model: factors and offsets by likelihood.
-        lives: numbers of views; without far lags the drift is 0.
+        view_counts: numbers of views; without far lags the drift is 0.
         observed: (2,) observed ratios.
     """
     from scipy.optimize import least_squares
 
-    has_drift = bool(lives.far)
+    has_drift = bool(view_counts.far)
     free = 1 + has_drift  # parameters (log scale, drift), or the log scale alone
     offsets = model.offsets
 
@@ -769,8 +773,8 @@ def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales
         drift = 0.0
         if has_drift:
             drift = float(point[1])
-        offsets = match_popularity(factors, offsets, lives, drift)
-        ratios = expected(factors, offsets, lives, drift)
+        offsets = match_popularity(factors, offsets, view_counts, drift)
+        ratios = expected(factors, offsets, view_counts, drift)
         return np.asarray((np.log(np.maximum(ratios, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
 
     def slope(point: Floats) -> Floats:
