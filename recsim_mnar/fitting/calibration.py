@@ -202,15 +202,8 @@ def _fit_sessions(
     clicks = None
     if decision_rows.any():
         report("fit what is clicked")
-        links: tuple[str, ...]
-        if "click_link" in assume:
-            links = (str(assume["click_link"]),)
-        elif views is not None and views.model.factors.shape[1]:
-            links = CLICK_LINKS
-        else:  # links differ in how clicks depend on users' interests, of which nothing is known here
-            links = (LOGISTIC,)
-        recommended = _shown(log, views, n_items, slates, places)
-        clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), links)
+        recommended = _recommended(log, views, n_items, slates, places)
+        clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), _links(assume, views))
     maker = Maker(transitions, clock_of(decided), views, clicks, n_items, seed, assume, places)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
     facts: dict[str, Any] = {
@@ -218,15 +211,32 @@ def _fit_sessions(
         "users": transitions.n_users,
         "items": n_items,
         "views": int((~decision_rows).sum()),
+        "recommendations": int(decided.is_bandit.sum()),
+        "clicks": int((log["reward"][decision_rows] > 0).sum()),
+        "factors": maker.n_factors,
+        "no_repeats": views is not None and views.view_counts.no_repeats,
     }
-    facts |= {"recommendations": int(decided.is_bandit.sum()), "clicks": int((log["reward"][decision_rows] > 0).sum())}
-    facts |= {"factors": maker.n_factors, "no_repeats": views is not None and views.view_counts.no_repeats}
-    facts |= {} if clicks is None else clicks.facts
-    facts |= {} if places is None else places.facts()
-    tables = identified_by(maker, worlds[0], worlds[1:])
-    (best, *params), catalogues = zip(*worlds[: 1 + n_members], strict=True)
-    method = [*_method(facts), *(places.method() if places is not None else [])]
-    return FittedWorld("sessions", best, params, *tables, facts, method, list(catalogues))
+    if clicks is not None:
+        facts |= clicks.facts
+    method = _method(facts)
+    if places is not None:
+        facts |= places.facts()
+        method += places.method()
+    identified, not_identified = identified_by(maker, worlds[0], worlds[1:])
+    params, catalogues = map(list, zip(*worlds[: 1 + n_members], strict=True))
+    return FittedWorld("sessions", params[0], params[1:], identified, not_identified, facts, method, catalogues)
+
+
+def _links(assume: Mapping[str, Any], views: FittedViews | None) -> tuple[str, ...]:
+    """Return the candidate click links: the assumed one, or all; the logistic one where users are not told apart.
+
+    Links differ in how clicks depend on users' interests, which are unknown without view factors.
+    """
+    if "click_link" in assume:
+        return (str(assume["click_link"]),)
+    if views is not None and views.model.factors.shape[1]:
+        return CLICK_LINKS
+    return (LOGISTIC,)
 
 
 def _refuse(log: Log, n_users: int) -> None:
@@ -256,12 +266,10 @@ def _refuse(log: Log, n_users: int) -> None:
         raise UserError(f"{were}: {needed}. Look at the column of rewards")
 
 
-def _shown(
+def _recommended(
     log: Log, views: FittedViews | None, n_items: int, slates: Ints | None, places: Places | None
 ) -> Recommended:
-    """Count recommendations and clicks by item, user and position, with what views say of users and items.
-
-    A user's interests are one posterior for all of the user's recommendations, from all views in the log.
+    """Count recommendations and clicks by item, user and position, and add what views say of users and items.
 
     Args:
         log: a valid log.
@@ -298,23 +306,44 @@ def _shown(
         factors = views.factors
         offsets = views.scales.offsets
         spread = views.scales.scale**2 * views.model.spread
-        model = replace(views.model, factors=factors, offsets=offsets)
-        viewer = everyone[~log.is_bandit]
-        item = log["item"][~log.is_bandit].astype(np.int64)
-        n_views = np.bincount(viewer, minlength=int(everyone[-1]) + 1)[users]
-        drift = np.asarray(views.scales.drift * n_views, np.float64)
-        batch_size = max(1, CELLS // n_items)
-        for batch in (slice(first, first + batch_size) for first in range(0, len(users), batch_size)):
-            counts = counted_views(viewer, item, users[batch], n_items)
-            # Interests follow a random walk, whose total variance over the user's views is ``drift``. Its mean over
-            # time has a third of that variance, and its values vary about that mean by a sixth on average.
-            interests[batch], covariance[batch] = interests_of(
-                model, counts, 1.0 + drift[batch] / 3.0, no_repeats=views.view_counts.no_repeats
-            )
-        covariance += (drift / 6.0)[:, None, None] * np.eye(k)
+        interests, covariance = _interests(log, everyone, views, users, n_items)
     action, user_of_cell = np.divmod(cells // size, len(users))
     of_slates = () if places is None else (np.log(cells % size + 1.0), places.exponent)
     return Recommended(user_of_cell, action, times, clicks, interests, covariance, factors, offsets, spread, *of_slates)
+
+
+def _interests(log: Log, everyone: Ints, views: FittedViews, users: Ints, n_items: int) -> tuple[Floats, Floats]:
+    """Compute the posterior of users' interests from all of their views in the log, one for all of their clicks.
+
+    Args:
+        log: a valid log.
+        everyone: (n,) user of each row of the log, numbered from 0.
+        views: fitted views.
+        users: (U,) numbers of the users, ascending.
+        n_items: number of items.
+
+    Returns:
+        interests: (U, K) posterior means.
+        covariance: (U, K, K) posterior covariances.
+    """
+    k = views.model.factors.shape[1]
+    interests = np.zeros((len(users), k))
+    covariance = np.zeros((len(users), k, k))
+    model = replace(views.model, factors=views.factors, offsets=views.scales.offsets)
+    viewer = everyone[~log.is_bandit]
+    item = log["item"][~log.is_bandit].astype(np.int64)
+    n_views = np.bincount(viewer, minlength=int(everyone[-1]) + 1)[users]
+    drift = np.asarray(views.scales.drift * n_views, np.float64)
+    batch_size = max(1, CELLS // n_items)
+    for batch in (slice(first, first + batch_size) for first in range(0, len(users), batch_size)):
+        counts = counted_views(viewer, item, users[batch], n_items)
+        # Interests follow a random walk, whose total variance over the user's views is ``drift``. Its mean over time
+        # has a third of that variance, and its values vary about that mean by a sixth on average.
+        interests[batch], covariance[batch] = interests_of(
+            model, counts, 1.0 + drift[batch] / 3.0, no_repeats=views.view_counts.no_repeats
+        )
+    covariance += (drift / 6.0)[:, None, None] * np.eye(k)
+    return interests, covariance
 
 
 def _method(facts: Mapping[str, Any]) -> list[str]:

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.clicks import PRIORS, ClickModel, Draw
 from recsim_mnar.fitting.positions import OF_SLATES, Evidence, Places
@@ -91,8 +90,8 @@ def rows_of(transitions: Transitions, seed: int, member: int | None = None) -> d
     rows = [np.asarray(counts + _JEFFREYS, np.float64) for counts in (transitions.organic, transitions.bandit)]
     if member is not None:
         for i, row in enumerate(rows):
-            member_seed = rng.derive_seed(seed, f"transitions/{i}")
-            u = rng.uniforms(member_seed, rng.Stream.BOOTSTRAP, member, np.arange(3))
+            member_seed = derive_seed(seed, f"transitions/{i}")
+            u = uniforms(member_seed, Stream.BOOTSTRAP, member, np.arange(3))
             # Bounds avoid a quantile at 0, and a row of zeros that could not be normalised.
             rows[i] = np.maximum(gammaincinv(row, np.maximum(u, 1e-300)), 1e-12)
     organic, bandit = rows

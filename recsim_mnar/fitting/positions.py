@@ -106,7 +106,7 @@ def examination(log: Log, *, n_items: int | None = None, level: float = 0.9) -> 
         n_items = whole_number(n_items, "n_items", log.n_items)
     reward = log["reward"][rows]
     p = log["propensity"][rows]
-    owner = np.unique(log["user"][rows[:, 0]], return_inverse=True)[1]
+    owner = log["user"][rows[:, 0]]
     plain = reward.mean(axis=0)
     if plain[0] > 0:
         plain = plain / plain[0]
@@ -218,7 +218,7 @@ def _examined(
         plain: (k,) click rates over that of the first place.
         level: nominal coverage of the intervals.
     """
-    owner = np.unique(owner, return_inverse=True)[1]
+    owner = np.unique(owner, return_inverse=True)[1]  # numbered from 0
     weights = 1.0 / p
     clicks = _by_user(owner, weights * reward)
     by_user = _by_user(owner, weights)

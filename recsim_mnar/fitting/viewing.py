@@ -103,7 +103,7 @@ def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, ite
 def _iterate(state: _State, iterations: int) -> None:
     """Run EM in place; with second-order averages, stop early if factors become strong, since EM then diverges."""
     state.offsets -= state.offsets.mean()
-    state.update_posterior(6)
+    state.update_posterior(6)  # interests begin at 0; later rounds begin at the last ones and need fewer steps
     for _ in counting(range(iterations), "steps"):
         state.regress_items()
         if state.averages and state.strong:
@@ -288,22 +288,28 @@ class _State:
         move = _bounded(np.linalg.solve(information_sums, gradient[:, :, None]))
         self.factors += move[:, :k]
         self.offsets += move[:, k]
-        # Louis (1982): the variance of an item's score over users' posteriors. From the two draws it is the outer
-        # product of half the difference of their scores, written out over all four pairs.
-        missing = sum(0.25 * a * b * _squares(s * t, x, z) for a, s, x in draws for b, t, z in draws)
+        # Missing information (Louis 1982): the variance of an item's score over users' posteriors. From two draws it is
+        # a sum over users of outer products of half the difference of their scores, expanded to all four pairs.
+        missing = sum(
+            0.25 * sign * other_sign * _squares(score * other_score, design, other_design)
+            for sign, score, design in draws
+            for other_sign, other_score, other_design in draws
+        )
         self.spread = _observed_inverse(information_sums, np.asarray(missing))[:, :k, :k]
         self._standardise()
 
     def _standardise(self) -> None:
         """Rescale interests to mean 0 and covariance I, rotate factors to their principal axes, and update ``prior``.
 
-        Factors and offsets absorb the change, so that log weights stay the same (up to a constant).
+        Factors and offsets absorb the change, so that log weights stay the same up to a constant. The spread of the
+        interests is thus a parameter too, which makes EM faster (parameter expansion).
         """
         centre = self.interests.mean(axis=0)
         centred = self.interests - centre
         second = np.einsum("uk,ul->kl", centred, centred) / len(centred) + self.covariance.mean(axis=0)
         self.offsets += np.einsum("pk,k->p", self.factors, centre)
         self.offsets -= self.offsets.mean()
+        # interests = root @ standardised ones; a rotation of the latter makes the factors' cross products diagonal.
         root = np.linalg.cholesky(second + 1e-9 * np.eye(len(centre)))
         scaled = np.einsum("pk,kl->pl", self.factors, root)
         root = np.einsum("kl,lm->km", root, np.linalg.eigh(np.einsum("pk,pl->kl", scaled, scaled))[1])
