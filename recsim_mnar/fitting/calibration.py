@@ -1,8 +1,9 @@
-"""calibrate_world: a log in, a world like it out; the sessions world by stages, the ratings world by moments.
+"""Calibration: fit a simulated world to a log; the sessions world in stages, the ratings world by moments.
 
-Of the ratings world: a rating r is revealed in proportion to alpha^max(0, 4 - r), so the marginals of all ratings are
-those of the revealed ones divided by that; alpha shows in that items whose revealed ratings are high are revealed more
-often. That slope and the spreads between and within items are matched by simulation with common random numbers.
+In the ratings world a rating r is revealed with a probability proportional to alpha^max(0, 4 - r). So the shares of all
+ratings are those of the revealed ones divided by that factor. alpha is estimated from the fact that items with high
+ratings are then revealed more often: the covariance of items' mean ratings with their log numbers of ratings, and the
+spreads between and within items, are matched by simulation with common random numbers.
 """
 
 from __future__ import annotations

@@ -51,9 +51,9 @@ _CUT = 6.0
 """Difference from the largest log posterior beyond which the grid is cut."""
 _STEPS = 60
 """Largest number of scoring steps."""
-_STILL = 1e-3
+_CONVERGED = 1e-3
 """Length of a scoring step, in standard errors, that ends them."""
-_NEAR = 0.1
+_AT_MODE = 0.1
 """Length of the last step, in standard errors, up to which the result counts as a mode."""
 _ROUNDS = 8
 """Largest number of alternations between mode and spreads."""
@@ -172,7 +172,7 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
             refused[link] = why + (" per look" if share_examined < 1.0 else "")
             continue
         fit = Posterior(shown, link)
-        if fit.step > _NEAR:
+        if fit.step > _AT_MODE:
             refused[link] = f"its fit did not reach a mode (a step of {fit.step:.2g} standard errors is left)"
         else:
             fits[link] = fit
@@ -405,7 +405,7 @@ class Posterior:
             cell = _Cell(self, spreads)
             move = cell.mean(self.information_times_mode)[0] - self.theta
             self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(cell.covariance), move).max()))
-            if self.step < _STILL:
+            if self.step < _CONVERGED:
                 return
             value_before = self.value - self._penalty(cell)
             start = self.theta

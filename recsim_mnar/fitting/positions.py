@@ -3,18 +3,20 @@
 A click at place j is a look there, of chance theta_j, times the item's appeal to this user. A row's weight 1 / p_j, p_j
 the probability of this item at this place given the context, makes every item that the place can show count alike
 (inverse propensity weighting by position, McInerney et al. 2020). So the weighted click rates of two places that can
-show the same items are averages over the same contexts and items, and their ratio is theta_j / theta_1; the level of
-theta is lost in it. Weights are self-normalised: their sums vary less with the draw of contexts and of explored slates
-than expected ones, and a common factor of a log's propensities cancels. They are not clipped: a clip bites other items
-at each place, after which places would be compared on different items. Where weights are so uneven that the heaviest
-may not have come up, the place is declared unidentified.
+show the same items are averages over the same contexts and items, and their ratio is theta_j / theta_1; the level
+of theta is not identified. Weights are self-normalised: divided by their observed sums, which removes the chance
+variation of contexts and of explored slates, and a common factor of all propensities. They are not clipped: clipping
+would affect different items at each place, so that places would be compared on different items. Where weights are so
+uneven that the largest ones may be missing from the log, the place is declared unidentified.
 
 That places can show the same items is tested, not assumed. The mean of 1 / p_j is the number of items that place j can
-show: where it reaches all items, so do the places. Else, where all k! orders of a set are possible, every item of the
-set can be at every place: the mean of set_propensity / slate_propensity is the number of possible orders.
+show: two places for which it is the number of all items show the same ones. Otherwise, if all k! orders of a set are
+possible, every item of the set can be at every place: the mean of set_propensity / slate_propensity is the number of
+possible orders.
 
-Where users read from the top and stop (cascade), how often they look depends on the items above: what is found then is
-the mean under the policy that made the log. With at most one click per slate it includes what other places take away.
+Where users read from the top and stop (cascade), the chance of a look depends on the items above: the estimate is then
+the mean under the policy that made the log. With at most one click per slate it includes the clicks that other places
+take away.
 """
 
 from __future__ import annotations
@@ -39,11 +41,11 @@ LEAST_CLICKS = 10.0
 """Smallest effective number of clicks at a place: (sum)^2 / sum of squares of users' sums of weighted clicks."""
 LEAST_USERS = 50.0
 """Smallest effective number of users at a place: the same for users' sums of weights."""
-_SURE = 1.0 - 1e-9
+_CERTAIN = 1.0 - 1e-9
 """Propensity from which an item counts as certain of its place."""
-_DOUBT = 0.999
+_TEST_LEVEL = 0.999
 """Nominal coverage of the interval of the mean weight."""
-_KNOWN = 0.75
+_LEAST_SHARE = 0.75
 """Share of the mean weight's full value that the lower end of its interval must reach."""
 
 
@@ -119,7 +121,7 @@ def examination(log: Log, *, n_items: int | None = None, level: float = 0.9) -> 
         return _unknown(plain, "propensities of items at their places are missing")
     # Slates with a certain item at some place say nothing of places; whether it is certain depends on the context
     # alone, so that leaving them out does not bias the rest.
-    varied = np.flatnonzero((p < _SURE).all(axis=1))
+    varied = np.flatnonzero((p < _CERTAIN).all(axis=1))
     if not len(varied):
         return _unknown(plain, "given the context items do not change places: the logged propensities are 1")
     if orders is not None:
@@ -273,7 +275,7 @@ def _problems(owner: Ints, by_user: Floats, orders: Floats | None, n_items: int,
         by_user: (U, k) sums of the weights of each user's slates.
         orders: (S,) set propensity over slate propensity, whose mean is the number of possible orders; or None.
         n_items: number of items, the mean weight at a place that can show all of them.
-        effective_clicks: (k,).
+        effective_clicks: (k,) effective numbers of clicks after weighting.
     """
     slates = np.bincount(owner).astype(np.float64)
     size = by_user.shape[1]
@@ -309,11 +311,11 @@ def _short(sums: Floats, slates: Floats, full: int) -> str:
         slates: (U,) number of each user's slates.
         full: mean weight if everything is possible: the number of items, or of orders of a set.
     """
-    mean, low, high = ratio_interval(sums, slates, _DOUBT)
+    mean, low, high = ratio_interval(sums, slates, _TEST_LEVEL)
     if high < full:
         possible = f"the policy can show about {mean:.3g} of {full} items, given the context"
         return f"{possible}: whether other places can show the same ones the log does not say"
-    if low < _KNOWN * full:
+    if low < _LEAST_SHARE * full:
         return "the weights are too uneven: heavier ones may be missing. A policy that explores more would show it"
     return ""
 

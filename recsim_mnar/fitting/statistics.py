@@ -1,6 +1,6 @@
-"""The table of statistics by which a world is compared with a log, each made of columns of each user's own.
+"""Statistics by which a world is compared with a log, each a function of sums over users.
 
-Whatever is chosen by the data (bins, directions of items) is chosen on all users at once, real and simulated, so
+Whatever depends on the data (bins, coordinates of items) is computed from all users at once, real and simulated, so
 that it cannot favour one side.
 """
 

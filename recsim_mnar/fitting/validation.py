@@ -333,7 +333,7 @@ FITTED_USERS = 1000
 """Largest number of held-out users in that case."""
 FITTED_CLICKS = 5000
 """Largest number of their clicks, about."""
-_SAME = 0.2
+_INDEPENDENT = 0.2
 """p-value from which a statistic counts as independent of recommendations, in a test of users with other ones."""
 _NEVER = (
     "what another policy would earn, and what recommendations do in the long run",
@@ -677,7 +677,7 @@ def _independent_rows(case: _Case, simulated: list[UserRows]) -> list[Row]:
     for row in TABLE:
         if not row.shown:
             checks = row.check(row.columns(material), groups)
-            if all(check.p is not None and check.p > _SAME for check in checks):
+            if all(check.p is not None and check.p > _INDEPENDENT for check in checks):
                 rows.append(row)
     return rows
 

@@ -39,19 +39,19 @@ Cells = NDArray[np.float32]
 
 _STEP = 2.0
 """Largest length of a Newton step."""
-_FARTHEST = 30.0
+_LARGEST_LOG_RATE = 30.0
 """Largest logarithm of a rate, against overflow."""
 _LEAST = 1e-3
 """Least prior variance of factors and offsets."""
-_MISSED = 0.8
+_MOST_MISSING = 0.8
 """Largest share of the information on an item that may be missing: observed information stays positive definite."""
 _STRONG = 12.0
-"""Sum of an item's squared factors from which the second order is no approximation, and EM with it diverges."""
-_ABOVE = 2.5
-"""Ratio of a factor's squares to their errors above which it is kept; shuffled items reach 2.3."""
+"""Mean over items of the sum of squared factors from which the second-order approximation is bad and EM diverges."""
+_SIGNIFICANT = 2.5
+"""Ratio of a factor's mean square to that of its errors above which it is kept; with shuffled items it reaches 2.3."""
 _RETURNS = 4.0
-"""Standard errors by which users return to items more than if all were alike, from which they differ, even if views are
-too few for a factor to be significant."""
+"""Standard errors by which users return to items more often than equal users would; above it users count as different,
+even if no factor is significant by itself."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class ViewModel:
         """Keep the factors whose mean square is well above that of their errors, and drop the others."""
         size = (self.factors**2).mean(axis=0)
         error = np.einsum("pkk->k", self.spread) / max(len(self.spread), 1)
-        kept = np.flatnonzero(size > _ABOVE * error)
+        kept = np.flatnonzero(size > _SIGNIFICANT * error)
         return ViewModel(self.factors[:, kept], self.offsets, self.spread[:, kept][:, :, kept])
 
 
@@ -183,7 +183,7 @@ class _State:
             score: (U, P) first derivatives.
             information: (U, P) expected negative second derivatives.
         """
-        rate = np.exp(np.minimum((log_weights + log_time[:, None]).astype(np.float32), _FARTHEST))
+        rate = np.exp(np.minimum((log_weights + log_time[:, None]).astype(np.float32), _LARGEST_LOG_RATE))
         if not self.no_repeats:  # Poisson counts
             return self.counts - rate, rate
         # Views with probability 1 - exp(-rate); bounds keep float32 from 0 / 0 and from overflow.
@@ -327,7 +327,7 @@ def _bounded(move: Floats) -> Floats:
 def _observed_inverse(information: Floats, missing: Floats) -> Floats:
     """Invert each item's observed information: the complete information less the missing one.
 
-    The missing share is bounded by ``_MISSED`` in every direction, since an estimate of it may exceed 1.
+    The missing share is bounded by ``_MOST_MISSING`` in every direction, since an estimate of it may exceed 1.
 
     Args:
         information: (P, m, m) complete information.
@@ -340,7 +340,7 @@ def _observed_inverse(information: Floats, missing: Floats) -> Floats:
     root = np.linalg.inv(np.linalg.cholesky(information))
     share, axes = np.linalg.eigh(np.einsum("pij,pjk,plk->pil", root, missing, root))
     axes = np.einsum("pij,pik->pkj", axes, root)
-    return np.einsum("pij,pj,pkj->pik", axes, 1.0 / (1.0 - np.minimum(share, _MISSED)), axes)
+    return np.einsum("pij,pj,pkj->pik", axes, 1.0 / (1.0 - np.minimum(share, _MOST_MISSING)), axes)
 
 
 def _squares(cells: Cells, one: Floats, other: Floats) -> Floats:

@@ -3,9 +3,9 @@
 A recommendation's reward is modelled as r(x, a) = (x M - centre) . w_a + b_a, where x = h / (n + shrinkage) are the
 user's n views so far with counts h. M is learned from the views, which a log has many of: the leading left singular
 vectors of the correlations between the state x before a view and the item viewed. The rewards, of which a log has few,
-then say w_a and b_a: ridge regressions, each reward weighted, in which w_a is drawn to the item's place among the
-views, stretched by a factor a dimension that is fitted too. Everything that such fits and their cross-validation need
-are sums over rows, by fold and item, gathered in one pass.
+then determine w_a and b_a by weighted ridge regressions. They shrink w_a to the item's place in the space of view
+factors, stretched along each dimension by a factor that is fitted too. Such fits and their cross-validation need only
+sums over rows, by fold and item, which are computed in one pass.
 
 The singular vectors are those of correlations entry by entry, not of a regression on all entries of x: with fewer users
 than items the inverse of x's covariance would be noise, and with many it was no better (100 items, 20,000 users).
@@ -39,7 +39,7 @@ _SPREAD_OF_NOISE = 0.3
 """Assumed variance of the items' reward variances, relative to the square of their mean."""
 _RIDGE = 0.1
 """Factor on an item's share of views that is added to the variance of x, so that rare items get small correlations."""
-_DOUBT = 4.0
+_PRIOR_VIEWS = 4.0
 """Number of views at the origin that is added to each item's, so that places of items with few views shrink to 0."""
 
 
@@ -147,7 +147,7 @@ class ViewMap:
         mapping = np.zeros((n_items, k))
         places = np.zeros((n_items, k))
         mapping[used] = directions
-        places[used] = (covariance.T @ directions) * m / (counts[used] + _DOUBT)[:, None]
+        places[used] = (covariance.T @ directions) * m / (counts[used] + _PRIOR_VIEWS)[:, None]
         return cls(mapping, mean @ directions, places, shares, shrinkage)
 
 

@@ -1,4 +1,4 @@
-"""run_study: tasks on any executor, each result a file of its own, so that an interrupted study is taken up."""
+"""Running of studies: tasks on any executor, each result in its own file, so that an interrupted study can resume."""
 
 from __future__ import annotations
 
