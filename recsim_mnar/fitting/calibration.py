@@ -295,15 +295,13 @@ def _recommended(
     cells, cell_of_row = np.unique(cells, return_inverse=True)
     times = np.bincount(cell_of_row).astype(float)
     clicks = np.bincount(cell_of_row, log["reward"][rows]).astype(float)
-    k = 0
-    if views is not None:
-        k = views.model.factors.shape[1]
-    interests = np.zeros((len(users), k))
-    covariance = np.zeros((len(users), k, k))
-    factors = np.zeros((n_items, k))
-    offsets = np.zeros(n_items)
-    spread = np.zeros((n_items, k, k))
-    if views is not None:
+    if views is None:
+        interests = np.zeros((len(users), 0))
+        covariance = np.zeros((len(users), 0, 0))
+        factors = np.zeros((n_items, 0))
+        offsets = np.zeros(n_items)
+        spread = np.zeros((n_items, 0, 0))
+    else:
         factors = views.factors
         offsets = views.scales.offsets
         spread = views.scales.scale**2 * views.model.spread

@@ -284,7 +284,13 @@ class Posterior:
     """Posterior of the click coefficients of all items under one link, by Laplace's method.
 
     Attributes:
+        shown: recommendations and clicks.
+        link: name of the link.
+        k: number of view factors K.
+        prior: prior of the hyperparameters under the link.
         theta: (P, K + 1) coefficients at which the likelihood was last computed: first the mode, finally the mean.
+        p, slopes, value, information, information_times_mode: expansion of the log likelihood at ``theta``, as
+            :meth:`_update_likelihood` sets it.
         lines: (P, K + 1, 3) matrices that map (r, k, b0) to an item's prior mean.
         line_mean, line_precision: (3,) prior mean and precision of (r, k, b0).
         factor_errors: (P, K, K) covariance of click factors due to errors of the view factors.

@@ -461,7 +461,7 @@ def _mean_over(views: UserRows, agree: Callable[[Ints, int], Floats], lags: tupl
 def _clicks_by_place(m: Material) -> Columns | None:
     """Make the statistic of clicks by place in an unbroken run of recommendations; None for ratings, or no clicks."""
     rows = m.rows
-    decisions = m.rows.decisions
+    decisions = rows.decisions
     if rows.rates or not (decisions.reward > 0).any():
         return None
     place = rows.place_in_run()[rows.shown]

@@ -124,6 +124,13 @@ class Objective:
         weights: (n,) weights of the ratings, such as 1 / propensity; None for the unweighted mean (U I / n each).
         form: settings of the factorisation.
 
+    Attributes:
+        starts: (U + 1,) the ratings of user u are starts[u]:starts[u + 1] of the next four arrays.
+        users, items, values: (n,) ratings, sorted by user.
+        weights: (n,) weights of the sorted ratings, divided by U I.
+        stride: number of entries in a padded row of V or W.
+        size: number of entries of the vector.
+
     Raises:
         UserError: there are no ratings, or weights are negative, not finite or all 0.
     """
@@ -131,23 +138,9 @@ class Objective:
     def __init__(self, ratings: Ratings, weights: Floats | None, form: FactorizationConfig) -> None:
         if len(ratings) == 0:
             raise UserError("there are no ratings to factorise")
-        cells = ratings.n_users * ratings.n_items
         if weights is None:
-            weights_of_ratings = np.full(len(ratings), 1.0 / ratings.density)
-        else:
-            weights_of_ratings = np.asarray(weights, np.float64)
-        if weights_of_ratings.shape != (len(ratings),):
-            raise UserError(f"weights must have shape ({len(ratings)},), got {weights_of_ratings.shape}")
-        if not np.isfinite(weights_of_ratings).all():
-            row = int(np.flatnonzero(~np.isfinite(weights_of_ratings))[0])
-            raise UserError(
-                f"rating {row}: weight {weights_of_ratings[row]} is not a finite number (a propensity of 0?)"
-            )
-        if weights_of_ratings.min() < 0.0 or weights_of_ratings.max() == 0.0:
-            row = int(np.argmin(weights_of_ratings))
-            raise UserError(
-                f"rating {row}: weight {weights_of_ratings[row]:g}; weights must not be negative, nor all of them 0"
-            )
+            weights = np.full(len(ratings), 1.0 / ratings.density)
+        weights = _checked_weights(weights, len(ratings))
         order = np.argsort(ratings.users, kind="stable")
         self.form = form
         self.n_users, self.n_items = ratings.shape
@@ -155,7 +148,7 @@ class Objective:
         self.users = ratings.users[order]
         self.items = ratings.items[order]
         self.values = ratings.values[order]
-        self.weights = weights_of_ratings[order] / cells
+        self.weights = weights[order] / (ratings.n_users * ratings.n_items)
         self.stride = -(-form.rank // 4) * 4  # rounded up to a multiple of 4
         # Where V, W, a and b end in the vector; c is the entry behind b.
         self._end_v = self.n_users * self.stride
@@ -282,6 +275,20 @@ class Objective:
         b[:] = factors.b
         x[-1] = factors.c
         return x
+
+
+def _checked_weights(weights: Floats, n: int) -> Floats:
+    """Return the weights of n ratings as an array; UserError if they are negative, not finite or all 0."""
+    weights = np.asarray(weights, np.float64)
+    if weights.shape != (n,):
+        raise UserError(f"weights must have shape ({n},), got {weights.shape}")
+    if not np.isfinite(weights).all():
+        row = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise UserError(f"rating {row}: weight {weights[row]} is not a finite number (a propensity of 0?)")
+    if weights.min() < 0.0 or weights.max() == 0.0:
+        row = int(np.argmin(weights))
+        raise UserError(f"rating {row}: weight {weights[row]:g}; weights must not be negative, nor all of them 0")
+    return weights
 
 
 def factorise(

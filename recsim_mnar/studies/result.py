@@ -249,7 +249,7 @@ class Study:
             if costs.empty:
                 continue
             agent = costs.mean().idxmin()
-            cost = mean(costs[agent], level, least=0.0, largest=_most(j))
+            cost = mean(costs[agent], level, least=0.0, largest=_largest_cost(j))
             rows.append(
                 {"study": j["study"], "levels": j["levels"], "target": j["target"], "agent": agent, "cost": cost}
             )
@@ -371,7 +371,7 @@ class Study:
             raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
         limits: dict[str, float | None] = {"least": -1.0, "largest": 1.0}
         if of == "cost":
-            limits = {"least": 0.0, "largest": _most(judged[0])}
+            limits = {"least": 0.0, "largest": _largest_cost(judged[0])}
         rows = []
         for group, outcomes in self._outcomes(judged, of).groupby(names, sort=False, dropna=False):
             values = outcomes.groupby("catalogue", sort=False)["value"].mean()
@@ -522,7 +522,7 @@ def _cell_columns(result: Result) -> Levels:
     return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
 
 
-def _most(judgement: Judged) -> float | None:
+def _largest_cost(judgement: Judged) -> float | None:
     """Return the largest possible cost: 1, all of the best value, where values are gains; None for no bound."""
     if judgement.get("larger", True) and judgement["best_truth"] > 0:
         return 1.0
@@ -546,13 +546,13 @@ def _summarised(rows: Sequence[Judged], level: float, users: Mapping[str, int | 
     users_per_arm = None
     if first["protocol"] == AB_TEST:
         users_per_arm = users.get(first["study"])
-    most = _most(first)
+    largest = _largest_cost(first)
 
     def outcomes(outcome: str) -> Share:
         return share([j["outcome"] == outcome for j in rows], level)
 
     def costs(judged: Sequence[Judged]) -> Mean:
-        return mean([j["cost_share"] for j in judged], level, least=0.0, largest=most)
+        return mean([j["cost_share"] for j in judged], level, least=0.0, largest=largest)
 
     return {
         "study": first["study"],
