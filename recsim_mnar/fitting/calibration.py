@@ -229,7 +229,7 @@ def _fit_sessions(
 
 
 def _links(assume: Mapping[str, Any], views: FittedViews | None) -> tuple[str, ...]:
-    """Return the candidate click links: the assumed one, or all; the logistic one where users are not told apart.
+    """Return the candidate click links: the assumed one, or all; without view factors the logistic one alone.
 
     Links differ in how clicks depend on users' interests, which are unknown without view factors.
     """

@@ -7,7 +7,7 @@ likelihood is averaged over them, by three-point Gauss-Hermite quadrature along 
 
 The posterior of coefficients is normal about its mode, which is found by Fisher scoring and checked; r, k and b0
 are integrated out in closed form, s and s_b on a grid that narrows to the bulk of the posterior (Tierney & Kadane
-1986). Rows of one user share the error of the user's interests, and draws have it too.
+1986). Rows of one user share the error of the user's interests, which posterior draws include.
 """
 
 from __future__ import annotations

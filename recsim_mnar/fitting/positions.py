@@ -1,13 +1,13 @@
 """Examination of each place of a slate, relative to the first, from items' known probabilities of places.
 
-A click at place j is a look there, of chance theta_j, times the item's appeal to this user. A row's weight 1 / p_j, p_j
-the probability of this item at this place given the context, makes every item that the place can show count alike
-(inverse propensity weighting by position, McInerney et al. 2020). So the weighted click rates of two places that can
-show the same items are averages over the same contexts and items, and their ratio is theta_j / theta_1; the level
-of theta is not identified. Weights are self-normalised: divided by their observed sums, which removes the chance
-variation of contexts and of explored slates, and a common factor of all propensities. They are not clipped: clipping
-would affect different items at each place, so that places would be compared on different items. Where weights are so
-uneven that the largest ones may be missing from the log, the place is declared unidentified.
+The probability of a click at place j is that of a look there, theta_j, times the item's appeal to this user. A row has
+the weight 1 / p_j, with p_j the probability of this item at this place given the context: so all items that the place
+can show count equally (inverse propensity weighting by position, McInerney et al. 2020). The weighted click rates of
+two places that can show the same items are averages over the same contexts and items, and their ratio is theta_j /
+theta_1; the level of theta is not identified. Weights are self-normalised: divided by their observed sums, which
+removes the chance variation of contexts and of explored slates, and a common factor of all propensities. They are not
+clipped: clipping would affect different items at each place, so that places would be compared on different items. Where
+weights are so uneven that the largest ones may be missing from the log, the place is declared unidentified.
 
 That places can show the same items is tested, not assumed. The mean of 1 / p_j is the number of items that place j can
 show: two places for which it is the number of all items show the same ones. Otherwise, if all k! orders of a set are

@@ -248,7 +248,7 @@ def _named(world: Any, log: Log, logging: Any) -> tuple[str, Policy | None]:
 
 
 def _fitted(world: Any, log: Log, halves: tuple[Log, Log], *, same_items: bool, seed: int) -> ShownPolicy:
-    """Fit a mixture of recommenders to the logged actions, and test whether it recommends alike.
+    """Fit a mixture of recommenders to the logged actions, and test how similar its recommendations are.
 
     Weights are fitted on the first half of the users. On the second half the policy's recommendations are compared
     with the logged ones, trait by trait.

@@ -515,7 +515,8 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     lengths = np.bincount(user)
     by_item = np.bincount(item, minlength=n_items) / len(item)
     repeats = len(item) - len(np.unique(user * n_items + item))
-    # Repeats expected of users who are all alike: where some five are expected and there are none, none are possible.
+    # Expected number of repeated views if all users had the same preferences: if more than five are expected and there
+    # are none, the log's users cannot view an item twice.
     expected_repeats = float((lengths * (lengths - 1.0)).sum() / 2 * (by_item**2).sum())
     no_repeats = repeats == 0 and expected_repeats > 5.0
     shares = shares_of(user, item, n_items)
@@ -532,8 +533,8 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     report("set the strength and the drift of preferences")
     sums, pairs = resemblance(user, item, view_counts.far)
     model = full.significant()
-    # Near pairs of the same item beyond those of users who are all alike: where users clearly return to items, their
-    # preferences differ, and all factors are kept even if none is significant by itself.
+    # Near pairs with the same item beyond those expected if all users had the same preferences. Where users clearly
+    # return to items, preferences differ, and all factors are kept even if none is significant by itself.
     excess = sums[:, 0] - float((by_item**2).sum()) * pairs[:, 0]
     if model.factors.shape[1] == 0 and excess.sum() > _RETURNS * np.sqrt((excess**2).sum()):
         model = full
