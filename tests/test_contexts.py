@@ -4,7 +4,7 @@ import pytest
 from recsim_mnar.errors import UserError
 from recsim_mnar.log import Log
 from recsim_mnar.models.bandit import (
-    _DOUBT,
+    _PRIOR_VIEWS,
     _RIDGE,
     _SPREAD_OF_NOISE,
     Contexts,
@@ -52,7 +52,7 @@ def test_the_map_is_its_definition():
     u = states @ view_map.mapping - view_map.centre
     np.testing.assert_allclose(u.mean(axis=0), 0, atol=1e-10)
     np.testing.assert_allclose(u.T @ u / len(u), np.eye(3), atol=1e-9)
-    np.testing.assert_allclose(view_map.places, (viewed.T @ u) / (counts + _DOUBT)[:, None], atol=1e-9)
+    np.testing.assert_allclose(view_map.places, (viewed.T @ u) / (counts + _PRIOR_VIEWS)[:, None], atol=1e-9)
 
 
 def test_moments_are_the_sums_over_recommendations():

@@ -1,8 +1,9 @@
-"""calibrate_world: a log in, a world like it out; the sessions world by stages, the ratings world by moments.
+"""Calibration: fit a simulated world to a log; the sessions world in stages, the ratings world by moments.
 
-Of the ratings world: a rating r is revealed in proportion to alpha^max(0, 4 - r), so the marginals of all ratings are
-those of the revealed ones divided by that; alpha shows in that items whose revealed ratings are high are revealed more
-often. That slope and the spreads between and within items are matched by simulation with common random numbers.
+In the ratings world a rating r is revealed with a probability proportional to alpha^max(0, 4 - r). So the shares of all
+ratings are those of the revealed ones divided by that factor. alpha is estimated from the fact that items with high
+ratings are then revealed more often: the covariance of items' mean ratings with their log numbers of ratings, and the
+spreads between and within items, are matched by simulation with common random numbers.
 """
 
 from __future__ import annotations
@@ -46,13 +47,28 @@ from recsim_mnar.worlds.sessions.params import CLICK_LINKS, LOGISTIC
 
 WORLDS = ("sessions", "ratings")
 MEMBERS = 20
-"""Of the ensemble unless asked otherwise, and the fewest draws that an interval of 90 % is made of."""
-LEAST_ROWS, LEAST_RATINGS, LEAST_USERS = 100, 100, 20
-_MOST_CLICKED, _MOST_SHOWN = 0.95, 150_000
-_SIMULATED_USERS, _MOST_PAIRED, _MOST_ITEMS = 600, 1500, 400
+"""Default size of the ensemble, and the smallest number of draws from which a 90 % interval is made."""
+LEAST_ROWS = 100
+LEAST_RATINGS = 100
+LEAST_USERS = 20
+_MOST_CLICKED = 0.95
+"""Largest click rate to which a click model is fitted."""
+_MOST_SHOWN = 150_000
+"""Largest number of recommendations that the click model reads; of more, evenly spaced ones are taken."""
+_SIMULATED_USERS = 600
+"""Users in a simulation of the ratings world."""
+_MOST_ITEMS = 400
+"""Largest number of items in a simulation of the ratings world."""
+_MOST_PAIRED = 1500
+"""Largest number of users whose pairs measure how far tastes are shared."""
+# Start, bounds and steps of numerical derivatives for the ratings world's parameters (sigma_item, sigma_noise, log
+# alpha).
 _START = np.array([0.5, 0.7, np.log(0.6)])
-_LOW, _HIGH = np.array([0.03, 0.05, np.log(0.05)]), np.array([3.0, 3.0, 0.0])
-_STEPS, _SIZE = np.array([0.1, 0.1, 0.2]), np.array([0.03, 0.01, 0.02])
+_LOW = np.array([0.03, 0.05, np.log(0.05)])
+_HIGH = np.array([3.0, 3.0, 0.0])
+_STEPS = np.array([0.1, 0.1, 0.2])
+_SIZE = np.array([0.03, 0.01, 0.02])
+"""Typical errors of the three statistics of revealed ratings, by which their misfits are divided."""
 _WHY = {
     "alpha": "how much more often high ratings are revealed shows only through the model, from which the ensemble's "
     "range comes; without it anything from 0 to 1 could be. Ratings of random items would identify it",
@@ -72,21 +88,23 @@ def calibrate_world(
     report: Callable[[str], None] = lambda stage: None,
     finished: FittedWorld | None = None,
 ) -> FittedWorld:
-    """Fit a world to a log, and say what the log identifies.
+    """Fit a simulated world to a log: a best fit, an ensemble around it, and what the log identifies.
 
     Args:
-        log: views and recommendations, or either; revealed ratings for the ratings world; or a file's or folder's path.
+        log: a log of views, recommendations or both; revealed ratings for the ratings world; or the path of a file or
+            folder with either.
         world: ``sessions`` or ``ratings``.
-        seed: of the ensemble and of simulations.
-        n_items: how many items there are; where None as many as the log's provenance or its largest number says.
-        ensemble: worlds in addition to the best fit; intervals are of 20 draws at least, whatever it is.
-        assume: parameters of the world that are set, not fitted.
+        seed: seed of the ensemble and of simulations.
+        n_items: number of items; None for the number in the log's provenance, else the largest item number plus 1.
+        ensemble: number of worlds in addition to the best fit; intervals use at least 20 draws in any case.
+        assume: parameters of the world to set instead of fitting them.
         report: called with a line whenever a stage begins.
-        finished: a world that was read from its file; it is the answer if it is of this log and all else that is asked.
+        finished: a fitted world that was read from its file; it is returned if it was made from the same log and
+            arguments.
 
     Raises:
-        UserError: a log that no world can be fitted to: too few rows or users, no views and no recommendations; or
-            ``finished`` is of something else.
+        UserError: no world can be fitted to the log (too few rows or users, neither views nor recommendations), or
+            ``finished`` was made from another log or other arguments.
     """
     of_type(log, "log", (Log, Ratings, str, Path), "a Log, Ratings or a path")
     assume = dict(table_by_name(assume or {}, "assume"))
@@ -119,7 +137,16 @@ def calibrate_world(
 
 
 def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[[], FittedWorld]) -> FittedWorld:
-    """Return the finished world if it was made from the same arguments, else the one that ``fit`` makes."""
+    """Return the finished world, after checking that it was made from the same arguments, or else fit one.
+
+    Args:
+        asked: log digest, arguments and versions; they become ``made_from`` of the fitted world.
+        finished: a fitted world that was read from its file, or None.
+        fit: function that fits the world.
+
+    Raises:
+        UserError: ``finished`` was made from other arguments, or a matrix of the fit is singular.
+    """
     if finished is not None:
         there = {"made_from": finished.made_from or None}
         here = {"made_from": asked}
@@ -132,10 +159,10 @@ def _made(asked: Mapping[str, Any], finished: FittedWorld | None, fit: Callable[
 
 
 def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any]) -> Any:
-    """Return the class of the world to fit, after checking arguments that do not depend on the log.
+    """Check the arguments that do not depend on the log, and return the class of the world to fit.
 
     Raises:
-        UserError: it is not.
+        UserError: an argument is invalid.
     """
     check_seed(seed)
     if text_of(world, "world") not in WORLDS:
@@ -149,10 +176,20 @@ def check_asked(world: str, seed: int, ensemble: int, assume: Mapping[str, Any])
 def _fit_sessions(
     log: Log, n_items: int, n_members: int, seed: int, assume: Mapping[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
+    """Fit the sessions world: transitions, clock and positions, then views, then clicks given the views.
+
+    Args:
+        log: a valid log.
+        n_items: number of items.
+        n_members: size of the ensemble in the result; at least ``MEMBERS`` are drawn, for the intervals.
+        seed: seed of the ensemble and of the fits.
+        assume: parameters that the user sets, by name.
+        report: called with a line whenever a stage begins.
+    """
     slates = slates_of(log)
     decision_rows = log.is_bandit
     n_draws = max(n_members, MEMBERS)
-    decided = decisions_of(log, slates)
+    decided = decisions_of(log, slates)  # a slate is one decision in the world's transitions and clock
     transitions = transitions_of(decided)
     _refuse(log, transitions.n_users)
     if slates is None:
@@ -166,12 +203,8 @@ def _fit_sessions(
     clicks = None
     if decision_rows.any():
         report("fit what is clicked")
-        # Where nothing is known of users the curve of RecoGym's link has no meaning.
-        links = CLICK_LINKS if views is not None and views.model.factors.shape[1] else (LOGISTIC,)
-        if "click_link" in assume:
-            links = (str(assume["click_link"]),)
-        recommended = _shown(log, views, n_items, slates, places)
-        clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), links)
+        recommended = _recommended(log, views, n_items, slates, places)
+        clicks = fit_clicks(recommended, n_draws, derive_seed(seed, "calibrate/clicks"), _links(assume, views))
     maker = Maker(transitions, clock_of(decided), views, clicks, n_items, seed, assume, places)
     worlds = [maker.best(), *(maker.member(i) for i in counting(range(n_draws), "worlds"))]
     facts: dict[str, Any] = {
@@ -179,21 +212,39 @@ def _fit_sessions(
         "users": transitions.n_users,
         "items": n_items,
         "views": int((~decision_rows).sum()),
+        "recommendations": int(decided.is_bandit.sum()),
+        "clicks": int((log["reward"][decision_rows] > 0).sum()),
+        "factors": maker.n_factors,
+        "no_repeats": views is not None and views.view_counts.no_repeats,
     }
-    facts |= {"recommendations": int(decided.is_bandit.sum()), "clicks": int((log["reward"][decision_rows] > 0).sum())}
-    facts |= {"factors": maker.n_factors, "no_repeats": views is not None and views.lives.no_repeats}
-    facts |= {} if clicks is None else clicks.facts
-    facts |= {} if places is None else places.facts()
-    tables = identified_by(maker, worlds[0], worlds[1:])
-    (best, *params), catalogues = zip(*worlds[: 1 + n_members], strict=True)
-    method = [*_method(facts), *(places.method() if places is not None else [])]
-    return FittedWorld("sessions", best, params, *tables, facts, method, list(catalogues))
+    if clicks is not None:
+        facts |= clicks.facts
+    method = _method(facts)
+    if places is not None:
+        facts |= places.facts()
+        method += places.method()
+    identified, not_identified = identified_by(maker, worlds[0], worlds[1:])
+    params, catalogues = map(list, zip(*worlds[: 1 + n_members], strict=True))
+    return FittedWorld("sessions", params[0], params[1:], identified, not_identified, facts, method, catalogues)
+
+
+def _links(assume: Mapping[str, Any], views: FittedViews | None) -> tuple[str, ...]:
+    """Return the candidate click links: the assumed one, or all; without view factors the logistic one alone.
+
+    Links differ in how clicks depend on users' interests, which are unknown without view factors.
+    """
+    if "click_link" in assume:
+        return (str(assume["click_link"]),)
+    if views is not None and views.model.factors.shape[1]:
+        return CLICK_LINKS
+    return (LOGISTIC,)
 
 
 def _refuse(log: Log, n_users: int) -> None:
-    for found, least, what in ((len(log), LEAST_ROWS, "row"), (n_users, LEAST_USERS, "user")):
-        if found < least:
-            many = f"{found} {what}{'s' if found != 1 else ''}"
+    """Raise UserError for a log that the sessions world cannot be fitted to; the message says what to change."""
+    for number, least, what in ((len(log), LEAST_ROWS, "row"), (n_users, LEAST_USERS, "user")):
+        if number < least:
+            many = f"{number} {what}{'s' if number != 1 else ''}"
             raise UserError(f"the log has {many}, a world is fitted to at least {least}: bring a longer log")
     back = (log["user"][1:] == log["user"][:-1]) & (np.diff(log["time"]) < 0)
     if back.any():
@@ -203,86 +254,119 @@ def _refuse(log: Log, n_users: int) -> None:
     if (items == items[0]).all():
         raise UserError(f"the log holds one item only, {items[0]}: nothing can be preferred. Bring a log of several")
     reward = log["reward"][log.is_bandit]
+    if len(reward) == 0:
+        return
     odd = reward[(reward != 0) & (reward != 1)]
     if len(odd):
         many = f"the log has {len(odd):,} rewards that are neither 0 nor 1, such as {odd[0]:g}"
         raise UserError(f"{many}: this world's are clicks. Write 1 for a click and 0 for none")
-    if len(reward):
-        rate = float(reward.mean())
-    else:
-        rate = 0.5
+    rate = float(reward.mean())
     if rate == 0.0 or rate > _MOST_CLICKED:
         were = f"of the log's {len(reward):,} recommendations {'none' if rate == 0.0 else f'{rate:.1%}'} were clicked"
         needed = f"a click model needs clicks and at least {1 - _MOST_CLICKED:.0%} without"
         raise UserError(f"{were}: {needed}. Look at the column of rewards")
 
 
-def _shown(
+def _recommended(
     log: Log, views: FittedViews | None, n_items: int, slates: Ints | None, places: Places | None
 ) -> Recommended:
-    """Recommendations with their users' interests; without views nothing is known of users."""
+    """Count recommendations and clicks by item, user and position, and add what views say of users and items.
+
+    Args:
+        log: a valid log.
+        views: fitted views; None for a log without views, where interests, factors and errors have no columns.
+        n_items: number of items.
+        slates: (S, k) rows of each slate; None for single recommendations.
+        places: examination of the slates' positions; None without slates.
+    """
     everyone = user_numbers(log["user"])
     if slates is None:
         rows = np.flatnonzero(log.is_bandit)[:, None]
     else:
         rows = slates
     size = rows.shape[1]
-    most = max(_MOST_SHOWN // rows.shape[1], 1)
+    most = max(_MOST_SHOWN // size, 1)
     if len(rows) > most:
         rows = rows[np.linspace(0, len(rows) - 1, most).astype(np.int64)]
     rows = rows.ravel()
-    wanted_rows, user = np.unique(everyone[rows], return_inverse=True)
-    pairs = (log["action"][rows].astype(np.int64) * len(wanted_rows) + user) * size + np.arange(len(rows)) % size
-    pairs, place = np.unique(pairs, return_inverse=True)
-    times = np.bincount(place).astype(float)
-    clicks = np.bincount(place, log["reward"][rows]).astype(float)
-    if views is not None:
-        k = views.model.factors.shape[1]
+    users, user = np.unique(everyone[rows], return_inverse=True)
+    # One number per (item, user, position), ordered by item.
+    cells = (log["action"][rows].astype(np.int64) * len(users) + user) * size + np.arange(len(rows)) % size
+    cells, cell_of_row = np.unique(cells, return_inverse=True)
+    times = np.bincount(cell_of_row).astype(float)
+    clicks = np.bincount(cell_of_row, log["reward"][rows]).astype(float)
+    if views is None:
+        interests = np.zeros((len(users), 0))
+        covariance = np.zeros((len(users), 0, 0))
+        factors = np.zeros((n_items, 0))
+        offsets = np.zeros(n_items)
+        spread = np.zeros((n_items, 0, 0))
     else:
-        k = 0
-    interests = np.zeros((len(wanted_rows), k))
-    doubt = np.zeros((len(wanted_rows), k, k))
-    factors = np.zeros((n_items, k))
-    offsets = np.zeros(n_items)
-    spread = np.zeros((n_items, k, k))
-    if views is not None:
         factors = views.factors
         offsets = views.scales.offsets
         spread = views.scales.scale**2 * views.model.spread
-        model = replace(views.model, factors=factors, offsets=offsets)
-        whose = everyone[~log.is_bandit]
-        item = log["item"][~log.is_bandit].astype(np.int64)
-        drift = np.asarray(
-            views.scales.drift * np.bincount(whose, minlength=int(everyone[-1]) + 1)[wanted_rows], np.float64
+        interests, covariance = _interests(log, everyone, views, users, n_items)
+    action, user_of_cell = np.divmod(cells // size, len(users))
+    of_slates = () if places is None else (np.log(cells % size + 1.0), places.exponent)
+    return Recommended(user_of_cell, action, times, clicks, interests, covariance, factors, offsets, spread, *of_slates)
+
+
+def _interests(log: Log, everyone: Ints, views: FittedViews, users: Ints, n_items: int) -> tuple[Floats, Floats]:
+    """Compute the posterior of users' interests from all of their views in the log, one for all of their clicks.
+
+    Args:
+        log: a valid log.
+        everyone: (n,) user of each row of the log, numbered from 0.
+        views: fitted views.
+        users: (U,) numbers of the users, ascending.
+        n_items: number of items.
+
+    Returns:
+        interests: (U, K) posterior means.
+        covariance: (U, K, K) posterior covariances.
+    """
+    k = views.model.factors.shape[1]
+    interests = np.zeros((len(users), k))
+    covariance = np.zeros((len(users), k, k))
+    model = replace(views.model, factors=views.factors, offsets=views.scales.offsets)
+    viewer = everyone[~log.is_bandit]
+    item = log["item"][~log.is_bandit].astype(np.int64)
+    n_views = np.bincount(viewer, minlength=int(everyone[-1]) + 1)[users]
+    drift = np.asarray(views.scales.drift * n_views, np.float64)
+    batch_size = max(1, CELLS // n_items)
+    for batch in (slice(first, first + batch_size) for first in range(0, len(users), batch_size)):
+        counts = counted_views(viewer, item, users[batch], n_items)
+        # Interests follow a random walk, whose total variance over the user's views is ``drift``. Its mean over time
+        # has a third of that variance, and its values vary about that mean by a sixth on average.
+        interests[batch], covariance[batch] = interests_of(
+            model, counts, 1.0 + drift[batch] / 3.0, no_repeats=views.view_counts.no_repeats
         )
-        batch = max(1, CELLS // n_items)
-        once = views.lives.no_repeats
-        for batch_rows in (slice(first, first + batch) for first in range(0, len(wanted_rows), batch)):
-            counts = counted_views(whose, item, wanted_rows[batch_rows], n_items)
-            # The mean of a walk of n steps has n / 3 of its variance, and the walk n / 6 about its mean.
-            interests[batch_rows], doubt[batch_rows] = interests_of(
-                model, counts, 1.0 + drift[batch_rows] / 3.0, no_repeats=once
-            )
-        doubt += (drift / 6.0)[:, None, None] * np.eye(k)
-    action, to = np.divmod(pairs // size, len(wanted_rows))
-    read = () if places is None else (np.log(pairs % size + 1.0), places.exponent)
-    return Recommended(to, action, times, clicks, interests, doubt, factors, offsets, spread, *read)
+    covariance += (drift / 6.0)[:, None, None] * np.eye(k)
+    return interests, covariance
 
 
 def _method(facts: Mapping[str, Any]) -> list[str]:
+    """Return sentences on the choice of the click link, none where only one link was fitted and none was refused."""
     lines = [f"click link {link} is refused: {why}" for link, why in facts.get("click_links_refused", {}).items()]
     if len(facts.get("click_evidence", ())) < 2:
         return lines
     weight = facts["click_link_weight"]
-    if weight >= LINK_SURE:
-        sure = ""
-    else:
-        sure = "; the log cannot say which, the ensemble has both"
-    return [f"click link: {facts['click_link']}, posterior probability {weight:.3f}{sure}", *lines]
+    sentence = f"click link: {facts['click_link']}, posterior probability {weight:.3f}"
+    if weight < LINK_SURE:
+        sentence += "; the log cannot say which, the ensemble has both"
+    return [sentence, *lines]
 
 
 def ratings_of(log: Log, n_items: int | None) -> Ratings:
-    """Return the revealed ratings of a log, its organic rows with a reward; UserError where there are none."""
+    """Return the revealed ratings of a log: its organic rows with a reward.
+
+    Args:
+        log: a log with ratings.
+        n_items: number of items; None for the number in the log's provenance, else the largest item number plus 1.
+
+    Raises:
+        UserError: no organic row has a reward.
+    """
     rated = ~log.is_bandit & np.isfinite(log["reward"])
     if not rated.any():
         raise UserError("the log has no revealed ratings (organic rows with a reward): the ratings world needs them")
@@ -295,7 +379,18 @@ def ratings_of(log: Log, n_items: int | None) -> Ratings:
 def fit_ratings(
     ratings: Ratings, n_members: int, seed: int, assume: Mapping[str, Any], report: Callable[[str], None]
 ) -> FittedWorld:
-    """Fit the ratings world; UserError where ratings or users are too few, or ratings outside 1..5."""
+    """Fit the ratings world by simulated moments, with an ensemble by the Bayesian bootstrap.
+
+    Args:
+        ratings: revealed ratings.
+        n_members: size of the ensemble in the result; at least ``MEMBERS`` are drawn, for the intervals.
+        seed: seed of the ensemble.
+        assume: parameters that the user sets, by name.
+        report: called with a line whenever a stage begins.
+
+    Raises:
+        UserError: too few ratings or users, or a rating outside 1..5.
+    """
     ratings.check_scale(STARS)
     n_users = len(np.unique(ratings.users))
     n_items = ratings.n_items
@@ -304,70 +399,103 @@ def fit_ratings(
             raise UserError(f"there are {number} {what}, a world is fitted to at least {least}: bring more")
     report("match the moments of revealed ratings")
     density = min(len(ratings) / (n_users * n_items), 1.0)
-    even = np.ones(len(ratings))
-    seen = _statistics(ratings, even)
-    shares = _shares(ratings.values, even)
+    ones = np.ones(len(ratings))
+    observed = _statistics(ratings, ones)
+    shares = _shares(ratings.values, ones)
     size = min(n_items, _MOST_ITEMS)
-    point, slope = _matched(seen, shares, density, size)
+    point, slope = _fit_moments(observed, shares, density, size)
     best = _params(point, shares, density, n_items, assume)
     members = []
     for i in counting(range(max(n_members, MEMBERS)), "worlds"):
         weights = weights_of_users(seed, i, ratings.n_users)[ratings.users]
-        moved = point + np.linalg.lstsq(slope, _statistics(ratings, weights) - seen, rcond=1e-2)[0]
+        # One Newton step from the best fit: a new search per member would take minutes.
+        moved = point + np.linalg.lstsq(slope, _statistics(ratings, weights) - observed, rcond=1e-2)[0]
         moved = np.clip(moved, _LOW, _HIGH)
-        more = {"catalogue_seed": i + 1, **assume}
-        members.append(_params(moved, _shares(ratings.values, weights), density, n_items, more))
+        own_catalogue = {"catalogue_seed": i + 1, **assume}
+        members.append(_params(moved, _shares(ratings.values, weights), density, n_items, own_catalogue))
     facts = {"ratings": len(ratings), "users": n_users, "items": n_items, "mean": float(ratings.values.mean())}
     method = ["simulated moments; ensemble: Bayesian bootstrap by user (Rubin 1981), another catalogue of items each"]
     return FittedWorld("ratings", best, members[:n_members], *_identified(best, members), facts, method)
 
 
 def _shares(values: Floats, weights: Floats) -> Floats:
+    """Return the weighted shares (5,) of ratings 1 .. 5, half a rating added to each."""
     counts = np.array([weights[values == star].sum() + 0.5 for star in STARS])
     return np.asarray(counts / counts.sum(), np.float64)
 
 
 def _statistics(ratings: Ratings, w: Floats) -> Floats:
-    """(3,): variance of items' means, net of their errors; of tastes; covariance of log reveals with items' means."""
+    """Compute the three moments of revealed ratings that identify the ratings world's parameters.
+
+    Args:
+        ratings: revealed ratings.
+        w: (n,) weights of the ratings.
+
+    Returns:
+        (3,) the variance of the items' mean ratings, net of their sampling errors; the strength of tastes shared by
+        users (:func:`_tastes`); the covariance of the items' means with the logarithms of their numbers of ratings.
+    """
     items = ratings.items
     values = ratings.values
     n_items = ratings.n_items
     count = np.bincount(items, w, n_items)
     safe = np.maximum(count, 1e-9)
     mean = np.bincount(items, w * values, n_items) / safe
-    doubled = np.bincount(items, w**2, n_items) / safe
-    left = values - mean[items]
+    weight_per_rating = np.bincount(items, w**2, n_items) / safe
+    residual = values - mean[items]
     grand = float((w * values).sum() / w.sum())
     enough = np.bincount(items, minlength=n_items) > 1
-    inner = float((w * left**2)[enough[items]].sum() / max(float((count - doubled)[enough].sum()), 1e-9))
-    noise = inner * doubled / safe
+    # Variance within items, with the degrees of freedom of weighted means: sum w - sum w^2 / sum w per item.
+    freedom = max(float((count - weight_per_rating)[enough].sum()), 1e-9)
+    within = float((w * residual**2)[enough[items]].sum() / freedom)
+    noise = within * weight_per_rating / safe
     between = float((count * ((mean - grand) ** 2 - noise))[enough].sum() / count.sum())
-    reveals = np.log(np.maximum(count, 0.5))
-    slope = float((count * (mean - grand) * (reveals - (count * reveals).sum() / count.sum())).sum() / count.sum())
-    return np.array([between, _tastes(ratings, left, w), slope])
+    log_count = np.log(np.maximum(count, 0.5))
+    centred = log_count - (count * log_count).sum() / count.sum()
+    covariance = float((count * (mean - grand) * centred).sum() / count.sum())
+    return np.array([between, _tastes(ratings, residual, w), covariance])
 
 
-def _tastes(ratings: Ratings, left: Floats, w: Floats) -> float:
-    """Mean of e_ui e_vi e_uj e_vj over pairs of users and of items that both rated, e apart from the items' means."""
-    some = ratings.users < _MOST_PAIRED
-    users = ratings.users[some]
-    items = ratings.items[some]
+def _tastes(ratings: Ratings, residual: Floats, w: Floats) -> float:
+    """Compute how much users agree in pairs of items: the mean of e_ui e_vi e_uj e_vj over u != v and i != j.
+
+    Independent noise has the mean 0, tastes that users share a positive one. For a pair of users the sum over pairs of
+    items is (sum_i e_ui e_vi)^2 less the terms with i = j.
+
+    Args:
+        ratings: revealed ratings; of the users the first ``_MOST_PAIRED`` are used.
+        residual: (n,) ratings less the items' means, e.
+        w: (n,) weights, the same for all ratings of a user.
+    """
+    used = ratings.users < _MOST_PAIRED
+    users = ratings.users[used]
+    items = ratings.items[used]
     n_users = int(users.max()) + 1
-    apart = np.zeros((n_users, ratings.n_items), np.float32)
-    apart[users, items] = left[some]
+    residuals = np.zeros((n_users, ratings.n_items), np.float32)
+    residuals[users, items] = residual[used]
     rated = np.zeros((n_users, ratings.n_items), np.float32)
     rated[users, items] = 1.0
-    of_user = np.zeros(n_users)
-    of_user[users] = w[some]
-    products = np.einsum("ui,vi->uv", apart, apart)
+    weight_of_user = np.zeros(n_users)
+    weight_of_user[users] = w[used]
+    products = np.einsum("ui,vi->uv", residuals, residuals)
     both = np.einsum("ui,vi->uv", rated, rated)
-    squares = np.einsum("ui,vi->uv", apart**2, apart**2)
-    pairs = np.outer(of_user, of_user)
+    squares = np.einsum("ui,vi->uv", residuals**2, residuals**2)
+    pairs = np.outer(weight_of_user, weight_of_user)
     np.fill_diagonal(pairs, 0.0)
     return float((pairs * (products**2 - squares)).sum() / max(float((pairs * (both**2 - both)).sum()), 1.0))
 
 
 def _params(point: Floats, shares: Floats, density: float, n_items: int, assume: Mapping[str, Any]) -> RatingsParams:
+    """Return parameters of the ratings world.
+
+    Args:
+        point: (sigma_item, sigma_noise, log alpha).
+        shares: (5,) shares of the ratings 1 .. 5 among revealed ones; divided by how often a rating is revealed, they
+            are the shares among all ratings.
+        density: share of all ratings that is revealed; the world's is a bit smaller where probabilities would reach 1.
+        n_items: number of items.
+        assume: parameters that the user sets, by name; they override the others.
+    """
     alpha = float(assume.get("alpha", np.exp(point[2])))
     revealed = relative_propensity(np.array(STARS), alpha)
     marginals = shares / revealed / (shares / revealed).sum()
@@ -383,24 +511,37 @@ def _params(point: Floats, shares: Floats, density: float, n_items: int, assume:
     return RatingsParams.from_dict({**values, **assume})
 
 
-def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tuple[Floats, Floats]:
-    """Find (sigma_item, sigma_noise, log alpha) whose simulated statistics are the log's, and their slopes."""
+def _fit_moments(observed: Floats, shares: Floats, density: float, n_items: int) -> tuple[Floats, Floats]:
+    """Find the parameters for which the statistics of simulated ratings are the observed ones.
+
+    Args:
+        observed: (3,) statistics of the log.
+        shares: (5,) shares of the ratings 1 .. 5 among revealed ones.
+        density: share of all ratings that is revealed.
+        n_items: number of items of the simulations.
+
+    Returns:
+        point: (3,) sigma_item, sigma_noise, log alpha.
+        slope: (3, 3) derivatives of the statistics (rows) in the parameters (columns).
+    """
     from scipy.optimize import least_squares
 
     def gap(point: Floats) -> Floats:
+        """Return simulated less observed statistics over their typical errors; seeds are fixed, so it is smooth."""
         params = _params(point, shares, density, n_items, {})
         users = np.arange(_SIMULATED_USERS)
         statistics = np.zeros(3)
-        for s in (5, 6):
-            world = RatingsWorld(dataclasses.replace(params, catalogue_seed=s))
-            full = world.ratings_of(s, users)
-            u, i = np.nonzero(observe(world.propensities_of(users, full), s))
-            statistics += _statistics(Ratings(u, i, full[u, i], len(users), n_items), np.ones(len(u))) / 2
-        return np.asarray((statistics - seen) / _SIZE)
+        for simulation_seed in (5, 6):  # the mean of two simulations; any other seeds would do
+            world = RatingsWorld(dataclasses.replace(params, catalogue_seed=simulation_seed))
+            full = world.ratings_of(simulation_seed, users)
+            u, i = np.nonzero(observe(world.propensities_of(users, full), simulation_seed))
+            revealed = Ratings(u, i, full[u, i], len(users), n_items)
+            statistics += _statistics(revealed, np.ones(len(u))) / 2
+        return np.asarray((statistics - observed) / _SIZE)
 
     def slope(point: Floats) -> Floats:
         here = gap(point)
-        steps = np.diag(np.where(point + _STEPS > _HIGH, -_STEPS, _STEPS))  # no world is beyond
+        steps = np.diag(np.where(point + _STEPS > _HIGH, -_STEPS, _STEPS))  # backwards at the upper bound
         return np.stack([(gap(point + step) - here) / step.sum() for step in steps], axis=1)
 
     solution = least_squares(gap, _START, slope, bounds=(_LOW, _HIGH), x_scale=_STEPS, xtol=1e-2, ftol=1e-3, max_nfev=8)
@@ -408,14 +549,23 @@ def _matched(seen: Floats, shares: Floats, density: float, n_items: int) -> tupl
 
 
 def _identified(best: RatingsParams, members: list[RatingsParams]) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
-    """Parameters that revealed ratings identify, and those they do not."""
+    """Collect the evidence of revealed ratings on the ratings world's parameters.
 
-    def mean(p: RatingsParams) -> float:
+    Args:
+        best: parameters of the best fit.
+        members: parameters of the ensemble.
+
+    Returns:
+        identified: numbers that ratings identify, with intervals.
+        not_identified: other parameters, with the value in use and the reason.
+    """
+
+    def revealed_mean(p: RatingsParams) -> float:
         return float(np.average(STARS, weights=np.array(p.shares) * relative_propensity(np.array(STARS), p.alpha)))
 
     says: dict[str, tuple[str, Callable[[RatingsParams], float]]] = {
         "density": ("share of all ratings that is revealed", lambda p: p.density),
-        "revealed_mean": ("mean of the ratings that are revealed", mean),
+        "revealed_mean": ("mean of the ratings that are revealed", revealed_mean),
         "sigma_item": ("spread of items' offsets, a user's taste having 1, given the model", lambda p: p.sigma_item),
     }
     evidence = {name: interval(of(best), [of(p) for p in members], why) for name, (why, of) in says.items()}

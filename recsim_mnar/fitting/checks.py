@@ -23,32 +23,41 @@ from recsim_mnar.studies.paired import holm
 
 MATCHES, CLOSE, OFF, CANNOT_SAY = "matches", "close", "off", "cannot say"
 LEVEL = 0.025
-"""Of false alarms over all checks of one validation (Holm 1979): half of 5 %, for some policies are estimated."""
+"""Probability of a false alarm over all checks of one validation (Holm 1979): half of 5 %, since the policy that made
+the log may be estimated, which the tests do not allow for."""
 _WIDE = 2.0
-"""A check that finds nothing must have been able to see a difference of so many tolerances, or it cannot say."""
+"""Tolerances of a difference that a check must have been able to see; otherwise its finding nothing means nothing."""
 CUMULATIVE, SHARES, SCALED, STANDARD = "cumulative", "shares", "scaled", "standard"
 _CELLS = 1 << 23
-"""Numbers held at once while groups are summed: 64 MB of float64."""
-FOLDS, _PICTURED, _NAMED = 5, 60, 5
+"""Numbers in memory at once while groups are summed: 64 MB of float64."""
+FOLDS = 5
+"""Folds of the classifier's cross-validation."""
+_PICTURED = 60
+"""Largest number of values in a picture."""
+_NAMED = 5
+"""Number of features that are named as separating real from simulated users best."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
+    """Comparison of real and simulated users in one respect.
 
     Attributes:
-        name, kind: of the check; the kind is ``statistic`` or ``classifier``.
-        question: what it bears on.
-        what: what ``real`` (of the log's held-out users) and ``simulated`` (of the world's) are.
-        distance: between real and simulated users; its unit is the check's.
-        chance: its median where the same users are divided at random: what no world can be expected to undercut.
-        visible: its .95 quantile there: what would have been distinguished from chance.
-        tolerance: an excess over chance up to so much is small; chance and difference add up in squares.
-        p: of no difference, by itself; None where it cannot be tested.
-        p_adjusted: by Holm, over all checks.
+        name: name of the check.
+        kind: ``statistic`` or ``classifier``.
+        question: question that the check bears on.
+        what: name of the number that ``real`` and ``simulated`` are.
+        real: number of the log's users with whom the world is compared.
+        simulated: number of the world's users.
+        distance: distance between real and simulated users, in the check's own unit.
+        chance: median distance where the same users are divided at random, which no world can be expected to undercut.
+        visible: 0.95 quantile of these distances, above which a distance is distinguished from chance.
+        tolerance: excess of the distance over chance that counts as small; both add up in squares.
+        p: p-value of the hypothesis of no difference, before adjustment; None where it cannot be tested.
+        p_adjusted: p-value adjusted over all checks (Holm 1979).
         grade: matches, close, off or cannot say.
-        says: one sentence.
-        picture: what a picture shows; JSON types.
+        says: sentence on the result.
+        picture: data of the check's picture; JSON types.
     """
 
     name: str
@@ -69,7 +78,7 @@ class Check:
 
     @property
     def differs(self) -> bool:
-        """True if its test rejects that the world is the log's."""
+        """Return whether the test rejects the hypothesis of no difference."""
         return self.p_adjusted is not None and self.p_adjusted <= LEVEL
 
 
@@ -78,10 +87,10 @@ class Validation:
     """Comparison of a world with a log.
 
     Attributes:
-        checks: graded.
+        checks: the checks, graded.
         not_checked: questions that no check bears on, each with the reason.
-        notes: what must be known to read the figures.
-        facts: users, items, seed, the policy that simulated users met; JSON types.
+        notes: sentences that a reader of the checks must know.
+        facts: numbers of users and items, seed, and the policy that recommended to simulated users; JSON types.
     """
 
     checks: list[Check]
@@ -90,6 +99,7 @@ class Validation:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def _questions(self, *grades: str) -> list[str]:
+        """Return the questions of the checks with one of the grades."""
         return [check.question for check in self.checks if check.grade in grades]
 
     @property
@@ -99,7 +109,7 @@ class Validation:
 
     @property
     def not_valid_for(self) -> list[str]:
-        """Questions whose checks it fails."""
+        """Questions whose checks the world fails."""
         return self._questions(OFF)
 
     @property
@@ -108,14 +118,18 @@ class Validation:
         return self._questions(CANNOT_SAY)
 
     def check(self, name: str) -> Check:
-        """Return a check by its name; UserError where there is none."""
+        """Return a check by its name.
+
+        Raises:
+            UserError: there is no check of that name.
+        """
         by_name = {check.name: check for check in self.checks}
         if name not in by_name:
             raise UserError(f"no check {name!r}; {nearest(name, by_name)}")
         return by_name[name]
 
     def to_dict(self) -> Mapping[str, Any]:
-        """JSON types."""
+        """Return questions by verdict, notes, facts and checks as JSON types."""
         return {
             "valid_for": self.valid_for,
             "not_valid_for": self.not_valid_for,
@@ -128,25 +142,29 @@ class Validation:
 
 
 def graded(checks: Sequence[Check]) -> list[Check]:
-    """Return the checks with adjusted p-values and grades; one that cannot be tested is unchanged."""
+    """Return the checks with adjusted p-values and grades; a check without a p-value stays as it is."""
     adjusted = iter(holm(np.array([check.p for check in checks if check.p is not None])).tolist())
     return [check if check.p is None else _graded(check, next(adjusted)) for check in checks]
 
 
 def _graded(check: Check, adjusted: float) -> Check:
+    """Return the check with its adjusted p-value, grade and sentence.
+
+    A difference that the test finds is ``close`` if it is small and ``off`` otherwise; where the test finds none, the
+    world ``matches`` if the test could have seen a relevant difference, and otherwise the check ``cannot say``.
+    """
     check = dataclasses.replace(check, p_adjusted=adjusted)
+    # Chance and difference add up in squares.
     excess = np.sqrt(max(check.distance**2 - check.chance**2, 0.0))
-    blindness = np.sqrt(max(check.visible**2 - check.chance**2, 0.0))
-    if check.differs:
-        if excess <= check.tolerance:
-            grade = CLOSE
-        else:
-            grade = OFF
+    least_visible = np.sqrt(max(check.visible**2 - check.chance**2, 0.0))
+    if check.differs and excess <= check.tolerance:
+        grade = CLOSE
+    elif check.differs:
+        grade = OFF
+    elif least_visible > _WIDE * check.tolerance:
+        grade = CANNOT_SAY
     else:
-        if blindness > _WIDE * check.tolerance:
-            grade = CANNOT_SAY
-        else:
-            grade = MATCHES
+        grade = MATCHES
     ending = {
         MATCHES: "indistinguishable",
         CLOSE: "slightly different",
@@ -160,17 +178,20 @@ def _graded(check: Check, adjusted: float) -> Check:
 
 @dataclass(frozen=True)
 class Columns:
-    """Columns per user whose sums over a group suffice for a statistic; U users.
+    """Statistic of a group of users, as a function of sums over the group of k numbers of each of U users.
 
     Attributes:
         sums: (U, k) sums over each user's rows; an array or a scipy sparse array.
-        values, headline: reduce sums of groups (P, k) to values (P, v), and to one telling number (P,).
-        distance: :data:`CUMULATIVE`: largest gap between cumulative shares; :data:`SHARES`: half the sum of their
-            absolute differences, tested by the sum of (a - b)^2 / (a + b); :data:`SCALED`: differences relative to the
-            values, root mean square with each value's precision as its weight, tested in the metric of their
-            covariance (Hotelling); :data:`STANDARD`: the same, but of values in standard deviations, as they are.
-        entries, axis: names of the values, and what they are.
-        features: (U,) each, by name: what a classifier is shown of users.
+        values: function from the sums of P groups (P, k) to the statistic's values (P, v).
+        distance: measure of the difference between two groups' values. :data:`CUMULATIVE`: largest gap between
+            cumulative shares; :data:`SHARES`: half the sum of the absolute differences of shares, tested by the sum of
+            (a - b)^2 / (a + b); :data:`SCALED`: differences relative to the values, root mean square weighted by each
+            value's precision, tested in the metric of their covariance (Hotelling); :data:`STANDARD`: as SCALED, but
+            without division by the values, which are in standard deviations already.
+        headline: function from the sums of P groups (P, k) to one number for each group (P,).
+        entries: names of the v values.
+        axis: title of the values together.
+        features: by name, features (U,) of single users for the classifier.
     """
 
     sums: Any
@@ -184,10 +205,16 @@ class Columns:
 
 @dataclass
 class Groups:
-    """Users in order: known to a world that was fitted on them (none to another one), held out, and simulated.
+    """Groups of users in the order of their numbers: those the world was fitted on, held-out ones, simulated ones.
 
-    ``seed`` is of all ``draws`` divisions by chance. ``allowance`` is the variance of a difference between held-out and
-    simulated users where the world carries the error of the users it was fitted on, over that where it carries none.
+    Attributes:
+        n_known: number of users that the world was fitted on; 0 for a world that was not fitted for the comparison.
+        n_held: number of held-out users.
+        n_simulated: number of simulated users.
+        seed: seed of the random divisions.
+        allowance: factor by which the error of the fit raises the variance of a difference between held-out and
+            simulated users; 1 for a world that was not fitted.
+        draws: number of random divisions.
     """
 
     n_known: int
@@ -199,19 +226,23 @@ class Groups:
 
     @functools.cached_property
     def permuted(self) -> Floats:
-        """(draws + 1, n_held + n_simulated) 1 for users of the first group, else 0; first row: the held-out users."""
+        """Divisions of held-out and simulated users into a first group of ``n_held`` users and a second one.
+
+        (draws + 1, n_held + n_simulated): 1 for users of the first group, else 0. The first row is the actual division,
+        with the held-out users as first group; the others are random.
+        """
         n = self.n_held + self.n_simulated
-        statistics = np.zeros((self.draws + 1, n))
-        statistics[0, : self.n_held] = 1.0
+        divisions = np.zeros((self.draws + 1, n))
+        divisions[0, : self.n_held] = 1.0
         seed = derive_seed(self.seed, "permutations")
         for row in range(1, self.draws + 1):
             drawn = uniforms(seed, Stream.PROTOCOL, np.arange(n), row)
-            statistics[row, np.argpartition(drawn, self.n_held - 1)[: self.n_held]] = 1.0
-        return statistics
+            divisions[row, np.argpartition(drawn, self.n_held - 1)[: self.n_held]] = 1.0
+        return divisions
 
 
 class Comparison(TypedDict):
-    """Evidence of a :class:`Check` about its numbers."""
+    """Numbers of a :class:`Check`, with the meaning that they have there."""
 
     real: float
     simulated: float
@@ -223,23 +254,38 @@ class Comparison(TypedDict):
 
 
 def compared(c: Columns, groups: Groups) -> Comparison:
-    """Compare sums of simulated and held-out users, and of the same users divided by chance.
+    """Compare held-out with simulated users, and with random divisions of both (a permutation test).
 
-    ``p`` is the share of divisions as far apart, the one found among them; the picture has chance's .05 to .95.
+    Args:
+        c: the statistic, with the sums of all users.
+        groups: numbers of users by group, and the random divisions.
+
+    Returns:
+        The numbers of a check. ``p`` is the share of divisions, the actual one included, whose test statistic is as
+        large as the actual one; the picture has the .05 and .95 quantiles of the values over random divisions.
     """
     tested = c.sums[groups.n_known :]
     total = _sum(np.ones((1, tested.shape[0])), tested)
     weights, inverse = _metric(c, groups, tested, total)
     kept = np.zeros(0, np.int64)
-    blocks: list[tuple[Floats, Floats, Floats]] = []
+    tests = []
+    distances = []
+    values_of_first = []
     for a, b in _pairs(c, groups, tested, total):
-        if not len(kept):
+        if not len(kept):  # the first row of the first block is the actual division
             kept = _pictured(c, a[0], b[0])
-        blocks.append((*_apart(c.distance, a, b, weights, inverse), a[:, kept]))
-    test = np.concatenate([block[0] for block in blocks])
-    distance = np.concatenate([block[1] for block in blocks])
-    values = np.concatenate([block[2] for block in blocks])
-    limit = test[0] / groups.allowance ** (0.5 if c.distance == CUMULATIVE else 1.0)
+        test, distance = _differences(c.distance, a, b, weights, inverse)
+        tests.append(test)
+        distances.append(distance)
+        values_of_first.append(a[:, kept])
+    test = np.concatenate(tests)
+    distance = np.concatenate(distances)
+    values = np.concatenate(values_of_first)
+    # Allow for the error of a fitted world: test statistics are squares, but for the largest gap.
+    power = 1.0
+    if c.distance == CUMULATIVE:
+        power = 0.5
+    limit = test[0] / groups.allowance**power
     held = _sum(groups.permuted[:1], tested)
     low, high = values[0] + np.quantile(values[1:] - values[1:].mean(axis=0), (0.05, 0.95), axis=0)
     return {
@@ -262,12 +308,19 @@ def compared(c: Columns, groups: Groups) -> Comparison:
 
 
 def _sum(labels: NDArray[Any], sums: Any) -> Floats:
-    """Return (P, k) sums over the users of each group."""
+    """Return sums (P, k) of users' numbers (U, k) over the users of each group, marked by labels (P, U)."""
     return np.asarray((sums.T @ np.asarray(labels, np.float64).T).T, np.float64)
 
 
 def _pairs(c: Columns, groups: Groups, tested: Any, total: Floats) -> Iterator[tuple[Floats, Floats]]:
-    """Values of both groups, block by block of divisions."""
+    """Yield the values (P, v) of the first and of the second group, for one block of P divisions after another.
+
+    Args:
+        c: the statistic.
+        groups: the divisions.
+        tested: (U, k) sums of held-out and simulated users.
+        total: (1, k) sums over all of them.
+    """
     step = max(1, _CELLS // (8 * max(tested.shape[1], 1)))
     for begin in range(0, groups.draws + 1, step):
         first = _sum(groups.permuted[begin : begin + step], tested)
@@ -275,7 +328,15 @@ def _pairs(c: Columns, groups: Groups, tested: Any, total: Floats) -> Iterator[t
 
 
 def _metric(c: Columns, groups: Groups, tested: Any, total: Floats) -> tuple[Floats, Floats]:
-    """1 / variance of each value's difference over divisions, and the inverse of their correlation."""
+    """Return how the differences of values between two groups vary over random divisions.
+
+    The arguments are those of :func:`_pairs`.
+
+    Returns:
+        weights: (v,) 1 / variance of each value's difference; 0 for a value that hardly varies.
+        inverse: (v, v) inverse of the correlation matrix of the differences. Both are empty for distances that do not
+            use them.
+    """
     if c.distance not in (SCALED, STANDARD):
         return np.zeros(0), np.zeros((0, 0))
     d = np.concatenate([a - b for a, b in _pairs(c, groups, tested, total)])
@@ -283,12 +344,24 @@ def _metric(c: Columns, groups: Groups, tested: Any, total: Floats) -> tuple[Flo
     used = scale > 1e-12 * max(float(scale.max(initial=0.0)), 1e-300)
     weights = np.divide(1.0, scale**2, out=np.zeros_like(scale), where=used)
     z = d * np.sqrt(weights)
-    # A ridge: values that go together in every division must not be separated by their rounding.
+    # A ridge: where values are collinear in all divisions, rounding errors must not count as differences.
     return weights, np.linalg.inv(z.T @ z / len(z) + 1e-3 * np.eye(d.shape[1]))
 
 
-def _apart(distance: str, a: Floats, b: Floats, weights: Floats, inverse: Floats) -> tuple[Floats, Floats]:
-    """Return (P,) test statistics, and (P,) natural sizes of differences."""
+def _differences(distance: str, a: Floats, b: Floats, weights: Floats, inverse: Floats) -> tuple[Floats, Floats]:
+    """Measure the difference between the values of two groups, for P divisions.
+
+    Args:
+        distance: measure of the difference, as :class:`Columns` explains it.
+        a: (P, v) values of the first group.
+        b: (P, v) values of the second group.
+        weights: (v,) precisions of the differences, from :func:`_metric`.
+        inverse: (v, v) inverse correlation of the differences, from :func:`_metric`.
+
+    Returns:
+        test: (P,) test statistics.
+        natural: (P,) distances in the unit that a reader sees.
+    """
     if distance == CUMULATIVE:
         gap = np.abs(a - b).max(axis=1)
         return gap, gap
@@ -298,23 +371,40 @@ def _apart(distance: str, a: Floats, b: Floats, weights: Floats, inverse: Floats
         return test, 0.5 * np.abs(a - b).sum(axis=1)
     z = (a - b) * np.sqrt(weights)
     if distance == STANDARD:
-        of = np.ones_like(a)
+        scale = np.ones_like(a)
     else:
-        of = (np.abs(a) + np.abs(b)) / 2
-    size = np.sqrt(of**2 @ weights)
+        scale = (np.abs(a) + np.abs(b)) / 2
+    size = np.sqrt(scale**2 @ weights)
     natural = np.divide(np.sqrt((a - b) ** 2 @ weights), size, out=np.zeros(len(a)), where=size > 0)
     return np.einsum("pi,pi->p", z @ inverse, z), natural
 
 
 def _pictured(c: Columns, a: Floats, b: Floats) -> NDArray[np.int64]:
-    """At most some sixty entries: the largest shares, or evenly chosen ones."""
+    """Return indices of at most ``_PICTURED`` values for the picture: the largest shares, or evenly spaced values.
+
+    Args:
+        c: the statistic.
+        a: (v,) values of the held-out users.
+        b: (v,) values of the simulated users.
+    """
     if c.distance == SHARES and len(a) > _PICTURED:
         return np.argsort(-(a + b), kind="stable")[:_PICTURED]
     return np.unique(np.linspace(0, len(a) - 1, min(len(a), _PICTURED)).astype(np.int64))
 
 
 def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
-    """Run the check by a classifier, with its positive control; none where no feature of users differs."""
+    """Check whether a classifier of single users tells real from simulated ones.
+
+    For a world that was fitted on real users, the area under the curve is compared with that of a world that repeats
+    these very users: sampling makes them differ from the held-out ones as well.
+
+    Args:
+        columns: statistics with features of users.
+        groups: numbers of users by group, and the random divisions.
+
+    Returns:
+        One check; none where every feature is constant.
+    """
     named = {name: values for c in columns for name, values in c.features.items() if np.ptp(values) > 0}
     if not named:
         return []
@@ -323,11 +413,10 @@ def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
     tested = features[groups.n_known :]
     real = groups.permuted[0] > 0
     areas = cross_validated_auc(tested, groups.permuted, derive_seed(groups.seed, "folds"))
+    floor = 0.5
     if groups.n_known:
-        floor = _known_again(features, groups)
-    else:
-        floor = 0.5
-    over = (areas[0] - floor) / np.sqrt(groups.allowance)
+        floor = _area_of_repeated_users(features, groups)
+    excess = (areas[0] - floor) / np.sqrt(groups.allowance)
     chance = np.abs(areas[1:] - 0.5)
     return [
         Check(
@@ -341,16 +430,25 @@ def classifier_check(columns: Sequence[Columns], groups: Groups) -> list[Check]:
             chance=max(float(np.median(chance)), floor - 0.5),
             visible=float(np.quantile(chance, 0.95)),
             tolerance=0.05,
-            p=(1 + int(np.sum(areas[1:] - 0.5 >= over))) / len(areas),
-            picture={"kind": "features", "features": _giving_away(names, tested, real)},
+            p=(1 + int(np.sum(areas[1:] - 0.5 >= excess))) / len(areas),
+            picture={"kind": "features", "features": _separating_features(names, tested, real)},
         )
     ]
 
 
 def cross_validated_auc(features: Floats, labels: Floats, seed: int) -> Floats:
-    """(P,) areas under the ROC curve, mean over folds, of least squares on normal scores of features and their squares.
+    """Return the cross-validated area under the ROC curve of a linear classifier, for each of P divisions of users.
 
-    Of features (n, f) and divisions (P, n), whose folds and products are the same, so that chance is known exactly.
+    The classifier is ridge regression on normal scores of the features and on their squares. Folds and matrix products
+    are the same for all divisions, so that a permutation test of the areas is exact.
+
+    Args:
+        features: (n, f) features of the users.
+        labels: (P, n) divisions: 1 for users of the first group, else 0.
+        seed: seed of the folds.
+
+    Returns:
+        (P,) areas, means over the folds.
     """
     x = _scores(features)
     fold = split_folds(len(features), FOLDS, seed)
@@ -365,7 +463,15 @@ def cross_validated_auc(features: Floats, labels: Floats, seed: int) -> Floats:
 
 
 def auc(scores: Floats, labels: Floats) -> Floats:
-    """Return (P,) the probability that a member of the first group (n, P) scores higher than one of the second."""
+    """Return the areas under P ROC curves, by ranks; ties count half.
+
+    Args:
+        scores: (n, P) scores of the users.
+        labels: (n, P) 1 for users of the first group, else 0.
+
+    Returns:
+        (P,) probabilities that a user of the first group scores higher than one of the second; 0.5 without a group.
+    """
     from scipy.stats import rankdata
 
     n = labels.sum(axis=0)
@@ -374,22 +480,37 @@ def auc(scores: Floats, labels: Floats) -> Floats:
     return np.divide(over, n * m, out=np.full(len(n), 0.5), where=n * m > 0)
 
 
-def _known_again(features: Floats, groups: Groups) -> float:
-    """Return the area of a world that memorised its users: between these, drawn again, and held-out ones."""
-    features_found = []
+def _area_of_repeated_users(features: Floats, groups: Groups) -> float:
+    """Return the area under the curve that a world would have if it repeated the users it was fitted on.
+
+    Users are drawn with replacement in place of the simulated ones and classified against the held-out ones; the area
+    is the mean of three such draws, at least 0.5.
+
+    Args:
+        features: (U, f) features of all users.
+        groups: numbers of users by group.
+    """
+    areas = []
     held = features[groups.n_known : groups.n_known + groups.n_held]
     for i in range(3):
         seed = derive_seed(groups.seed, f"known users again {i}")
         draw = uniforms(seed, Stream.PROTOCOL, np.arange(groups.n_simulated), 0)
         drawn_features = features[(draw * groups.n_known).astype(np.int64)]
-        features_found.append(
-            float(cross_validated_auc(np.vstack([held, drawn_features]), groups.permuted[:1], seed)[0])
-        )
-    return max(float(np.mean(features_found)), 0.5)
+        areas.append(float(cross_validated_auc(np.vstack([held, drawn_features]), groups.permuted[:1], seed)[0]))
+    return max(float(np.mean(areas)), 0.5)
 
 
-def _giving_away(names: list[str], features: Floats, real: NDArray[np.bool_]) -> list[dict[str, float | str]]:
-    """Name the features that alone separate the two groups best."""
+def _separating_features(names: list[str], features: Floats, real: NDArray[np.bool_]) -> list[dict[str, float | str]]:
+    """Return the ``_NAMED`` features that separate real from simulated users best by themselves, the best first.
+
+    Args:
+        names: names of the features.
+        features: (n, f) features of the users.
+        real: (n,) True for real users.
+
+    Returns:
+        One row per feature: name, area under the curve, means over real and over simulated users.
+    """
     areas = auc(features, np.repeat(real[:, None], len(names), axis=1).astype(np.float64))
     rows: list[dict[str, float | str]] = [
         {
@@ -404,7 +525,7 @@ def _giving_away(names: list[str], features: Floats, real: NDArray[np.bool_]) ->
 
 
 def _scores(features: Floats) -> Floats:
-    """Normal scores of each feature (ties share one), and their squares."""
+    """Return standardised normal scores of features (n, f), tied values sharing one, and of their squares; (n, 2 f)."""
     from scipy.special import ndtri
     from scipy.stats import rankdata
 

@@ -7,7 +7,7 @@ likelihood is averaged over them, by three-point Gauss-Hermite quadrature along 
 
 The posterior of coefficients is normal about its mode, which is found by Fisher scoring and checked; r, k and b0
 are integrated out in closed form, s and s_b on a grid that narrows to the bulk of the posterior (Tierney & Kadane
-1986). Rows of one user share the error of the user's interests, and draws have it too.
+1986). Rows of one user share the error of the user's interests, which posterior draws include.
 """
 
 from __future__ import annotations
@@ -25,7 +25,15 @@ from recsim_mnar.worlds.sessions.params import LOGISTIC
 
 
 class Prior(NamedTuple):
-    """Prior on a link's own scale: mean and deviation of b0, deviation of r and k, scales of s and s_b."""
+    """Prior of a click model's hyperparameters, in units of the link's logit.
+
+    Attributes:
+        level: mean of b0, the common offset.
+        levels: standard deviation of b0.
+        relations: standard deviation of r (click factors on view factors) and of k (click offsets on view offsets).
+        factors: scale of the half-normal prior of s, the spread of click factors.
+        offsets: scale of the half-normal prior of s_b, the spread of click offsets.
+    """
 
     level: float
     levels: float
@@ -35,18 +43,41 @@ class Prior(NamedTuple):
 
 
 PRIORS = {"recogym": Prior(0.0, 3.0, 1.0, 1.0, 2.0), LOGISTIC: Prior(-3.0, 1.0, 0.4, 0.25, 0.5)}
-_NODES, _LOWEST, _HIGHEST, _CUT = 9, np.log(0.002), np.log(4.0), 6.0
-"""Nodes of log s and log s_b in units of their prior's scale, and the log posterior ratio at which nodes are cut."""
-_STEPS, _STILL, _NEAR, _ROUNDS = 60, 1e-3, 0.1, 8
-_AT, _WEIGHT = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)]), np.array([1.0, 4.0, 1.0]) / 6.0
+# Grid of log s and of log s_b, relative to the prior's scale.
+_NODES = 9
+_LOWEST = np.log(0.002)
+_HIGHEST = np.log(4.0)
+_CUT = 6.0
+"""Difference from the largest log posterior beyond which the grid is cut."""
+_STEPS = 60
+"""Largest number of scoring steps."""
+_CONVERGED = 1e-3
+"""Length of a scoring step, in standard errors, that ends them."""
+_AT_MODE = 0.1
+"""Length of the last step, in standard errors, up to which the result counts as a mode."""
+_ROUNDS = 8
+"""Largest number of alternations between mode and spreads."""
+# Three-point Gauss-Hermite quadrature over a standard normal variable.
+_QUADRATURE_NODES = np.array([-np.sqrt(3.0), 0.0, np.sqrt(3.0)])
+_QUADRATURE_WEIGHTS = np.array([1.0, 4.0, 1.0]) / 6.0
 
 
 @dataclass(frozen=True)
 class Recommended:
-    """Recommendations by item and user: times shown and clicks; users' interests, items' gamma and mu, their errors.
+    """Recommendations counted by item and user (in slates by item, user and position), with what views say of both.
 
-    In slates a row is of an item at one place to a user: ``logs`` (n,) of the places 1, 2, ..., and ``exponent``: a
-    row is looked at with probability place^-exponent. Single items are always looked at.
+    Attributes:
+        user: (n,) number of the row's user, from 0 to U - 1.
+        action: (n,) the row's item, ascending.
+        times: (n,) number of times that the item was recommended to the user.
+        clicks: (n,) number of clicks among them.
+        interests: (U, K) posterior means of users' interests, given their views.
+        interest_covariances: (U, K, K) posterior covariances of users' interests.
+        factors: (P, K) the items' view factors gamma.
+        offsets: (P,) the items' view offsets mu.
+        factor_covariances: (P, K, K) covariances of the errors of the view factors.
+        log_positions: (n,) logarithm of the position 1, 2, ... in the slate; 0 for single recommendations.
+        exponent: x of the examination probability position^-x; 0 if every recommendation is examined.
     """
 
     user: Ints
@@ -54,26 +85,26 @@ class Recommended:
     times: Floats
     clicks: Floats
     interests: Floats
-    doubt: Floats
+    interest_covariances: Floats
     factors: Floats
     offsets: Floats
-    spread: Floats
-    logs: Floats | float = 0.0
+    factor_covariances: Floats
+    log_positions: Floats | float = 0.0
     exponent: float = 0.0
 
     @property
-    def looked(self) -> Floats | float:
-        """Probability that a row is looked at."""
+    def examined(self) -> Floats | float:
+        """Probability that the recommendation of a row is examined, (n,), or 1 for all rows."""
         if self.exponent:
-            return np.exp(-self.exponent * self.logs)
+            return np.exp(-self.exponent * self.log_positions)
         return 1.0
 
-    def seen(self) -> float:
-        """Return the share of the rows that is looked at."""
-        return float(np.average(self.looked * np.ones(len(self.times)), weights=self.times))
+    def share_examined(self) -> float:
+        """Return the share of the recommendations that are examined."""
+        return float(np.average(self.examined * np.ones(len(self.times)), weights=self.times))
 
-    def rate(self) -> tuple[float, float]:
-        """Return the click rate and its standard error by user, which is at least that of one click."""
+    def click_rate(self) -> tuple[float, float]:
+        """Return the click rate and its standard error, clustered by user and at least one click per recommendation."""
         times = np.bincount(self.user, self.times)
         clicks = np.bincount(self.user, self.clicks)
         total = float(times.sum())
@@ -83,20 +114,32 @@ class Recommended:
 
 
 class Draw(NamedTuple):
-    """Coefficients of all items, (P, K + 1), the offset last; their link; r, the slope of clicks on views; s.
+    """Click model of all P items: a posterior draw or the best fit.
 
-    ``follows``: change of the offsets per unit of the exponent of examination, given the log's clicks.
+    Attributes:
+        theta: (P, K + 1) each item's click factors, then its offset.
+        link: name of the link function.
+        relation: r, the slope of click factors on view factors.
+        spread: s, the standard deviation of click factors about that line.
+        offset_per_exponent: change of all offsets, per unit of the examination exponent, that keeps the expected clicks
+            of the log.
     """
 
     theta: Floats
     link: str
     relation: float
     spread: float
-    follows: float = 0.0
+    offset_per_exponent: float = 0.0
 
 
 class ClickModel(NamedTuple):
-    """The best fit, draws from the posterior, links included, and facts, such as why a link is refused."""
+    """Fitted click model.
+
+    Attributes:
+        best: posterior mean under the link with the largest evidence, rescaled to the posterior spread.
+        draws: draws from the posterior, the link drawn by its evidence.
+        facts: JSON facts on the fit: evidence by link, refused links with the reason, click rates of log and fit.
+    """
 
     best: Draw
     draws: list[Draw]
@@ -104,18 +147,32 @@ class ClickModel(NamedTuple):
 
 
 def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ...]) -> ClickModel:
-    """Fit each possible link; draw links by their evidence, and coefficients from their posterior."""
-    rate, error = shown.rate()
-    seen = shown.seen()
+    """Fit a click model with every possible link, and draw models by the links' evidence.
+
+    Args:
+        shown: recommendations and clicks.
+        n_draws: number of posterior draws.
+        seed: seed of the draws.
+        links: names of the candidate links.
+
+    Returns:
+        The best fit, the draws and facts.
+
+    Raises:
+        UserError: no link can produce the log's click rate, or no fit reaches a mode.
+    """
+    rate, error = shown.click_rate()
+    share_examined = shown.share_examined()
     refused = {}
     fits = {}
     for link in links:
-        why = outside(link, rate / seen, error / seen)
+        # Only examined recommendations can be clicked: the click model's rate is the one per examined recommendation.
+        why = outside(link, rate / share_examined, error / share_examined)
         if why:
-            refused[link] = why + (" per look" if seen < 1.0 else "")
+            refused[link] = why + (" per look" if share_examined < 1.0 else "")
             continue
         fit = Posterior(shown, link)
-        if fit.step > _NEAR:
+        if fit.step > _AT_MODE:
             refused[link] = f"its fit did not reach a mode (a step of {fit.step:.2g} standard errors is left)"
         else:
             fits[link] = fit
@@ -124,16 +181,17 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
         raise UserError(f"no click model can be fitted: {why}. Fit the views alone, without the recommendations")
     evidence = {link: fit.evidence for link, fit in fits.items()}
     best = max(evidence, key=lambda link: evidence[link])
-    chances = np.exp(np.array(list(evidence.values())) - evidence[best])
+    # Equal prior probabilities: the links' posterior odds are the ratios of their evidence.
+    odds = np.exp(np.array(list(evidence.values())) - evidence[best])
     draws = []
     for i, u in enumerate(rng.uniforms(rng.derive_seed(seed, "link"), rng.Stream.BOOTSTRAP, np.arange(n_draws), 0)):
-        fit = list(fits.values())[drawn_place(chances, u)]
+        fit = list(fits.values())[drawn_place(odds, u)]
         draws.append(fit.draw(rng.derive_seed(seed, f"clicks/{i}")))
     model = fits[best].rescaled_means()
     fitted = float(np.average(fits[best].probabilities(model.theta)[0], weights=shown.times))
     facts = {
         "click_link": best,
-        "click_link_weight": float(1.0 / chances.sum()),
+        "click_link_weight": float(1.0 / odds.sum()),
         "click_evidence": evidence,
         "click_log_likelihood": {link: fit.value_at_mode for link, fit in fits.items()},
         "click_links_refused": refused,
@@ -145,7 +203,8 @@ def fit_clicks(shown: Recommended, n_draws: int, seed: int, links: tuple[str, ..
 
 
 def outside(link: str, rate: float, error: float) -> str:
-    """Return why a link cannot have a click rate; "" for a rate within four standard errors of its range."""
+    """Return the reason why a link cannot produce a click rate; "" within four standard errors of the link's range."""
+    # Logits of +-1000 reach the ends of the range: RecoGym's link is not from 0 to 1.
     low, high = link_of(np.array([-1e3, 1e3]), link)[0].tolist()
     if low - 4.0 * error <= rate <= high + 4.0 * error:
         return ""
@@ -153,47 +212,95 @@ def outside(link: str, rate: float, error: float) -> str:
 
 
 def drawn_place(chances: Floats, u: float) -> int:
-    """Return the place of a uniform number among cumulated chances."""
-    upto = np.cumsum(chances)
-    return min(int(np.searchsorted(upto, u * upto[-1], side="right")), len(upto) - 1)
+    """Return the index of the category that a uniform number ``u`` in [0, 1) draws; chances need not sum to 1."""
+    cumulated = np.cumsum(chances)
+    return min(int(np.searchsorted(cumulated, u * cumulated[-1], side="right")), len(cumulated) - 1)
 
 
 class _Cell:
-    """Posterior at one pair of spreads: of r, k and b0 (``along``), of coefficients given them, and its normaliser."""
+    """Normal posterior of all coefficients, given the spreads s and s_b, from a quadratic log likelihood.
+
+    An item's coefficients have the prior mean line_p @ (r, k, b0), and (r, k, b0) a normal prior, so both posteriors
+    are normal in closed form (a linear mixed model).
+
+    Attributes:
+        spreads: s and s_b.
+        precision: (P, K + 1, K + 1) prior precision of each item's coefficients about the line.
+        covariance: (P, K + 1, K + 1) posterior covariance of each item's coefficients, given (r, k, b0).
+        weighted_lines: (P, K + 1, 3) precision times line.
+        slopes: (P, K + 1, 3) derivative of each item's posterior mean in (r, k, b0).
+        line_covariance: (3, 3) posterior covariance of (r, k, b0).
+        line_parameters: (3,) posterior mean of (r, k, b0).
+        value: log of the integral of likelihood times prior over coefficients and (r, k, b0), up to terms that do not
+            depend on the spreads.
+    """
 
     def __init__(self, fit: Posterior, spreads: tuple[float, float]) -> None:
         self.fit = fit
         self.spreads = spreads
         k = fit.k
-        covariance = np.zeros((len(fit.theta), k + 1, k + 1))
-        covariance[:, :k, :k] = spreads[0] ** 2 * np.eye(k) + fit.slack
-        covariance[:, k, k] = spreads[1] ** 2
-        self.precision = np.linalg.inv(covariance)
-        self.doubt = np.linalg.inv(fit.curve + self.precision)
-        self.weighed = np.einsum("pij,pjm->pim", self.precision, fit.lines)
-        self.reached = np.einsum("pij,pjm->pim", self.doubt, self.weighed)
-        gram = np.einsum("pim,pin->mn", fit.lines, self.weighed) - np.einsum("pim,pin->mn", self.weighed, self.reached)
-        self.doubt_along = np.linalg.inv(gram + np.diag(fit.tight))
-        side = np.einsum("pim,pi->m", self.reached, fit.pull) + fit.tight * fit.centre
-        self.along = np.einsum("mn,n->m", self.doubt_along, side)
+        prior_covariance = np.zeros((len(fit.theta), k + 1, k + 1))
+        prior_covariance[:, :k, :k] = spreads[0] ** 2 * np.eye(k) + fit.factor_errors
+        prior_covariance[:, k, k] = spreads[1] ** 2
+        self.precision = np.linalg.inv(prior_covariance)
+        self.covariance = np.linalg.inv(fit.information + self.precision)
+        self.weighted_lines = np.einsum("pij,pjm->pim", self.precision, fit.lines)
+        self.slopes = np.einsum("pij,pjm->pim", self.covariance, self.weighted_lines)
+        gram = np.einsum("pim,pin->mn", fit.lines, self.weighted_lines)
+        gram = gram - np.einsum("pim,pin->mn", self.weighted_lines, self.slopes)
+        self.line_covariance = np.linalg.inv(gram + np.diag(fit.line_precision))
+        right_side = (
+            np.einsum("pim,pi->m", self.slopes, fit.information_times_mode) + fit.line_precision * fit.line_mean
+        )
+        self.line_parameters = np.einsum("mn,n->m", self.line_covariance, right_side)
+        # Both integrals are normal: half the quadratic form at the mean, and half the log determinants of posterior
+        # over prior covariance; first the coefficients', then those of (r, k, b0).
         self.value = float(
-            0.5 * np.einsum("pi,pij,pj->", fit.pull, self.doubt, fit.pull)
-            + 0.5 * (np.linalg.slogdet(self.doubt)[1] - np.linalg.slogdet(covariance)[1]).sum()
-            + 0.5 * (side @ self.along - fit.tight @ fit.centre**2)
-            + 0.5 * (np.linalg.slogdet(self.doubt_along)[1] + np.log(fit.tight).sum())
+            0.5 * np.einsum("pi,pij,pj->", fit.information_times_mode, self.covariance, fit.information_times_mode)
+            + 0.5 * (np.linalg.slogdet(self.covariance)[1] - np.linalg.slogdet(prior_covariance)[1]).sum()
+            + 0.5 * (right_side @ self.line_parameters - fit.line_precision @ fit.line_mean**2)
+            + 0.5 * (np.linalg.slogdet(self.line_covariance)[1] + np.log(fit.line_precision).sum())
         )
 
-    def mean(self, pull: Floats, noise: Floats | float = 0.0) -> tuple[Floats, Floats]:
-        """Return posterior means of the coefficients (P, K + 1) and of r, k and b0, the latter moved by ``noise``."""
-        side = np.einsum("pim,pi->m", self.reached, pull) + self.fit.tight * self.fit.centre
-        along = np.einsum("mn,n->m", self.doubt_along, side) + noise
-        return np.einsum("pij,pj->pi", self.doubt, pull + np.einsum("pim,m->pi", self.weighed, along)), along
+    def mean(self, information_times_mode: Floats, noise: Floats | float = 0.0) -> tuple[Floats, Floats]:
+        """Compute posterior means for a likelihood with another mode.
+
+        Args:
+            information_times_mode: (P, K + 1) the likelihood's information times its mode.
+            noise: (3,) added to the mean of (r, k, b0), as for a draw.
+
+        Returns:
+            theta: (P, K + 1) means of the coefficients, given the line.
+            line_parameters: (3,) the mean of (r, k, b0) plus ``noise``.
+        """
+        right_side = np.einsum("pim,pi->m", self.slopes, information_times_mode)
+        right_side = right_side + self.fit.line_precision * self.fit.line_mean
+        line_parameters = np.einsum("mn,n->m", self.line_covariance, right_side) + noise
+        prior_part = np.einsum("pim,m->pi", self.weighted_lines, line_parameters)
+        return np.einsum("pij,pj->pi", self.covariance, information_times_mode + prior_part), line_parameters
 
 
 class Posterior:
-    """Posterior of the coefficients ``theta`` (P, K + 1) of all items.
+    """Posterior of the click coefficients of all items under one link, by Laplace's method.
 
-    ``step``: distance to the mode, in standard errors.
+    Attributes:
+        shown: recommendations and clicks.
+        link: name of the link.
+        k: number of view factors K.
+        prior: prior of the hyperparameters under the link.
+        theta: (P, K + 1) coefficients at which the likelihood was last computed: first the mode, finally the mean.
+        p, slopes, value, information, information_times_mode: expansion of the log likelihood at ``theta``, as
+            :meth:`_update_likelihood` sets it.
+        lines: (P, K + 1, 3) matrices that map (r, k, b0) to an item's prior mean.
+        line_mean, line_precision: (3,) prior mean and precision of (r, k, b0).
+        factor_errors: (P, K, K) covariance of click factors due to errors of the view factors.
+        starts: (m,) first row of each item that was recommended, the m of them.
+        axes: grids of log s and log s_b, relative to the prior's scales; log s has one node where there are no factors.
+        values: log posterior at the grid's nodes, times the width of a node.
+        likeliest: posterior at the node with the largest value.
+        step: length of the last scoring step, in standard errors: the distance left to the mode.
+        value_at_mode: log likelihood at the mode.
+        evidence: log marginal likelihood of the link.
     """
 
     def __init__(self, shown: Recommended, link: str) -> None:
@@ -202,40 +309,52 @@ class Posterior:
         self.prior = PRIORS[link]
         n_items, self.k = shown.factors.shape
         self.lines = np.zeros((n_items, self.k + 1, 3))
-        self.lines[:, : self.k, 0], self.lines[:, self.k, 2] = shown.factors, 1.0
+        self.lines[:, : self.k, 0] = shown.factors
         self.lines[:, self.k, 1] = shown.offsets - shown.offsets.mean()
-        self.centre = np.array([0.0, 0.0, self.prior.level])
-        self.tight = 1.0 / np.array([self.prior.relations, self.prior.relations, self.prior.levels]) ** 2
+        self.lines[:, self.k, 2] = 1.0
+        self.line_mean = np.array([0.0, 0.0, self.prior.level])
+        self.line_precision = 1.0 / np.array([self.prior.relations, self.prior.relations, self.prior.levels]) ** 2
         self.starts = np.flatnonzero(np.diff(shown.action, prepend=-1))
         self.theta = np.zeros((n_items, self.k + 1))
+        # Start with the common offset at which the link gives the log's click rate per examined recommendation.
         grid = np.linspace(-20.0, 20.0, 2001)
-        self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - shown.rate()[0] / shown.seen()))]
+        rate = shown.click_rate()[0] / shown.share_examined()
+        self.theta[:, -1] = grid[np.argmin(np.abs(link_of(grid, link)[0] - rate))]
         self.likeliest: _Cell
         self.axes = [np.linspace(_LOWEST, _HIGHEST, _NODES) if free else np.zeros(1) for free in (self.k, True)]
-        self._settle()
-        apart = 0.5 * np.einsum("pi,pij,pj->", self.theta, self.curve, self.theta) - (self.pull * self.theta).sum()
-        self.value_at_mode, highest = self.value, self.values.max()
-        self.evidence = float(self.value + apart + highest + np.log(np.exp(self.values - highest).sum()))
-        self._centre()
+        self._fit_mode_and_spreads()
+        # The log likelihood is replaced by its quadratic expansion at the mode theta, whose value at coefficients 0 is
+        # value + theta' information theta / 2 - information_times_mode' theta; the cells' values count from there.
+        quadratic = np.einsum("pi,pij,pj->", self.theta, self.information, self.theta)
+        at_zero = 0.5 * quadratic - (self.information_times_mode * self.theta).sum()
+        self.value_at_mode = self.value
+        highest = self.values.max()
+        self.evidence = float(self.value + at_zero + highest + np.log(np.exp(self.values - highest).sum()))
+        self._move_to_mean()
 
-    def _settle(self) -> None:
-        """Alternate between the mode given the spreads and the likeliest spreads given the mode."""
+    def _fit_mode_and_spreads(self) -> None:
+        """Alternate between the mode given the spreads and the likeliest spreads given the mode, until both stay."""
         spreads = (self.prior.factors, self.prior.offsets)
-        along = 0.0
+        relation = 0.0
         for _ in range(_ROUNDS):
-            self.slack = along**2 * self.shown.spread
-            self._climb(spreads)
-            self._grid()
-            climbed = spreads
+            # Errors of view factors reach click factors multiplied by r.
+            self.factor_errors = relation**2 * self.shown.factor_covariances
+            self._find_mode(spreads)
+            self._fill_grid()
+            spreads_of_mode = spreads
             spreads = self.likeliest.spreads
-            along = self.likeliest.along[0]
-            if not self._narrowed() and np.allclose(climbed, spreads, rtol=0.05):
+            relation = self.likeliest.line_parameters[0]
+            if not self._narrowed() and np.allclose(spreads_of_mode, spreads, rtol=0.05):
                 break
-        self.likeliest = _Cell(self, climbed)
+        self.likeliest = _Cell(self, spreads_of_mode)
 
-    def _grid(self) -> None:
-        """Compute log posteriors ``values`` (n, m) at the nodes of log s and log s_b, times a node's width each."""
-        cells = [[self._at(s, o) for o in self.axes[1]] for s in self.axes[0]]
+    def _fill_grid(self) -> None:
+        """Set ``values`` (n, m), log posteriors at the nodes of log s and log s_b, and ``likeliest``, their maximum.
+
+        A value includes the half-normal prior, the Jacobian of the logarithm and the width of a node, so that sums of
+        exponentials of values are integrals.
+        """
+        cells = [[self._cell_at(s, o) for o in self.axes[1]] for s in self.axes[0]]
         self.values = np.array([[cell.value for cell in row] for row in cells])
         for axis, shape in zip(self.axes, ((-1, 1), (1, -1)), strict=True):
             if len(axis) > 1:
@@ -244,14 +363,16 @@ class Posterior:
         i, j = np.unravel_index(np.argmax(self.values), self.values.shape)
         self.likeliest = cells[i][j]
 
-    def _at(self, factors: float, offsets: float) -> _Cell:
+    def _cell_at(self, factors: float, offsets: float) -> _Cell:
+        """Return the posterior at logarithms of s and s_b relative to the prior's scales."""
         return _Cell(self, (self.prior.factors * float(np.exp(factors)), self.prior.offsets * float(np.exp(offsets))))
 
     def _narrowed(self) -> bool:
-        """Narrow the axes to the bulk of the posterior and a node on either side; return whether they changed."""
+        """Narrow ``axes`` to the bulk of the posterior plus a node on either side; return whether they changed."""
         narrowed = False
         for i, axis in enumerate(self.axes):
             if len(axis) > 1:
+                # Profile over the other axis: nodes whose best value is within _CUT of the largest.
                 likely = axis[self.values.max(axis=1 - i) > self.values.max() - _CUT]
                 width = axis[1] - axis[0]
                 ends = (max(likely[0] - width, _LOWEST), min(likely[-1] + width, _HIGHEST))
@@ -260,133 +381,175 @@ class Posterior:
                     narrowed = True
         return narrowed
 
-    def _centre(self) -> None:
-        """Move from the mode to the mean: average rows' probabilities over the coefficients' posterior (skewness)."""
+    def _move_to_mean(self) -> None:
+        """Move ``theta`` from the mode to the posterior mean, and recompute the grid there.
+
+        Where few clicks make the posterior skewed the two differ. Each row's click probability is averaged over the
+        posterior variance of its logit, and the normal posterior is computed from that likelihood, three times.
+        """
         likeliest = self.likeliest
         recommended = self.shown
         design = np.concatenate([recommended.interests[recommended.user], np.ones((len(recommended.user), 1))], axis=1)
         for _ in range(3):
-            reached = likeliest.reached
-            along = likeliest.doubt_along
-            covariance = likeliest.doubt + np.einsum("pim,mn,pjn->pij", reached, along, reached)
-            self._look(np.einsum("ni,nij,nj->n", design, covariance[recommended.action], design))
+            slopes = likeliest.slopes
+            from_line = np.einsum("pim,mn,pjn->pij", slopes, likeliest.line_covariance, slopes)
+            covariance = likeliest.covariance + from_line
+            self._update_likelihood(np.einsum("ni,nij,nj->n", design, covariance[recommended.action], design))
             likeliest = _Cell(self, likeliest.spreads)
-            self.theta = likeliest.mean(self.pull)[0]
-        self._grid()
+            self.theta = likeliest.mean(self.information_times_mode)[0]
+        # Draws use the grid's values at the mean, but the means above belong to the cell that made them.
+        self._fill_grid()
         self.likeliest = likeliest
 
-    def _climb(self, spreads: tuple[float, float]) -> None:
-        """Find the mode for these spreads, by scoring; halve a step that does not gain."""
-        self._look()
+    def _find_mode(self, spreads: tuple[float, float]) -> None:
+        """Move ``theta`` to the posterior mode for given spreads by Fisher scoring, and set ``step``.
+
+        A step of a coefficient is at most 2; a step that does not raise the log posterior is halved.
+        """
+        self._update_likelihood()
         for _ in range(_STEPS):
             cell = _Cell(self, spreads)
-            move = cell.mean(self.pull)[0] - self.theta
-            self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(cell.doubt), move).max()))
-            if self.step < _STILL:
+            move = cell.mean(self.information_times_mode)[0] - self.theta
+            self.step = float(np.sqrt(np.einsum("pi,pij,pj->p", move, np.linalg.inv(cell.covariance), move).max()))
+            if self.step < _CONVERGED:
                 return
-            here = self.value - self._cost(cell)
+            value_before = self.value - self._penalty(cell)
             start = self.theta
             share = 1.0
             while share > 1e-3:
                 self.theta = start + share * np.clip(move, -2.0, 2.0)
-                self._look()
-                if self.value - self._cost(cell) > here:
+                self._update_likelihood()
+                if self.value - self._penalty(cell) > value_before:
                     break
                 share *= 0.5
 
-    def _cost(self, cell: _Cell) -> float:
-        """Compute the cost of coefficients far from their line, at the best position of that line."""
-        gram = np.einsum("pim,pin->mn", self.lines, cell.weighed) + np.diag(self.tight)
-        side = np.einsum("pim,pi->m", cell.weighed, self.theta) + self.tight * self.centre
-        along = np.linalg.solve(gram, side)
-        apart = self.theta - np.einsum("pim,m->pi", self.lines, along)
-        far = along - self.centre
-        return 0.5 * float(np.einsum("pi,pij,pj->", apart, cell.precision, apart) + (self.tight * far**2).sum())
+    def _penalty(self, cell: _Cell) -> float:
+        """Return minus the log prior of ``theta``, up to a constant, at the (r, k, b0) that make it smallest."""
+        gram = np.einsum("pim,pin->mn", self.lines, cell.weighted_lines) + np.diag(self.line_precision)
+        right_side = np.einsum("pim,pi->m", cell.weighted_lines, self.theta) + self.line_precision * self.line_mean
+        line_parameters = np.linalg.solve(gram, right_side)
+        from_line = self.theta - np.einsum("pim,m->pi", self.lines, line_parameters)
+        from_mean = line_parameters - self.line_mean
+        penalty_of_items = np.einsum("pi,pij,pj->", from_line, cell.precision, from_line)
+        return 0.5 * float(penalty_of_items + (self.line_precision * from_mean**2).sum())
 
     def probabilities(self, theta: Floats, more: Floats | float = 0.0) -> tuple[Floats, Floats]:
-        """Return rows' click probabilities (n,) and their slopes (n, K + 1) in coefficients.
+        """Compute click probabilities of all rows, averaged over the errors of users' interests by quadrature.
 
-        ``more`` is further variance of their logits.
+        Args:
+            theta: (P, K + 1) coefficients.
+            more: (n,) variance of the logits in addition to that from users' interests.
+
+        Returns:
+            p: (n,) probabilities of a click, including that of examination.
+            slopes: (n, K + 1) derivatives of ``p`` in the coefficients of the row's item.
         """
         recommended = self.shown
         interests = recommended.interests[recommended.user]
         coefficients = theta[recommended.action]
         beta = coefficients[:, :-1]
         mean = np.einsum("nk,nk->n", interests, beta) + coefficients[:, -1]
-        swung = np.einsum("nkl,nl->nk", recommended.doubt[recommended.user], beta)
-        sd = np.sqrt(np.einsum("nk,nk->n", swung, beta) + more + 1e-12)
-        values, slopes = [], []
-        for node in _AT:
+        covariance_times_beta = np.einsum("nkl,nl->nk", recommended.interest_covariances[recommended.user], beta)
+        # 1e-12 keeps the derivative of the standard deviation finite.
+        sd = np.sqrt(np.einsum("nk,nk->n", covariance_times_beta, beta) + more + 1e-12)
+        values = []
+        slopes = []
+        for node in _QUADRATURE_NODES:
             value, slope = link_of(mean + node * sd, self.link)
-            values.append(recommended.looked * value)
-            slopes.append(recommended.looked * slope)
-        p = np.einsum("jn,j->n", values, _WEIGHT)
-        by_mean = np.einsum("jn,j->n", slopes, _WEIGHT)
-        by_sd = np.einsum("jn,j->n", slopes, _WEIGHT * _AT)
-        in_beta = by_mean[:, None] * interests + (by_sd / sd)[:, None] * swung
+            values.append(recommended.examined * value)
+            slopes.append(recommended.examined * slope)
+        p = np.einsum("jn,j->n", values, _QUADRATURE_WEIGHTS)
+        by_mean = np.einsum("jn,j->n", slopes, _QUADRATURE_WEIGHTS)
+        by_sd = np.einsum("jn,j->n", slopes, _QUADRATURE_WEIGHTS * _QUADRATURE_NODES)
+        # Chain rule: d mean / d beta = interests and d sd / d beta = covariance @ beta / sd.
+        in_beta = by_mean[:, None] * interests + (by_sd / sd)[:, None] * covariance_times_beta
         return p, np.concatenate([in_beta, by_mean[:, None]], axis=1)
 
-    def _look(self, more: Floats | float = 0.0) -> None:
-        """Compute the log likelihood at the coefficients, its information, and its pull: information times the mode."""
+    def _update_likelihood(self, more: Floats | float = 0.0) -> None:
+        """Expand the binomial log likelihood at ``theta`` to second order, with Fisher's information.
+
+        Sets ``p`` and ``slopes`` of the rows, ``value``, ``information`` (P, K + 1, K + 1) and
+        ``information_times_mode`` (P, K + 1): the information times the mode of the expansion.
+
+        Args:
+            more: (n,) additional variance of the logits.
+        """
         clicks = self.shown.clicks
         times = self.shown.times
         k = self.k + 1
         self.p, self.slopes = self.probabilities(self.theta, more)
-        odds = self.p * (1.0 - self.p)
+        variance = self.p * (1.0 - self.p)
         self.value = float((clicks * np.log(self.p) + (times - clicks) * np.log1p(-self.p)).sum())
-        gradient = self.summed(((clicks - times * self.p) / odds)[:, None] * self.slopes)
-        weighted = (times / odds)[:, None] * self.slopes
-        self.curve = self.summed((weighted[:, :, None] * self.slopes[:, None, :]).reshape(-1, k * k)).reshape(-1, k, k)
-        self.pull = np.einsum("pij,pj->pi", self.curve, self.theta) + gradient
+        gradient = self.summed(((clicks - times * self.p) / variance)[:, None] * self.slopes)
+        weighted = (times / variance)[:, None] * self.slopes
+        outer = (weighted[:, :, None] * self.slopes[:, None, :]).reshape(-1, k * k)
+        self.information = self.summed(outer).reshape(-1, k, k)
+        self.information_times_mode = np.einsum("pij,pj->pi", self.information, self.theta) + gradient
 
     def summed(self, rows: Floats) -> Floats:
-        """Return (P, ...) sums over each item's rows."""
+        """Sum values (n, m) over each item's rows; (P, m), 0 for items that were not recommended."""
         sums = np.zeros((len(self.theta), rows.shape[1]))
         sums[self.shown.action[self.starts]] = np.add.reduceat(rows, self.starts)
         return sums
 
     def draw(self, seed: int) -> Draw:
-        """Draw from the posterior; the pull of the rows varies with the error of each user's interests, too."""
-        recommended = self.shown
-        bootstrap = rng.Stream.BOOTSTRAP
-        cell = self._drawn_cell(rng.uniforms(seed, bootstrap, np.arange(3), 0))
-        z = rng.normals(seed, bootstrap, 1, (len(recommended.interests), self.k))
-        errors = np.einsum("ukl,ul->uk", np.linalg.cholesky(recommended.doubt), z)[recommended.user]
-        swing = np.einsum("nk,nk->n", errors, self.theta[recommended.action, :-1]) * self.slopes[:, -1]
-        pull = self.pull + self.summed((recommended.times * swing / (self.p * (1.0 - self.p)))[:, None] * self.slopes)
-        normal = rng.normals(seed, bootstrap, 2, (len(self.theta) + 1, self.k + 4))
-        moved = np.einsum("mn,n->m", np.linalg.cholesky(cell.doubt_along), normal[-1, :3])
-        theta, along = cell.mean(pull, moved)
-        theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.doubt), normal[:-1, : self.k + 1])
-        return Draw(theta, self.link, float(along[0]), cell.spreads[0], self.follows())
+        """Draw the spreads, then (r, k, b0), then all coefficients from the posterior."""
+        cell = self._drawn_cell(rng.uniforms(seed, rng.Stream.BOOTSTRAP, np.arange(3), 0))
+        information_times_mode = self.information_times_mode + self._drawn_error_of_interests(seed)
+        # The last row is for (r, k, b0), the others for the items' coefficients.
+        normal = rng.normals(seed, rng.Stream.BOOTSTRAP, 2, (len(self.theta) + 1, self.k + 4))
+        line_noise = np.einsum("mn,n->m", np.linalg.cholesky(cell.line_covariance), normal[-1, :3])
+        theta, line_parameters = cell.mean(information_times_mode, line_noise)
+        theta = theta + np.einsum("pij,pj->pi", np.linalg.cholesky(cell.covariance), normal[:-1, : self.k + 1])
+        return Draw(theta, self.link, float(line_parameters[0]), cell.spreads[0], self.offset_per_exponent())
 
-    def follows(self) -> float:
-        """Return ``follows`` of :class:`Draw`."""
+    def _drawn_error_of_interests(self, seed: int) -> Floats:
+        """Draw the change (P, K + 1) of information times mode due to errors of users' interests.
+
+        The likelihood averages over a user's interests row by row, but all rows of one user share one error: it is
+        drawn once per user, and its first-order effect on each row's click probability enters the items' gradients.
+        """
+        recommended = self.shown
+        normal = rng.normals(seed, rng.Stream.BOOTSTRAP, 1, (len(recommended.interests), self.k))
+        errors = np.einsum("ukl,ul->uk", np.linalg.cholesky(recommended.interest_covariances), normal)[recommended.user]
+        change_of_p = np.einsum("nk,nk->n", errors, self.theta[recommended.action, :-1]) * self.slopes[:, -1]
+        scaled = recommended.times * change_of_p / (self.p * (1.0 - self.p))
+        return self.summed(scaled[:, None] * self.slopes)
+
+    def offset_per_exponent(self) -> float:
+        """Return the change of all offsets per unit of the examination exponent that keeps the expected clicks."""
         times = self.shown.times
-        return float((times * self.p * self.shown.logs).sum() / (times * self.slopes[:, -1]).sum())
+        return float((times * self.p * self.shown.log_positions).sum() / (times * self.slopes[:, -1]).sum())
 
     def _drawn_cell(self, u: Floats) -> _Cell:
-        """Draw a node by its probability, and a place within its width."""
+        """Draw a node of the grid by its probability with ``u[0]``, then a point of its cell with ``u[1:]``."""
         node = np.unravel_index(drawn_place(np.exp(self.values - self.values.max()), u[0]), self.values.shape)
         place = []
         for axis, i, within in zip(self.axes, node, u[1:], strict=True):
             width = float(np.ptp(axis)) / max(len(axis) - 1, 1)
             place.append(float(axis[i] + (within - 0.5) * width))
-        return self._at(*place)
+        return self._cell_at(*place)
 
     def rescaled_means(self) -> Draw:
-        """Return posterior means, rescaled about their line to the spread of coefficients (Louis 1984)."""
+        """Return posterior means, stretched about their line so that items vary as the true coefficients do.
+
+        Posterior means vary less than the coefficients, by the posterior variance (Louis 1984). Where the means hardly
+        vary, they are left alone: noise would be stretched.
+        """
         cell = self.likeliest
-        mean, along = cell.mean(self.pull)
-        line = np.einsum("pim,m->pi", self.lines, along)
+        mean, line_parameters = cell.mean(self.information_times_mode)
+        line = np.einsum("pim,m->pi", self.lines, line_parameters)
         between = ((mean - line) ** 2).mean(axis=0)
-        within = np.diagonal(cell.doubt, axis1=1, axis2=2).mean(axis=0)
-        wider = np.where(between > 1e-3 * within, np.sqrt((between + within) / np.maximum(between, 1e-12)), 1.0)
-        return Draw(line + wider * (mean - line), self.link, float(along[0]), cell.spreads[0])
+        within = np.diagonal(cell.covariance, axis1=1, axis2=2).mean(axis=0)
+        stretch = np.where(between > 1e-3 * within, np.sqrt((between + within) / np.maximum(between, 1e-12)), 1.0)
+        return Draw(line + stretch * (mean - line), self.link, float(line_parameters[0]), cell.spreads[0])
 
 
 def link_of(x: Floats, link: str) -> tuple[Floats, Floats]:
-    """Return click probabilities and their slopes (Rohde et al. 2018 for RecoGym's)."""
+    """Return click probabilities of logits ``x``, and the derivatives in ``x``, under a link.
+
+    RecoGym's link is expit(5 expit(2 expit(.3 x) - 2) - 6) (Rohde et al. 2018); its derivative is the chain rule's.
+    """
     from scipy.special import expit
 
     if link == LOGISTIC:

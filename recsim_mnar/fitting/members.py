@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recsim_mnar import rng
 from recsim_mnar.errors import UserError
 from recsim_mnar.fitting.clicks import PRIORS, ClickModel, Draw
 from recsim_mnar.fitting.positions import OF_SLATES, Evidence, Places
@@ -30,11 +29,21 @@ from recsim_mnar.worlds.sessions.invariants import OF_CLICKS, OF_VIEWS, SAYS, fu
 from recsim_mnar.worlds.sessions.params import LOGISTIC, SessionsParams
 from recsim_mnar.worlds.sessions.world import SessionsWorld
 
-_JEFFREYS, _WIDEST = 0.5, 0.755
+_JEFFREYS = 0.5
+"""Jeffreys' prior count of each transition."""
+_WIDEST = 0.755
+"""Largest ratio of standard deviation to mean of |mean + sd z|, just under that for mean 0, sqrt(pi / 2 - 1)."""
 
 
 class Transitions(NamedTuple):
-    """Counts of views followed by a view, a recommendation, nothing; of recommendations without and with a click."""
+    """Counts of the event that follows each kind of event.
+
+    Attributes:
+        organic: (3,) views followed by a view, by a recommendation, and by nothing.
+        bandit: (3,) the same for recommendations without a click.
+        clicked: (3,) the same for recommendations with a click.
+        n_users: number of users.
+    """
 
     organic: Ints
     bandit: Ints
@@ -43,15 +52,15 @@ class Transitions(NamedTuple):
 
     @property
     def both(self) -> bool:
-        """Return whether there are views and recommendations."""
+        """Return whether there are both views and recommendations."""
         return bool(self.organic.sum() and (self.bandit.sum() + self.clicked.sum()))
 
 
 def transitions_of(log: Log) -> Transitions:
-    """Count the events that follow each kind of event; the end of a user's rows counts as leaving."""
+    """Count which event follows each view and recommendation; the end of a user's rows counts as leaving."""
     user = log["user"]
     bandit = log.is_bandit
-    following = np.full(len(user), 2)
+    following = np.full(len(user), 2)  # 0 a view, 1 a recommendation, 2 nothing
     following[:-1] = np.where(user[1:] == user[:-1], bandit[1:].astype(np.int64), 2)
     clicked = bandit & (log["reward"] > 0)
     return Transitions(
@@ -63,17 +72,27 @@ def transitions_of(log: Log) -> Transitions:
 
 
 def rows_of(transitions: Transitions, seed: int, member: int | None = None) -> dict[str, float]:
-    """Return the transition probabilities that the log identifies, at the posterior mean or drawn for a member.
+    """Estimate the sessions world's transition probabilities that the log identifies.
 
-    A draw is a Dirichlet one, of gamma quantiles.
+    The posterior of each row is Dirichlet. A draw normalises gamma variables, made from uniform ones by their quantile
+    function.
+
+    Args:
+        transitions: counts of the log.
+        seed: seed of the draws.
+        member: number of the ensemble member to draw for; None for the posterior mean.
+
+    Returns:
+        Parameters of the world by name; without recommendations only those of leaving, without views none.
     """
     from scipy.special import gammaincinv
 
     rows = [np.asarray(counts + _JEFFREYS, np.float64) for counts in (transitions.organic, transitions.bandit)]
     if member is not None:
         for i, row in enumerate(rows):
-            member_seed = rng.derive_seed(seed, f"transitions/{i}")
-            u = rng.uniforms(member_seed, rng.Stream.BOOTSTRAP, member, np.arange(3))
+            member_seed = derive_seed(seed, f"transitions/{i}")
+            u = uniforms(member_seed, Stream.BOOTSTRAP, member, np.arange(3))
+            # Bounds avoid a quantile at 0, and a row of zeros that could not be normalised.
             rows[i] = np.maximum(gammaincinv(row, np.maximum(u, 1e-300)), 1e-12)
     organic, bandit = rows
     if transitions.both:
@@ -91,7 +110,15 @@ def rows_of(transitions: Transitions, seed: int, member: int | None = None) -> d
 
 
 def clock_of(log: Log) -> dict[str, str | float]:
-    """Fit the clock to the moments of times between events; the world's, ``|mean + sd z|``, vary by at most .756."""
+    """Fit the clock of the sessions world to the mean and standard deviation of times between a user's events.
+
+    The world's times between events are |mean + sd z|, z standard normal, whose standard deviation over mean is at most
+    0.7555: a larger one is fitted by mean 0.
+
+    Returns:
+        ``clock``, ``clock_mean`` and ``clock_sd``, parameters of the world; a unit clock where all times are 1 or none
+        is positive.
+    """
     from scipy.optimize import brentq
     from scipy.stats import foldnorm
 
@@ -100,7 +127,7 @@ def clock_of(log: Log) -> dict[str, str | float]:
     if len(gap) == 0 or np.allclose(gap, 1.0) or gap.mean() <= 0:
         return {"clock": "unit", "clock_mean": 0.0, "clock_sd": 1.0}
     spread = max(float(gap.std() / gap.mean()), 1e-3)
-    ratio = 0.0
+    ratio = 0.0  # of the normal variable's mean to its standard deviation; 1100 is beyond that of the least spread
     if spread < _WIDEST:
         ratio = float(brentq(lambda c: foldnorm.std(c) / foldnorm.mean(c) - spread, 0.0, 1100.0))
     sd = float(gap.mean() / foldnorm.mean(ratio))
@@ -112,19 +139,20 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class FittedWorld:
-    """A world fitted to a log.
+    """World fitted to a log: the best fit, an ensemble of draws around it, and the log's evidence on parameters.
 
     Attributes:
-        world: its name.
+        world: name of the world.
         params: parameters of the best fit.
-        ensemble: parameters of each member.
-        identified: by name, evidence on parameters that the log identifies: ``value``, ``low`` and ``high`` (90 %),
-            ``why``, a sentence.
-        not_identified: by name, parameters that it does not: ``used``, ``low`` and ``high`` of the draws, ``why``.
+        ensemble: parameters of each member of the ensemble.
+        identified: by name, evidence on parameters that the log identifies: ``value``, ``low`` and ``high`` (90 %
+            interval), ``why`` (a sentence).
+        not_identified: by name, parameters that the log does not identify: ``used`` (the value in the best fit),
+            ``low`` and ``high`` of the draws, ``why``.
         facts: statistics of the log.
         method: sentences on the fit and the ensemble.
-        catalogues: catalogues of the best fit and of each member, where the world has its items from them.
-        path: file that it was read from or written to, or None.
+        catalogues: catalogues of the best fit and of each member; None for a world that has no catalogue.
+        path: file that the fitted world was read from or written to; None if there is none.
         made_from: digest of the log, arguments, and versions of the fit; JSON types.
     """
 
@@ -140,17 +168,23 @@ class FittedWorld:
     made_from: Mapping[str, Any] = field(default_factory=dict)
 
     def make(self, i: int | None = None) -> Any:
-        """Make the world of the best fit, or of the ensemble's member ``i``, from 0; UserError where there is none."""
+        """Make the world of the best fit, or of member ``i`` of the ensemble, counted from 0.
+
+        Raises:
+            UserError: the ensemble has no member ``i``.
+        """
         if i is not None and not 0 <= i < len(self.ensemble):
             raise UserError(f"the ensemble has {len(self.ensemble)} worlds, from 0: there is no number {i}")
         params: Any = self.params if i is None else self.ensemble[i]
         kind: Any = entry_of(self.world).world_class()
         if self.catalogues is None:
             return kind(params)
-        return kind(params, catalogue=self.catalogues[0 if i is None else i + 1])
+        # The first catalogue is that of the best fit.
+        place = 0 if i is None else i + 1
+        return kind(params, catalogue=self.catalogues[place])
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON types, without arrays and ``made_from``."""
+        """Convert to JSON types, without arrays and ``made_from``; a member has only what differs from the best fit."""
         best = self.params.to_dict()
         return {
             "format": FORMAT,
@@ -164,7 +198,7 @@ class FittedWorld:
         }
 
     def digest(self) -> str:
-        """Return the SHA-256 of all contents."""
+        """Return the SHA-256 of all contents but ``made_from`` and ``path``."""
         return digest_of({**self.to_dict(), "arrays": arrays_digest(self._arrays())})
 
     def save(self, path: str | Path) -> FittedWorld:
@@ -175,6 +209,7 @@ class FittedWorld:
         if path.suffix.lower() != SUFFIX:
             raise UserError(f"{path}: a world's file ends in {SUFFIX}")
         content = self.to_dict()
+        # A world that was loaded names the arrays' file it came from: the new file's is written below.
         for params in (content["params"], *content["ensemble"]):
             params.pop("catalogue_file", None)
             params.pop("catalogue_member", None)
@@ -192,6 +227,7 @@ class FittedWorld:
         return dataclasses.replace(self, path=path)
 
     def _arrays(self) -> Mapping[str, Any]:
+        """Return the catalogues' arrays by name; the names of member 1, 2, ... end in _1, _2, ..."""
         arrays = {}
         for i, catalogue in enumerate(self.catalogues or []):
             ending = f"_{i}" if i else ""
@@ -226,11 +262,15 @@ class FittedWorld:
 Member = tuple[SessionsParams, Catalogue]
 
 _MOST_DRIFT = 4.0
-"""Of a fitted world, per event."""
+"""Largest drift variance per event of a fitted world."""
 _FREE = {"p_organic_to_bandit": (0.25, 0.05, 0.5), "p_bandit_to_organic": (0.05, 0.02, 0.2)}
-"""Used and taken from, lowest and highest, where the log has no recommendations."""
-LEVEL, LINK_SURE, OFF = 0.9, 0.95, 3.0
-"""Standard errors of the log's click rate by which a fit may miss it before that is said."""
+"""Assumptions for a log without recommendations: the best fit's value, the lowest and the highest of the ensemble."""
+LEVEL = 0.9
+"""Nominal coverage of intervals."""
+LINK_SURE = 0.95
+"""Posterior probability from which a click link counts as certain."""
+OFF = 3.0
+"""Standard errors by which the fitted click rate may miss the log's before a warning."""
 _WHY = {
     "views": "the log has no views: here all users are alike, so what agents learn from views is nothing",
     "differences": "users are not found to differ in what they view, as where items are shuffled: all are alike here",
@@ -241,7 +281,18 @@ _WHY = {
 
 @dataclass(frozen=True)
 class Maker:
-    """Parameters and catalogues of the best fit and of members."""
+    """Make the sessions worlds of the best fit and of ensemble members from the fits of a log's parts.
+
+    Attributes:
+        found: counts of transitions between events.
+        clock: parameters of the clock, by name.
+        views: fitted views; None for a log without views.
+        clicks: fitted clicks; None for a log without recommendations.
+        n_items: number of items.
+        seed: seed of the ensemble.
+        assume: parameters that the user sets, by name; they override fitted ones.
+        places: examination of positions; None for a log without slates.
+    """
 
     found: Transitions
     clock: Mapping[str, Any]
@@ -254,11 +305,11 @@ class Maker:
 
     @property
     def n_factors(self) -> int:
-        """Number of factors of the views."""
+        """Number of view factors, 0 without views."""
         return 0 if self.views is None else self.views.model.factors.shape[1]
 
     def best(self) -> Member:
-        """The best fit."""
+        """Return parameters and catalogue of the best fit."""
         factors = np.zeros((self.n_items, 0))
         offsets = np.zeros(self.n_items)
         drift = 0.0
@@ -271,90 +322,121 @@ class Maker:
         else:
             clicks = self.clicks.best
         free = {name: value for name, (value, *_) in _FREE.items()}
-        read: Mapping[str, object] = {} if self.places is None else self.places.params(self.places.exponent)
-        return self._made({**free, **rows_of(self.found, self.seed), **read}, factors, offsets, drift, clicks)
+        of_slates: Mapping[str, object] = {}
+        if self.places is not None:
+            of_slates = self.places.params(self.places.exponent)
+        return self._made({**free, **rows_of(self.found, self.seed), **of_slates}, factors, offsets, drift, clicks)
 
     def member(self, i: int) -> Member:
-        """The ensemble's i-th."""
+        """Draw parameters and catalogue of member ``i`` of the ensemble, counted from 0."""
         u = uniforms(derive_seed(self.seed, "calibrate/free"), Stream.BOOTSTRAP, i, np.arange(2)).tolist()
         free = {name: low + (high - low) * u.pop() for name, (_, low, high) in _FREE.items()}
-        turned = self._turned(i)
-        factors, offsets, drift, grown = self._drawn_views(i, turned)
+        drawn_factors = self._drawn_factors(i)
+        factors, offsets, drift, strength = self._drawn_views(i, drawn_factors)
         if self.clicks is None:
             clicks = self._unknown_clicks(factors, i)
-        else:  # stronger factors mean weaker interests, and these stronger click factors
+        else:
+            # Clicks were fitted given interests under the fitted view factors. Factors stronger by ``strength`` explain
+            # the same views by interests weaker by it, so the same clicks need click factors stronger by it.
             clicks = self.clicks.draws[i]
-            clicks = clicks._replace(theta=clicks.theta * np.append(np.full(turned.shape[1], grown), 1.0))
-        read: Mapping[str, object] = {}
+            clicks = clicks._replace(theta=clicks.theta * np.append(np.full(drawn_factors.shape[1], strength), 1.0))
+        of_slates: Mapping[str, object] = {}
         if self.places is not None:
             exponent = self.places.drawn(self.seed, i)
-            read = self.places.params(exponent)
-            clicks.theta[:, -1] += clicks.follows * (exponent - self.places.exponent)
-        return self._made({**free, **rows_of(self.found, self.seed, i), **read}, factors, offsets, drift, clicks)
+            of_slates = self.places.params(exponent)
+            # Another exponent of examination needs other offsets for the log's clicks.
+            clicks.theta[:, -1] += clicks.offset_per_exponent * (exponent - self.places.exponent)
+        return self._made({**free, **rows_of(self.found, self.seed, i), **of_slates}, factors, offsets, drift, clicks)
 
     def _made(self, rows: Mapping[str, object], factors: Floats, offsets: Floats, drift: float, clicks: Draw) -> Member:
+        """Return the world's parameters and catalogue.
+
+        Args:
+            rows: transition probabilities and slate parameters, by name.
+            factors: (P, K) view factors; with K = 0 one factor of zeros, since the world needs at least one.
+            offsets: (P,) view offsets.
+            drift: variance that interests gain per view.
+            clicks: click coefficients.
+        """
         beta = clicks.theta[:, :-1]
         if factors.shape[1] == 0:
             factors = np.zeros((self.n_items, 1))
             beta = np.zeros((self.n_items, 1))
         values: dict[str, Any] = {**rows, **self.clock, "n_items": self.n_items, "n_factors": factors.shape[1]}
-        wander = float(np.sqrt(drift / mean_square_time(*self.clock.values())))
-        values |= {"sigma_omega_initial": 1.0, "sigma_omega": wander, "click_link": clicks.link}
-        values["no_repeats"] = self.views is not None and self.views.lives.no_repeats
+        # The world's interests gain the variance (sigma_omega * time between events)^2 per event.
+        sigma_omega = float(np.sqrt(drift / mean_square_time(*self.clock.values())))
+        values |= {"sigma_omega_initial": 1.0, "sigma_omega": sigma_omega, "click_link": clicks.link}
+        values["no_repeats"] = self.views is not None and self.views.view_counts.no_repeats
         params = SessionsParams.from_dict({**values, **self.assume})
         return params, checked_catalogue(factors, offsets, beta, clicks.theta[:, -1], where="the fit")
 
-    def _drawn_views(self, i: int, turned: Floats) -> tuple[Floats, Floats, float, float]:
-        """Draw the views' parameters of member ``i``; shares, strength and drift are those of users with its weights.
+    def _drawn_views(self, i: int, drawn_factors: Floats) -> tuple[Floats, Floats, float, float]:
+        """Draw the view parameters of a member: popularity, strength and drift refitted to bootstrap-weighted users.
 
         Args:
-            i: the member's number.
-            turned: (P, K) factors drawn about the fit.
+            i: number of the member.
+            drawn_factors: (P, K) factors drawn about the fit.
 
         Returns:
-            (P, K) factors, (P,) offsets, the drift per view, and the strength of preferences over the fitted one.
+            factors: (P, K) the drawn factors at the drawn strength.
+            offsets: (P,) view offsets.
+            drift: variance that interests gain per view.
+            strength: strength of preferences relative to the fitted one.
         """
         views = self.views
         if views is None:
-            return turned, np.zeros(self.n_items), 0.0, 1.0
-        weights = weights_of_users(self.seed, i, len(views.lives.lengths))
+            return drawn_factors, np.zeros(self.n_items), 0.0, 1.0
+        weights = weights_of_users(self.seed, i, len(views.view_counts.lengths))
         item_views = np.bincount(views.item, weights[views.user], self.n_items) + 0.5
         errors = np.log(item_views / item_views.sum()) - views.shares.logs
-        lives = replace(views.lives, log_shares=views.shares.settled(errors))
-        if self.n_factors == 0 or lives.no_repeats:
+        view_counts = replace(views.view_counts, log_shares=views.shares.settled(errors))
+        if self.n_factors == 0 or view_counts.no_repeats:
             # Neither strength nor drift is fitted: the draw's noise must not make factors stronger.
-            factors = turned * np.sqrt((views.factors**2).sum() / max((turned**2).sum(), 1e-12))
+            factors = drawn_factors * np.sqrt((views.factors**2).sum() / max((drawn_factors**2).sum(), 1e-12))
             drift = 0.0
             strength = 1.0
         else:
             drift, strength = self._drawn_scales(views, weights)
-            factors = turned * strength * _without_noise(views, turned)
-        offsets = match_popularity(factors, views.scales.offsets, lives, drift, rounds=8)
+            factors = drawn_factors * strength * _without_noise(views, drawn_factors)
+        offsets = match_popularity(factors, views.scales.offsets, view_counts, drift, rounds=8)
         return factors, offsets, drift, strength
 
     def _drawn_scales(self, views: FittedViews, weights: Floats) -> tuple[float, float]:
-        """Return the drift per view and the relative strength with which weighted users resemble themselves.
+        """Refit the strength and the drift of preferences to weighted users, by one Newton step from the fit.
 
-        The steps solve slope @ (log strength, drift) = shift of the log resemblances; without far pairs of views the
-        drift is not identified.
+        The step solves slope @ (change of log strength, change of drift) = change of the log ratios of
+        :func:`recsim_mnar.fitting.viewing.expected`.
+
+        Args:
+            views: the fitted views.
+            weights: (U,) weights of the users.
+
+        Returns:
+            drift: variance that interests gain per view; 0 without far pairs of views, which alone identify it.
+            strength: strength of preferences relative to the fitted one.
         """
         fitted = views.resemblances(np.ones(len(weights)))
         shift = np.log(np.maximum(views.resemblances(weights), 1e-9)) - np.log(np.maximum(fitted, 1e-9))
-        if not views.lives.far:
+        if not views.view_counts.far:
             shift = shift * [1.0, 0.0]
         log_strength, drift_change = np.linalg.lstsq(views.scales.slope, shift, rcond=1e-3)[0]
         drift = 0.0
-        if views.lives.far:
+        if views.view_counts.far:
             drift = float(np.clip(views.scales.drift + drift_change, 0.0, _MOST_DRIFT))
         return drift, _bounded_exp(log_strength)
 
-    def _turned(self, i: int) -> Floats:
-        """Draw factors about the fit by their curvature, given the member's click factors, which depend on them."""
+    def _drawn_factors(self, i: int) -> Floats:
+        """Draw view factors (P, K) of member ``i`` from a normal posterior about the fit.
+
+        Click factors are normal about r times the view factors. Given the member's click factors, which are drawn
+        already, the view factors' mean and covariance are updated as in regression (a Kalman update).
+        """
         views = self.views
         if views is None or not self.n_factors:
             return np.zeros((self.n_items, 0))
         k = self.n_factors
         scale = views.scales.scale
+        # Symmetrised, with a ridge, so that the Cholesky decomposition exists despite rounding.
         spread = scale**2 * (views.model.spread + np.swapaxes(views.model.spread, 1, 2)) / 2 + 1e-10 * np.eye(k)
         mean = views.factors
         if self.clicks is not None:
@@ -367,9 +449,16 @@ class Maker:
         return np.asarray(mean + np.einsum("pkl,pl->pk", np.linalg.cholesky(spread), noise))
 
     def _unknown_clicks(self, factors: Floats, i: int | None) -> Draw:
-        """Return coefficients for a log without clicks: drawn from their prior, its middle for the best fit."""
+        """Return click coefficients for a log without recommendations, from their prior.
+
+        Args:
+            factors: (P, K) view factors.
+            i: number of the member to draw for; None for the best fit, which has the prior mean but one standard
+                deviation of the relation r, so that clicks depend on interests.
+        """
         prior = PRIORS[LOGISTIC]
         k = factors.shape[1]
+        # Rows for the items' coefficients, and a last one for the four hyperparameters.
         normal = np.zeros((self.n_items + 1, k + 4))
         if i is not None:
             normal = normals(derive_seed(self.seed, "calibrate/unknown"), Stream.BOOTSTRAP, i, normal.shape)
@@ -382,27 +471,41 @@ class Maker:
 
 
 def _without_noise(views: FittedViews, drawn: Floats) -> float:
-    """Return the factor on drawn factors (P, K) that removes the effect of their noise, which raises resemblances."""
-    still = replace(views.lives, far=())
+    """Return the factor by which drawn factors (P, K) are to be multiplied to be as strong as the fitted ones.
+
+    The noise of a draw adds to the squares of factors, which raises the expected share of near pairs of views with the
+    same item. One Newton step on the log scale removes that.
+    """
+    still = replace(views.view_counts, far=())
     log_drawn = np.log(expected(drawn, views.scales.offsets, still, 0.0)[0])
     log_fitted = np.log(expected(views.factors, views.scales.offsets, still, 0.0)[0])
     return _bounded_exp(-(log_drawn - log_fitted) / max(views.scales.slope[0, 0], 0.1))
 
 
 def _bounded_exp(logarithm: float) -> float:
-    """Return the exponential of a logarithm bounded to half a unit."""
+    """Return the exponential of a logarithm clipped to [-0.5, 0.5], the range in which one Newton step is trusted."""
     return float(np.exp(np.clip(logarithm, -0.5, 0.5)))
 
 
 def weights_of_users(seed: int, i: int, n_users: int) -> Floats:
-    """Return (n_users,) weights of mean 1 of the i-th member's Bayesian bootstrap (Rubin 1981)."""
+    """Draw the users' weights (n_users,) of member ``i``: a Bayesian bootstrap (Rubin 1981), of mean 1."""
     member_seed = derive_seed(seed, f"calibrate/member/{i}")
     weights = -np.log1p(-uniforms(member_seed, Stream.BOOTSTRAP, np.arange(n_users), 0))
     return np.asarray(weights / weights.mean())
 
 
 def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[dict[str, Evidence], dict[str, Evidence]]:
-    """Return evidence on parameters that the log identifies, with intervals, and on others, with the assumed range."""
+    """Collect the log's evidence on the numbers that describe a sessions world.
+
+    Args:
+        maker: fits of the log's parts.
+        best: parameters and catalogue of the best fit.
+        members: parameters and catalogues of the ensemble.
+
+    Returns:
+        identified: numbers that the log identifies, with intervals.
+        not_identified: other numbers, with the value in use, the ensemble's range and the reason.
+    """
     here = functionals(SessionsWorld(best[0], catalogue=best[1]))
     draws = [functionals(SessionsWorld(p, catalogue=c)) for p, c in counting(members, "worlds")]
     identified: dict[str, Evidence] = {}
@@ -420,15 +523,23 @@ def identified_by(maker: Maker, best: Member, members: list[Member]) -> tuple[di
         identified["click_rate_on_log"] = rate_on_log(maker.clicks.facts)
     if maker.places is not None:
         maker.places.tell(identified, unknown)
-    also = ["views"]
-    if maker.views is not None:
-        also = ["rotation" if maker.n_factors else "differences", "end"]
+    if maker.views is None:
+        also = ["views"]
+    elif maker.n_factors:
+        also = ["rotation", "end"]
+    else:
+        also = ["differences", "end"]
     return identified, {**unknown, **{name: {"why": _WHY[name]} for name in also}}
 
 
 def rate_on_log(facts: Mapping[str, Any]) -> Evidence:
-    """Return the log's click rate, and its distance from the fitted world's."""
-    (rate, error), off = facts["click_rate_of_log"], facts["click_rate_off"]
+    """Return the log's click rate with a 90 % interval, and a warning if the fitted world's is far from it.
+
+    Args:
+        facts: facts of a fitted click model.
+    """
+    rate, error = facts["click_rate_of_log"]
+    off = facts["click_rate_off"]
     why = f"click rate of the log; the best fit's on the same recommendations is {facts['click_rate_fitted']:.4g}"
     if off > OFF:
         why = f"OFF by {off:.1f} standard errors: trust no click of this world; {why}"
@@ -436,7 +547,7 @@ def rate_on_log(facts: Mapping[str, Any]) -> Evidence:
 
 
 def _why_not(maker: Maker, name: str) -> str:
-    """Return why the log does not identify a number; "" if it does."""
+    """Return the reason why the log does not identify the named number of a sessions world; "" if it does."""
     views = maker.views
     if name in maker.assume:
         return "assumed, as asked"
@@ -444,11 +555,11 @@ def _why_not(maker: Maker, name: str) -> str:
         if name in ("click_rate", "click_spread_items"):
             return ""
         return "the log has no views"
-    if views.lives.no_repeats and name in OF_VIEWS:
+    if views.view_counts.no_repeats and name in OF_VIEWS:
         return "no user sees an item twice; the range is the ensemble's, not known to hold the truth"
     if not maker.n_factors and name in ("drift_per_event", "click_spread_users"):
         return "users are not found to differ in what they view"
-    if name == "drift_per_event" and not views.lives.far:
+    if name == "drift_per_event" and not views.view_counts.far:
         return "lives are too short: too few pairs of views far apart"
     if maker.found.both or name in (*OF_VIEWS, "views_per_user", "p_leave_organic"):
         return ""
@@ -456,6 +567,13 @@ def _why_not(maker: Maker, name: str) -> str:
 
 
 def interval(value: float, draws: list[float], why: str = "") -> Evidence:
-    """Return a 90 % interval between quantiles of the draws, 20 at least, extended to include the best fit."""
+    """Return a value with its 90 % interval, between quantiles of the draws, extended to include the value.
+
+    Args:
+        value: number in the best fit.
+        draws: numbers of at least 20 members of the ensemble.
+        why: sentence on the number.
+    """
+    # Weibull's quantiles i / (n + 1): of few draws the usual ones would give too short an interval.
     low, high = np.quantile([*draws], [0.5 - LEVEL / 2, 0.5 + LEVEL / 2], method="weibull")
     return {"value": float(value), "low": min(float(low), value), "high": max(float(high), value), "why": why}

@@ -1,6 +1,6 @@
-"""The table of statistics by which a world is compared with a log, each made of columns of each user's own.
+"""Statistics by which a world is compared with a log, each a function of sums over users.
 
-Whatever is chosen by the data (bins, directions of items) is chosen on all users at once, real and simulated, so
+Whatever depends on the data (bins, coordinates of items) is computed from all users at once, real and simulated, so
 that it cannot favour one side.
 """
 
@@ -26,11 +26,16 @@ _COLUMNS = ("owner", "shown", "item", "reward")
 
 
 @dataclass(frozen=True)
-class Lives:
-    """Rows of users 0 .. n_users - 1, each of whom has one, a user's together and in order; columns (n,).
+class UserRows:
+    """Rows of a log or of simulated users as arrays, ordered by user and step.
 
-    ``owner`` is a row's user; ``shown``: whether it is a recommendation, else a view or a rating, of the ``item``;
-    ``reward``: of a recommendation, or the rating; NaN where there is none.
+    Attributes:
+        n_users: number of users, numbered 0 .. n_users - 1.
+        n_items: number of items.
+        owner: (n,) user of each row, ascending.
+        shown: (n,) True for a recommendation, False for a view or a rating.
+        item: (n,) item of each row.
+        reward: (n,) reward of a recommendation, or rating; NaN for a view.
     """
 
     n_users: int
@@ -41,8 +46,8 @@ class Lives:
     reward: Floats
 
     @classmethod
-    def of(cls, log: Log, n_items: int) -> Lives:
-        """Make the lives of a log with rows ordered by (user, step)."""
+    def of(cls, log: Log, n_items: int) -> UserRows:
+        """Read a log whose rows are ordered by (user, step)."""
         owner = user_numbers(log["user"])
         decision_rows = log["event"] == schema.BANDIT
         item = np.where(decision_rows, log["action"], log["item"]).astype(np.int64)
@@ -52,51 +57,59 @@ class Lives:
             n_users = 0
         return cls(n_users, n_items, owner, decision_rows, item, log["reward"].astype(np.float64))
 
-    def rows(self, which: NDArray[np.bool_]) -> Lives:
-        """Some rows; users without any stay counted."""
+    def select(self, which: NDArray[np.bool_]) -> UserRows:
+        """Select rows by a mask (n,); users whose rows are all left out still count as users."""
         return dataclasses.replace(self, **{name: getattr(self, name)[which] for name in _COLUMNS})
 
     @staticmethod
-    def joined(parts: Sequence[Lives]) -> Lives:
-        """Concatenate the users of several logs over the same items."""
+    def joined(parts: Sequence[UserRows]) -> UserRows:
+        """Concatenate the rows of several logs over the same items; users of later parts get higher numbers."""
         first = np.cumsum([0] + [part.n_users for part in parts])
         columns = {name: np.concatenate([getattr(part, name) for part in parts]) for name in _COLUMNS}
         columns["owner"] = np.concatenate([part.owner + start for part, start in zip(parts, first, strict=False)])
-        return Lives(int(first[-1]), max(part.n_items for part in parts), **columns)
+        return UserRows(int(first[-1]), max(part.n_items for part in parts), **columns)
 
     @functools.cached_property
-    def views(self) -> Lives:
-        """Return the organic rows."""
-        return self.rows(~self.shown)
+    def views(self) -> UserRows:
+        """Organic rows: views or ratings."""
+        return self.select(~self.shown)
 
     @functools.cached_property
-    def decisions(self) -> Lives:
-        """Return the recommendations."""
-        return self.rows(self.shown)
+    def decisions(self) -> UserRows:
+        """Recommendations."""
+        return self.select(self.shown)
 
     @functools.cached_property
     def rates(self) -> bool:
-        """True if the organic rows are ratings."""
+        """Kind of the organic rows: True for ratings, False for views."""
         return bool(np.isfinite(self.reward[~self.shown]).any())
 
     def per_user(self, values: Floats | None = None) -> Floats:
-        """Return (n_users,) sums over each user's rows, of 1 by default."""
+        """Sum values (n,) over each user's rows, or count the rows where None; (n_users,)."""
         return np.bincount(self.owner, values, minlength=self.n_users).astype(np.float64)
 
     def position(self) -> Ints:
-        """Return (n,) the place of each row among its user's, from 0."""
+        """Return the number of earlier rows of the same user, (n,)."""
         return steps_within(self.owner)
 
     def place_in_run(self) -> Ints:
-        """Return (n,) the place of each row, from 0, in its run of rows of one kind and user."""
+        """Return the place of each row, from 0, in its unbroken run of one user's recommendations or organic rows."""
         new = user_begins(self.owner)
         new[1:] |= self.shown[1:] != self.shown[:-1]
         return steps_within(np.cumsum(new) - 1)
 
     def earlier(self, counted: NDArray[np.bool_]) -> Ints:
-        """Count (n,) the marked earlier rows of the same user and item."""
+        """Count, for each row, the earlier rows of the same user and item that are marked.
+
+        Args:
+            counted: (n,) True for the rows to count.
+
+        Returns:
+            (n,) counts.
+        """
         pair = self.owner * self.n_items + self.item
         order = np.argsort(pair, kind="stable")
+        # A stable sort puts rows of one user and item together, in order of time.
         first = user_begins(pair[order])
         before: Ints = np.cumsum(counted[order]) - counted[order]
         earlier_rows = np.empty(len(order), np.int64)
@@ -105,40 +118,52 @@ class Lives:
 
 
 BINS = 30
-"""Different ratings, at most."""
-NEAR, FAR = (1, 4), (11, 30)
-"""Lags of the last views and of those far back, for drift."""
+"""Largest number of different ratings for which ratings are compared."""
+NEAR = (1, 4)
+"""First and last lag of the recent views that predict a view."""
+FAR = (11, 30)
+"""First and last lag of the old views that predict a view; drift is how much worse they do."""
 PLACES = (1, 2, 3, 5, 9, 17, 33)
-"""Where groups of places begin."""
+"""First place of each group of places, counted from 1."""
 _PRIOR = 3.0
-"""Views of no direction that are counted with each user's own, so that few views say little."""
+"""Views of no direction that are added to each user's, so that few views say little."""
 
 
 @dataclass(frozen=True)
 class Material:
-    """Input of the statistics: the lives of all users, real and simulated.
+    """Input of the statistics: the rows of all users, real and simulated.
 
-    ``same_items``: whether item numbers mean the same on both sides. ``items`` are directions (n_items, d), near each
-    other of those that the same users meet; None without ``same_items``.
+    Attributes:
+        rows: rows of all users.
+        same_items: True if item numbers mean the same on both sides.
+        items: (n_items, d) items as points, close together for items that the same users view; None without
+            ``same_items``, or with too few users or items.
     """
 
-    lives: Lives
+    rows: UserRows
     same_items: bool
     items: Floats | None
 
     @classmethod
-    def of(cls, sides: Sequence[Lives], *, same_items: bool) -> Material:
-        """Make the material of the users of several sides, one after another."""
-        lives = Lives.joined(sides)
-        return cls(lives, same_items, directions_of(lives.views) if same_items else None)
+    def of(cls, sides: Sequence[UserRows], *, same_items: bool) -> Material:
+        """Join the rows of several groups of users, and compute the items' points from all of them."""
+        rows = UserRows.joined(sides)
+        return cls(rows, same_items, directions_of(rows.views) if same_items else None)
 
 
 DIRECTIONS = 6
-"""Of items, along which users' tastes are compared."""
+"""Dimensions of items in which users' tastes are compared."""
 
 
-def directions_of(views: Lives) -> Floats | None:
-    """(n_items, 6) items as directions, by correspondence analysis of who met what; None where there are too few."""
+def directions_of(views: UserRows) -> Floats | None:
+    """Return items as points in ``DIRECTIONS`` dimensions, by correspondence analysis of users and viewed items.
+
+    Args:
+        views: organic rows.
+
+    Returns:
+        (n_items, DIRECTIONS) coordinates; None where too few users have views or too few items are viewed.
+    """
     from scipy import sparse
     from scipy.sparse.linalg import svds
 
@@ -148,15 +173,16 @@ def directions_of(views: Lives) -> Floats | None:
     if min(np.sum(users > 0), np.sum(items > 0)) <= DIRECTIONS + 2:
         return None
     left = sparse.diags_array(1.0 / np.sqrt(np.maximum(users, 1.0)))
-    # Items met a few times would have directions of noise: they are drawn towards none.
+    # The mean count shrinks items with few views towards 0: their coordinates would be noise.
     right = sparse.diags_array(1.0 / np.sqrt(items + items.mean()))
+    # A fixed start makes the iteration reproducible.
     _, sizes, rows = svds((left @ counts @ right).tocsr(), k=DIRECTIONS + 1, v0=np.ones(min(counts.shape)))
-    kept = np.argsort(-sizes)[1:]
+    kept = np.argsort(-sizes)[1:]  # the first singular vector is popularity alone
     return np.asarray((right @ rows[kept].T) * np.sqrt(max(float(items.sum()), 1.0)), np.float64)
 
 
-def by_item(rows: Lives):  # type: ignore[no-untyped-def]  # scipy has no types
-    """Return (U, n_items) sparse counts of the rows by user and item."""
+def by_item(rows: UserRows):  # type: ignore[no-untyped-def]  # scipy has no types
+    """Count the rows by user and item; a sparse array (n_users, n_items)."""
     from scipy import sparse
 
     return sparse.csr_array((np.ones(len(rows.owner)), (rows.owner, rows.item)), shape=(rows.n_users, rows.n_items))
@@ -164,21 +190,27 @@ def by_item(rows: Lives):  # type: ignore[no-untyped-def]  # scipy has no types
 
 @dataclass(frozen=True)
 class Row:
-    """A row of the table: a check, the question that it bears on ("valid for ..."), and what its headline is in words.
+    """One statistic of the table.
 
-    Distances up to ``tolerance`` above chance are small. ``shown``: whether it hangs on what users are recommended;
-    ``columns``: the users'; None where a log has nothing for it.
+    Attributes:
+        name: name of the check.
+        question: question that the check bears on ("valid for ...").
+        what: name of the headline number.
+        tolerance: excess of the distance over chance that counts as small.
+        columns: function that computes the statistic's sums by user; it returns None where the users have no data for
+            the statistic.
+        shown: True if the statistic directly depends on the recommendations that users get.
     """
 
     name: str
     question: str
     what: str
     tolerance: float
-    shown: bool
     columns: Callable[[Material], Columns | None]
+    shown: bool = False
 
     def check(self, columns: Columns | None, groups: Groups) -> list[Check]:
-        """Check its columns; return no check where there are none."""
+        """Compare held-out and simulated users by this statistic; an empty list where ``columns`` is None."""
         if columns is None:
             return []
         checks = compared(columns, groups)
@@ -186,39 +218,60 @@ class Row:
 
 
 def _shares(sums: Floats) -> Floats:
+    """Return each row of sums (P, k) divided by its total."""
     return sums / np.maximum(sums.sum(axis=1, keepdims=True), 1e-300)
 
 
 def _ratio(top: Any, bottom: Any) -> Floats:
-    """Quotients; 0 where there is nothing to divide by."""
+    """Return ``top`` / ``bottom``, 0 where ``bottom`` is 0."""
     return np.divide(top, bottom, out=np.zeros(np.shape(top)), where=np.asarray(bottom) > 0)
 
 
 def _by_place(owner: Ints, values: Floats, place: Ints, n_users: int, axis: str) -> Columns:
-    """Means of values over all rows, and in groups of places, which count from 0."""
+    """Make the statistic of means of values, over all rows and over each group of places.
+
+    Args:
+        owner: (n,) user of each row.
+        values: (n,) values to average.
+        place: (n,) place of each row, from 0.
+        n_users: number of users.
+        axis: title of the means.
+    """
     group = np.searchsorted(PLACES, place + 1, side="right") - 1
-    flags = [np.ones(len(owner), np.bool_), *(group == i for i in range(len(PLACES)))]
+    masks = [np.ones(len(owner), np.bool_), *(group == i for i in range(len(PLACES)))]
     names = ["all", *(f"{a}" if b - a == 1 else f"{a}-{b - 1}" for a, b in itertools.pairwise(PLACES))]
+    k = len(masks)
+    # Columns 0 .. k - 1 are sums of the values, over all rows and by group; columns k .. 2 k - 1 count these rows.
     weights = (values, np.ones(len(owner)))
-    k = len(flags)
-    sums = np.stack([np.bincount(owner[f], w[f], minlength=n_users) for w in weights for f in flags], axis=1)
+    sums = np.stack([np.bincount(owner[m], w[m], minlength=n_users) for w in weights for m in masks], axis=1)
     return Columns(
         sums,
         lambda s: _ratio(s[:, :k], s[:, k:]),
-        SCALED,
-        lambda s: _ratio(s[:, 0], s[:, k]),
-        [*names, f"{PLACES[-1]} on"],
-        axis,
-        {axis: _ratio(sums[:, 0], sums[:, k])},
+        distance=SCALED,
+        headline=lambda s: _ratio(s[:, 0], s[:, k]),
+        entries=[*names, f"{PLACES[-1]} on"],
+        axis=axis,
+        features={axis: _ratio(sums[:, 0], sums[:, k])},
     )
 
 
 def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
-    """Compare the traits of recommendations with an outcome with those of all, in standard deviations."""
+    """Make the statistic of how recommendations with an outcome differ from all recommendations, trait by trait.
+
+    Args:
+        m: rows of all users.
+        outcome: (d,) 1 for the d recommendations with the outcome, else 0.
+        axis: title of the differences.
+
+    Returns:
+        The statistic, whose values are differences of means in standard deviations of each trait; None if no
+        recommendation has the outcome.
+    """
     if not outcome.any():
         return None
-    decisions = m.lives.decisions
+    decisions = m.rows.decisions
     traits = traits_of(m)
+    # Two columns count: recommendations with the outcome, and all. Each trait adds its two sums over these.
     columns = [decisions.per_user(outcome), decisions.per_user()]
     for trait in traits.values():
         z = (trait - trait.mean()) / max(float(trait.std()), 1e-300)
@@ -232,35 +285,55 @@ def _contrasts(m: Material, outcome: Floats, axis: str) -> Columns | None:
     return Columns(sums, values, STANDARD, lambda s: values(s)[:, 0], [*traits], axis, features)
 
 
-def popularity_level(views: Lives) -> Floats:
-    """Return (n_items,) the share of views of less popular items, plus half of the item's own: from 0 to 1."""
+def popularity_level(views: UserRows) -> Floats:
+    """Rank items by popularity: the share of all views that less popular items have, plus half of the item's share.
+
+    Args:
+        views: organic rows.
+
+    Returns:
+        (n_items,) levels from 0, least popular, to 1.
+    """
     count = np.bincount(views.item, minlength=views.n_items).astype(np.float64)
     order = np.argsort(count, kind="stable")
     return ((np.cumsum(count[order]) - count[order] / 2) / max(count.sum(), 1.0))[np.argsort(order)]
 
 
 def traits_of(m: Material) -> dict[str, Floats]:
-    """Compute the traits of each recommendation to its user, by name: (d,) each."""
-    lives = m.lives
+    """Compute traits of the d recommendations that may explain clicks: by name, (d,) values, each item for its user."""
+    rows = m.rows
     traits = {}
     if m.items is not None:
-        traits["like what was viewed"] = _likeness(lives, m.items[lives.item])
-    traits["viewed before"] = np.log1p(lives.earlier(~lives.shown))
-    traits["popular"] = popularity_level(lives.views)[lives.item]
-    traits["late"] = np.log1p(lives.position())
-    return {name: values[lives.shown] for name, values in traits.items()}
+        traits["like what was viewed"] = _likeness(rows, m.items[rows.item])
+    traits["viewed before"] = np.log1p(rows.earlier(~rows.shown))
+    traits["popular"] = popularity_level(rows.views)[rows.item]
+    traits["late"] = np.log1p(rows.position())
+    return {name: values[rows.shown] for name, values in traits.items()}
 
 
-def _likeness(lives: Lives, at: Floats) -> Floats:
-    """Return (n,) the similarity of each row's item to the user's earlier views, 0 if there are none."""
-    seen = np.column_stack([at, np.ones(len(at))]) * ~lives.shown[:, None]
-    running = np.cumsum(seen, axis=0) - seen
-    before = running - running[np.arange(len(at)) - lives.position()]
+def _likeness(rows: UserRows, at: Floats) -> Floats:
+    """Return the similarity of each row's item to the user's earlier views, 0 if there are none.
+
+    Args:
+        rows: rows of all users.
+        at: (n, d) point of each row's item.
+
+    Returns:
+        (n,) scalar products of the item with the mean of the viewed items, shrunk by ``_PRIOR`` views of 0.
+    """
+    # Coordinates of viewed items, and in the last column 1 for each view.
+    viewed = np.column_stack([at, np.ones(len(at))]) * ~rows.shown[:, None]
+    running = np.cumsum(viewed, axis=0) - viewed
+    before = running - running[np.arange(len(at)) - rows.position()]  # less the sum at the user's first row
     return np.einsum("ij,ij->i", before[:, :-1], at) / (before[:, -1] + _PRIOR)
 
 
 def _popular_items(m: Material) -> Columns | None:
-    views = m.lives.views
+    """Make the statistic of the items' shares of views; None without views.
+
+    Where items are not the same on both sides, shares are sorted by size and cumulated.
+    """
+    views = m.rows.views
     if len(views.owner) == 0:
         return None
     level = np.log1p(np.bincount(views.item, minlength=views.n_items))[views.item]
@@ -268,24 +341,33 @@ def _popular_items(m: Material) -> Columns | None:
     spread = _ratio(views.per_user(level**2), views.per_user()) - mean**2
     features = {"popularity of the items viewed": mean, "spread of their popularity": spread}
 
-    def curve(sums: Floats) -> Floats:
+    def concentration(sums: Floats) -> Floats:
         return np.cumsum(-np.sort(-_shares(sums), axis=1), axis=1)
 
     if m.same_items:
         values = _shares
-    else:
-        values = curve
-    if m.same_items:
         distance = SHARES
     else:
+        values = concentration
         distance = CUMULATIVE
-    tenth = max(1, views.n_items // 10) - 1
-    names = [str(i) for i in range(views.n_items)]
-    return Columns(by_item(views), values, distance, lambda s: curve(s)[:, tenth], names, "item", features)
+    top_tenth = max(1, views.n_items // 10) - 1
+    return Columns(
+        by_item(views),
+        values,
+        distance=distance,
+        headline=lambda s: concentration(s)[:, top_tenth],
+        entries=[str(i) for i in range(views.n_items)],
+        axis="item",
+        features=features,
+    )
 
 
 def _co_occurrence(m: Material) -> Columns | None:
-    views = m.lives.views
+    """Make the statistic of users' spread over item space; None where items have no common points.
+
+    A user is the mean point of the viewed items; the values are mean squares and products of coordinates over users.
+    """
+    views = m.rows.views
     if m.items is None:
         return None
     n = views.per_user()
@@ -301,20 +383,20 @@ def _co_occurrence(m: Material) -> Columns | None:
     return Columns(
         np.column_stack([n > 0, mean[:, i] * mean[:, j]]),
         values,
-        SCALED,
-        lambda s: values(s)[:, i == j].sum(axis=1),
-        names,
-        "directions of items, squares and products",
-        features,
+        distance=SCALED,
+        headline=lambda s: values(s)[:, i == j].sum(axis=1),
+        entries=names,
+        axis="directions of items, squares and products",
+        features=features,
     )
 
 
 def _drift(m: Material) -> Columns | None:
-    """Compute how much better the last views predict the next one than older views do.
+    """Make the statistic of how much better recent views predict a view than old ones; None without views of both.
 
-    Of the same view, so tastes cancel.
+    Both predictions are of the same views, so that stable tastes cancel.
     """
-    views = m.lives.views
+    views = m.rows.views
     columns = []
     names = []
     for name, agree in _agreements(m, views):
@@ -323,9 +405,10 @@ def _drift(m: Material) -> Columns | None:
         both = np.isfinite(near) & np.isfinite(far)
         if both.any():
             names.append(name)
-            some = views.rows(both)
+            predicted = views.select(both)
             near = near[both]
-            columns += [some.per_user(near - far[both]), some.per_user(near), some.per_user()]
+            # Three columns for each measure: sums of the loss in agreement, of the recent agreement, and the count.
+            columns += [predicted.per_user(near - far[both]), predicted.per_user(near), predicted.per_user()]
     if not names:
         return None
     sums = np.stack(columns, axis=1)
@@ -333,25 +416,38 @@ def _drift(m: Material) -> Columns | None:
     return Columns(
         sums,
         lambda s: _ratio(s[:, 0::3], s[:, 2::3]),
-        SCALED,
-        lambda s: _ratio(s[:, 0], s[:, 1]),
-        names,
-        "kind of agreement",
-        features,
+        distance=SCALED,
+        headline=lambda s: _ratio(s[:, 0], s[:, 1]),
+        entries=names,
+        axis="kind of agreement",
+        features=features,
     )
 
 
-def _agreements(m: Material, views: Lives) -> Iterator[tuple[str, Callable[[Ints, int], Floats]]]:
-    """List measures of agreement of two views: functions of positions and a lag to numbers."""
+def _agreements(m: Material, views: UserRows) -> Iterator[tuple[str, Callable[[Ints, int], Floats]]]:
+    """Yield names and functions that measure how far two views of a user agree.
+
+    A function takes rows (n,) of views and a lag, and returns the agreement (n,) of each with the view ``lag`` rows
+    before.
+    """
     if m.items is not None:
         at = m.items[views.item]
         yield "likeness", lambda rows, lag: np.einsum("ij,ij->i", at[rows], at[rows - lag])
-    if not m.lives.rates:
+    if not m.rows.rates:
         yield "same item", lambda rows, lag: (views.item[rows] == views.item[rows - lag]).astype(np.float64)
 
 
-def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[int, int]) -> Floats:
-    """Return (n,) the mean agreement of each view with the same user's at given lags; NaN where there are none."""
+def _mean_over(views: UserRows, agree: Callable[[Ints, int], Floats], lags: tuple[int, int]) -> Floats:
+    """Average the agreement of each view with earlier views of the same user.
+
+    Args:
+        views: organic rows.
+        agree: measure of agreement.
+        lags: first and last distance of the earlier views.
+
+    Returns:
+        (n,) means; NaN where no view is so far back.
+    """
     total = np.zeros(len(views.owner))
     count = np.zeros(len(views.owner))
     position = views.position()
@@ -363,37 +459,51 @@ def _mean_over(views: Lives, agree: Callable[[Ints, int], Floats], lags: tuple[i
 
 
 def _clicks_by_place(m: Material) -> Columns | None:
-    lives = m.lives
-    decisions = m.lives.decisions
-    if lives.rates or not (decisions.reward > 0).any():
+    """Make the statistic of clicks by place in an unbroken run of recommendations; None for ratings, or no clicks."""
+    rows = m.rows
+    decisions = rows.decisions
+    if rows.rates or not (decisions.reward > 0).any():
         return None
-    place = lives.place_in_run()[lives.shown]
-    return _by_place(decisions.owner, decisions.reward, place, lives.n_users, "clicks by place in a row")
+    place = rows.place_in_run()[rows.shown]
+    return _by_place(decisions.owner, decisions.reward, place, rows.n_users, "clicks by place in a row")
 
 
 def _clicks_by_interest(m: Material) -> Columns | None:
-    if m.lives.rates:
+    """Make the statistic of how clicked recommendations differ from all; None for ratings, or without clicks."""
+    if m.rows.rates:
         return None
-    return _contrasts(m, m.lives.decisions.reward, "clicked items, compared with shown, are")
+    return _contrasts(m, m.rows.decisions.reward, "clicked items, compared with shown, are")
 
 
 def _leaving(m: Material) -> Columns | None:
-    last = np.append(user_begins(m.lives.owner)[1:], True)[m.lives.shown].astype(np.float64)
-    if m.lives.rates:
+    """Make the statistic of how recommendations after which users leave differ from all; None for ratings, or none."""
+    if m.rows.rates:
         return None
+    last = np.append(user_begins(m.rows.owner)[1:], True)[m.rows.shown].astype(np.float64)
     return _contrasts(m, last, "items shown last, compared with all, are")
 
 
 def _stars(m: Material) -> Columns | None:
-    views = m.lives.views
-    scale, code = np.unique(views.reward if m.lives.rates else np.zeros(0), return_inverse=True)
-    if not 0 < len(scale) <= BINS:
+    """Make the statistic of the shares of ratings; None without ratings, or with more than ``BINS`` different ones."""
+    if not m.rows.rates:
+        return None
+    views = m.rows.views
+    scale, code = np.unique(views.reward, return_inverse=True)
+    if len(scale) > BINS:
         return None
     sums = np.zeros((views.n_users, len(scale)))
     np.add.at(sums, (views.owner, code), 1.0)
     mean = _ratio(sums @ scale, views.per_user())
     features = {"mean rating": mean, "spread of ratings": _ratio(sums @ scale**2, views.per_user()) - mean**2}
-    return Columns(sums, _shares, SHARES, lambda s: _shares(s) @ scale, [f"{v:g}" for v in scale], "rating", features)
+    return Columns(
+        sums,
+        _shares,
+        distance=SHARES,
+        headline=lambda s: _shares(s) @ scale,
+        entries=[f"{v:g}" for v in scale],
+        axis="rating",
+        features=features,
+    )
 
 
 TABLE = (
@@ -402,7 +512,6 @@ TABLE = (
         "which items are popular: head and tail, what a popularity ranking shows",
         "share of views on the top 10 % of items",
         0.05,
-        False,
         _popular_items,
     ),
     Row(
@@ -410,7 +519,6 @@ TABLE = (
         "which items the same users meet: what collaborative filtering learns from",
         "spread of users over the directions of items",
         0.10,
-        False,
         _co_occurrence,
     ),
     Row(
@@ -418,7 +526,6 @@ TABLE = (
         "how fast interests move: whether a user's last views predict more than old ones",
         "how much more the last views predict than old ones, share",
         0.25,
-        False,
         _drift,
     ),
     Row(
@@ -426,24 +533,24 @@ TABLE = (
         "whether users tire of recommendations, or warm to them",
         "clicks per recommendation",
         0.10,
-        True,
         _clicks_by_place,
+        shown=True,
     ),
     Row(
         "clicks by interest",
         "what makes users click: which recommender earns more",
         "how far clicked items differ, in standard deviations",
         0.10,
-        True,
         _clicks_by_interest,
+        shown=True,
     ),
     Row(
         "leaving",
         "whether recommendations drive users away",
         "how far items shown last differ, in standard deviations",
         0.10,
-        True,
         _leaving,
+        shown=True,
     ),
-    Row("ratings given", "how high revealed ratings are", "mean revealed rating", 0.03, False, _stars),
+    Row("ratings given", "how high revealed ratings are", "mean revealed rating", 0.03, _stars),
 )

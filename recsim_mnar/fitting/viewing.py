@@ -37,39 +37,61 @@ from recsim_mnar.worlds.sessions.invariants import interests_at, n_points, point
 
 Cells = NDArray[np.float32]
 
-_STEP, _FARTHEST, _LEAST, _MISSED = 2.0, 30.0, 1e-3, 0.8
+_STEP = 2.0
+"""Largest length of a Newton step."""
+_LARGEST_LOG_RATE = 30.0
+"""Largest logarithm of a rate, against overflow."""
+_LEAST = 1e-3
+"""Least prior variance of factors and offsets."""
+_MOST_MISSING = 0.8
+"""Largest share of the information on an item that may be missing: observed information stays positive definite."""
 _STRONG = 12.0
-"""Sum of an item's squared factors from which the second order is no approximation, and EM with it diverges."""
-_ABOVE = 2.5
-"""Ratio of a factor's squares to their errors above which it is kept; shuffled items reach 2.3."""
+"""Mean over items of the sum of squared factors from which the second-order approximation is bad and EM diverges."""
+_SIGNIFICANT = 2.5
+"""Ratio of a factor's mean square to that of its errors above which it is kept; with shuffled items it reaches 2.3."""
 _RETURNS = 4.0
-"""Standard errors by which users return to items more than if all were alike, from which they differ, even if views are
-too few for a factor to be significant."""
+"""Standard errors by which users return to items more often than equal users would; above it users count as different,
+even if no factor is significant by itself."""
 
 
 @dataclass(frozen=True, eq=False)
 class ViewModel:
-    """Model of P items: gamma (P, K), mu (P,) of mean 0, and (P, K, K) the covariance of the errors of factors."""
+    """Model of the views of P items.
+
+    Attributes:
+        factors: (P, K) view factors gamma.
+        offsets: (P,) view offsets mu, of mean 0.
+        spread: (P, K, K) covariances of the errors of the factors.
+    """
 
     factors: Floats
     offsets: Floats
     spread: Floats
 
     def significant(self) -> ViewModel:
-        """Return the model with the factors that are well above their errors."""
+        """Keep the factors whose mean square is well above that of their errors, and drop the others."""
         size = (self.factors**2).mean(axis=0)
         error = np.einsum("pkk->k", self.spread) / max(len(self.spread), 1)
-        kept = np.flatnonzero(size > _ABOVE * error)
+        kept = np.flatnonzero(size > _SIGNIFICANT * error)
         return ViewModel(self.factors[:, kept], self.offsets, self.spread[:, kept][:, :, kept])
 
 
 def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, iterations: int = 14) -> ViewModel:
-    """Fit the model to the number of views (U, P) of each item by each user; 0 or 1 where there are no repeats."""
+    """Fit the view model by EM, with second-order averages over users' interests where tastes are weak enough.
+
+    Args:
+        counts: (U, P) views of each item by each user; 0 or 1 with ``no_repeats``.
+        n_factors: number of factors K.
+        no_repeats: True if a user views no item twice.
+        seed: seed of the starting factors and of the draws of interests.
+        iterations: number of EM steps.
+    """
     shares = (counts.sum(axis=0, dtype=np.float64) + 0.5) / (counts.sum(dtype=np.float64) + 0.5 * counts.shape[1])
     first = _first_factors(counts, shares, n_factors, seed)
     state = _State(counts, first, np.log(shares), no_repeats, seed)
     state.averages = False
     _iterate(state, iterations)
+    # The first-order fit tells whether factors are weak enough for the second order, which is closer to the truth.
     if not no_repeats and not state.strong:
         second_order = _State(counts, first, np.log(shares), no_repeats, seed)
         _iterate(second_order, iterations)
@@ -79,9 +101,9 @@ def fit_views(counts: Cells, n_factors: int, *, no_repeats: bool, seed: int, ite
 
 
 def _iterate(state: _State, iterations: int) -> None:
-    """Take the steps of EM; stop at the second order if factors become strong, since then it diverges."""
+    """Run EM in place; with second-order averages, stop early if factors become strong, since EM then diverges."""
     state.offsets -= state.offsets.mean()
-    state.update_posterior(6)
+    state.update_posterior(6)  # interests begin at 0; later rounds begin at the last ones and need fewer steps
     for _ in counting(range(iterations), "steps"):
         state.regress_items()
         if state.averages and state.strong:
@@ -90,7 +112,18 @@ def _iterate(state: _State, iterations: int) -> None:
 
 
 def interests_of(model: ViewModel, counts: Cells, variances: Floats, *, no_repeats: bool) -> tuple[Floats, Floats]:
-    """Return posterior means (U, K) and covariances (U, K, K) of users' interests, given prior variances (U,)."""
+    """Compute the posterior of users' interests under a fitted model.
+
+    Args:
+        model: the items' factors and offsets.
+        counts: (U, P) views of each item by each user.
+        variances: (U,) prior variance of each entry of a user's interests.
+        no_repeats: True if a user views no item twice.
+
+    Returns:
+        means: (U, K).
+        covariances: (U, K, K).
+    """
     if model.factors.shape[1] == 0:
         return np.zeros((len(counts), 0)), np.zeros((len(counts), 0, 0))
     state = _State(counts, model.factors, model.offsets, no_repeats, 0)
@@ -100,7 +133,20 @@ def interests_of(model: ViewModel, counts: Cells, variances: Floats, *, no_repea
 
 
 class _State:
-    """Parameters updated by EM."""
+    """Parameters of the view model while EM updates them.
+
+    Attributes:
+        counts: (U, P) views.
+        factors, offsets: (P, K) and (P,) item parameters.
+        spread: (P, K, K) covariances of the errors of the factors; set by :meth:`regress_items`.
+        interests, covariance: (U, K) and (U, K, K) posterior means and covariances of users' interests.
+        log_time: (U,) logarithms of T_u; ``has_times`` is False until they were computed once.
+        noise: (U, K) standard normal draws, the same in every step, so that the steps converge.
+        prior_precision: (U,) prior precision of each entry of a user's interests.
+        correction: (U, P) what averaging over the posterior adds to log weights; 0 at first order.
+        averages: whether ``correction`` is computed.
+        prior: (K,) prior variance of each factor over items.
+    """
 
     def __init__(self, counts: Cells, factors: Floats, offsets: Floats, no_repeats: bool, seed: int) -> None:
         self.counts = counts
@@ -119,40 +165,65 @@ class _State:
 
     @property
     def strong(self) -> bool:
-        """Return whether tastes are too strong for second-order averages."""
+        """Return whether factors are too strong for second-order averages over interests."""
         return bool((self.factors**2).sum() >= _STRONG * len(self.factors))
 
     def log_weights(self, interests: Floats) -> Floats:
-        """Return (U, P) logarithms of weights."""
+        """Return log w_ui = gamma_i . omega_u + mu_i, (U, P), at given interests (U, K)."""
         return np.asarray(np.einsum("uk,pk->up", interests, self.factors) + self.offsets)
 
     def cells(self, log_weights: Floats, log_time: Floats) -> tuple[Cells, Cells]:
-        """Return score and information of each cell's linear predictor, (U, P) each."""
-        rate = np.exp(np.minimum((log_weights + log_time[:, None]).astype(np.float32), _FARTHEST))
-        if not self.no_repeats:
+        """Compute derivatives of the log likelihood of each cell in its log rate log(T_u w_ui).
+
+        Args:
+            log_weights: (U, P).
+            log_time: (U,) logarithms of T_u.
+
+        Returns:
+            score: (U, P) first derivatives.
+            information: (U, P) expected negative second derivatives.
+        """
+        rate = np.exp(np.minimum((log_weights + log_time[:, None]).astype(np.float32), _LARGEST_LOG_RATE))
+        if not self.no_repeats:  # Poisson counts
             return self.counts - rate, rate
+        # Views with probability 1 - exp(-rate); bounds keep float32 from 0 / 0 and from overflow.
         rate_or_tiny = np.maximum(rate, np.float32(1e-12))
-        pull = rate_or_tiny / np.expm1(np.minimum(rate_or_tiny, np.float32(80.0)))
-        return np.where(self.counts > 0, pull, -rate), np.asarray(rate_or_tiny * pull, np.float32)
+        score_if_viewed = rate_or_tiny / np.expm1(np.minimum(rate_or_tiny, np.float32(80.0)))
+        score = np.where(self.counts > 0, score_if_viewed, -rate)
+        return score, np.asarray(rate_or_tiny * score_if_viewed, np.float32)
 
     def times(self, log_weights: Floats, log_time: Floats) -> Floats:
-        """Return (U,) logarithms of T_u where its score is 0."""
+        """Return log T_u (U,) that maximise the likelihood given the weights: exact for counts, else Newton's steps.
+
+        Args:
+            log_weights: (U, P).
+            log_time: (U,) where Newton's steps begin, once there are times.
+        """
         n_items = self.counts.shape[1]
         views = np.maximum(self.counts.sum(axis=1, dtype=np.float64), 0.5)
         if not self.no_repeats:
             top = log_weights.max(axis=1)
             relative = np.exp((log_weights - top[:, None]).astype(np.float32))
             return np.log(views) - top - np.log(relative.sum(axis=1, dtype=float))
+        steps = 2
         if not self.has_times:
+            # As if all weights were 1: views = P (1 - exp(-T)).
             log_time = np.log(-np.log1p(-np.minimum(views, n_items - 0.5) / n_items))
-        for _ in range(2 if self.has_times else 12):
+            steps = 12
+        for _ in range(steps):
             score, information = self.cells(log_weights, log_time)
             step = score.sum(axis=1, dtype=np.float64) / np.maximum(information.sum(axis=1, dtype=np.float64), 1e-9)
             log_time = log_time + np.clip(step, -1.0, 1.0)
         return log_time
 
     def update_posterior(self, steps: int) -> None:
-        """Take Newton's steps to the mean of each user's interests, and compute the covariance there."""
+        """Update ``interests`` by Newton's method and ``covariance`` at the result, T_u being profiled out.
+
+        With ``averages`` the fixed point is the posterior mean to second order, otherwise it is the mode.
+
+        Args:
+            steps: number of Newton steps; one more round computes the covariance.
+        """
         k = self.factors.shape[1]
         outer = (self.factors[:, :, None] * self.factors[:, None, :]).reshape(-1, k * k)
         for step in range(steps + 1):
@@ -162,6 +233,7 @@ class _State:
             score, information = self.cells(log_weights, self.log_time)
             total = np.maximum(information.sum(axis=1, dtype=np.float64), 1e-9)
             mean = _product(information, self.factors) / total[:, None]
+            # Profiling T_u out centres the factors at each user's mean.
             precision: Floats = _product(information, outer).reshape(-1, k, k)
             precision -= total[:, None, None] * mean[:, :, None] * mean[:, None, :]
             precision += self.prior_precision[:, None, None] * np.eye(k)
@@ -176,21 +248,32 @@ class _State:
                     self.correction = 0.0
 
     def second_order(self, mean: Floats, outer: Floats) -> Floats:
-        """Return (U, P) the effect of averaging over the posterior on log weights: half their variance about it."""
+        """Compute what averaging over a user's posterior adds to log weights: half the variance of the centred ones.
+
+        Args:
+            mean: (U, K) information-weighted mean factor of each user; log weights are centred there.
+            outer: (P, K * K) outer products of the items' factors.
+
+        Returns:
+            (U, P) variance of (gamma_i - mean_u) . omega_u over the posterior, halved.
+        """
         direction = np.einsum("ukl,ul->uk", self.covariance, mean)
         variance = _product(outer, self.covariance.reshape(len(self.covariance), -1).T).T
         variance += np.einsum("uk,uk->u", direction, mean)[:, None]
         return np.asarray(0.5 * variance - np.einsum("uk,pk->up", direction, self.factors))
 
     def regress_items(self) -> None:
-        """Take a Newton step of each item's factors and offset, then standardise interests."""
+        """Take a Newton step of each item's factors and offset, set their errors, and standardise interests.
+
+        Interests are integrated out by two antithetic draws from their posterior: its mean plus and minus one noise.
+        """
         k = self.factors.shape[1]
         n_items = self.counts.shape[1]
         root = np.linalg.cholesky(self.covariance + 1e-9 * np.eye(k))
         shift = np.einsum("ukl,ul->uk", root, self.noise)
         gradient = np.zeros((n_items, k + 1))
         information_sums = np.zeros((n_items, k + 1, k + 1))
-        sides = []
+        draws = []
         for sign in (1.0, -1.0):
             omega = self.interests + sign * shift
             log_weights = self.log_weights(omega)
@@ -198,60 +281,94 @@ class _State:
             design = np.concatenate([omega, np.ones((len(omega), 1))], axis=1)
             gradient += 0.5 * _product(score.T, design)
             information_sums += 0.5 * _squares(information, design, design)
-            sides.append((sign, score, design))
+            draws.append((sign, score, design))
         precision = 1.0 / np.append(self.prior, max(float(self.offsets.var()), _LEAST))
         gradient -= precision * np.concatenate([self.factors, self.offsets[:, None]], axis=1)
         information_sums += np.diag(precision)
         move = _bounded(np.linalg.solve(information_sums, gradient[:, :, None]))
         self.factors += move[:, :k]
         self.offsets += move[:, k]
-        missing = sum(0.25 * a * b * _squares(s * t, x, z) for a, s, x in sides for b, t, z in sides)
+        # Missing information (Louis 1982): the variance of an item's score over users' posteriors. From two draws it is
+        # a sum over users of outer products of half the difference of their scores, expanded to all four pairs.
+        missing = sum(
+            0.25 * sign * other_sign * _squares(score * other_score, design, other_design)
+            for sign, score, design in draws
+            for other_sign, other_score, other_design in draws
+        )
         self.spread = _observed_inverse(information_sums, np.asarray(missing))[:, :k, :k]
         self._standardise()
 
     def _standardise(self) -> None:
-        """Bring interests back to mean 0 and covariance I, and factors to their principal axes; update priors."""
+        """Rescale interests to mean 0 and covariance I, rotate factors to their principal axes, and update ``prior``.
+
+        Factors and offsets absorb the change, so that log weights stay the same up to a constant. The spread of the
+        interests is thus a parameter too, which makes EM faster (parameter expansion).
+        """
         centre = self.interests.mean(axis=0)
-        apart = self.interests - centre
-        second = np.einsum("uk,ul->kl", apart, apart) / len(apart) + self.covariance.mean(axis=0)
+        centred = self.interests - centre
+        second = np.einsum("uk,ul->kl", centred, centred) / len(centred) + self.covariance.mean(axis=0)
         self.offsets += np.einsum("pk,k->p", self.factors, centre)
         self.offsets -= self.offsets.mean()
+        # interests = root @ standardised ones; a rotation of the latter makes the factors' cross products diagonal.
         root = np.linalg.cholesky(second + 1e-9 * np.eye(len(centre)))
         scaled = np.einsum("pk,kl->pl", self.factors, root)
         root = np.einsum("kl,lm->km", root, np.linalg.eigh(np.einsum("pk,pl->kl", scaled, scaled))[1])
         self.factors = np.einsum("pk,kl->pl", self.factors, root)
         self.spread = np.einsum("lk,plm,mn->pkn", root, self.spread, root)
-        self.interests = np.linalg.solve(root, apart.T).T
+        self.interests = np.linalg.solve(root, centred.T).T
         self.prior = np.maximum((self.factors**2 + np.diagonal(self.spread, axis1=1, axis2=2)).mean(axis=0), _LEAST)
 
 
 def _bounded(move: Floats) -> Floats:
-    """Return steps (n, m, 1) as (n, m), shortened to at most ``_STEP``."""
+    """Return steps (n, m, 1) as (n, m), each shortened to a Euclidean length of at most ``_STEP``."""
     return np.asarray(move[:, :, 0] * np.minimum(1.0, _STEP / np.maximum(np.sqrt((move**2).sum(axis=1)), 1e-12)))
 
 
 def _observed_inverse(information: Floats, missing: Floats) -> Floats:
-    """Return (P, m, m) inverses of the information less the missing one, up to four fifths in any direction."""
+    """Invert each item's observed information: the complete information less the missing one.
+
+    The missing share is bounded by ``_MOST_MISSING`` in every direction, since an estimate of it may exceed 1.
+
+    Args:
+        information: (P, m, m) complete information.
+        missing: (P, m, m) missing information.
+
+    Returns:
+        (P, m, m) inverses.
+    """
+    # In the axes that make the complete information I and the missing one diagonal.
     root = np.linalg.inv(np.linalg.cholesky(information))
     share, axes = np.linalg.eigh(np.einsum("pij,pjk,plk->pil", root, missing, root))
     axes = np.einsum("pij,pik->pkj", axes, root)
-    return np.einsum("pij,pj,pkj->pik", axes, 1.0 / (1.0 - np.minimum(share, _MISSED)), axes)
+    return np.einsum("pij,pj,pkj->pik", axes, 1.0 / (1.0 - np.minimum(share, _MOST_MISSING)), axes)
 
 
 def _squares(cells: Cells, one: Floats, other: Floats) -> Floats:
-    """Return (P, m, m) sums over users of cells (U, P) times outer products of rows (U, m)."""
+    """Return (P, m, m) sums over users of cells (U, P) times the outer product of the user's rows of both (U, m)."""
     m = one.shape[1]
     return _product(cells.T, (one[:, :, None] * other[:, None, :]).reshape(len(one), -1)).reshape(-1, m, m)
 
 
 def _product(cells: Cells | Floats, columns: Floats) -> Floats:
-    """Return (n, m) the product of cells (n, P) and columns (P, m)."""
-    slim = np.ascontiguousarray(columns.T, np.float32)
-    return np.einsum("np,mp->nm", np.ascontiguousarray(cells), slim).astype(np.float64)
+    """Return the matrix product (n, m) of cells (n, P) and columns (P, m), in single precision.
+
+    einsum of contiguous rows gives the same bits with any number of BLAS threads.
+    """
+    columns_by_row = np.ascontiguousarray(columns.T, np.float32)
+    return np.einsum("np,mp->nm", np.ascontiguousarray(cells), columns_by_row).astype(np.float64)
 
 
 def _first_factors(counts: Cells, shares: Floats, n_factors: int, seed: int) -> Floats:
-    """Return the leading directions of the Pearson residuals, (P, K), by subspace iteration."""
+    """Return starting factors (P, K): the leading directions of the Pearson residuals of users' counts.
+
+    They are found by six rounds of subspace iteration from random vectors, and scaled to a root mean square of 0.7.
+
+    Args:
+        counts: (U, P) views.
+        shares: (P,) the items' shares of all views.
+        n_factors: K.
+        seed: seed of the random vectors.
+    """
     expected = counts.sum(axis=1, dtype=np.float64)[:, None] * shares
     residual = ((counts - expected) / np.sqrt(np.maximum(expected, 1e-9))).astype(np.float32)
     factors = rng.normals(seed, rng.Stream.FIT, 1, (counts.shape[1], n_factors))
@@ -264,17 +381,36 @@ def _first_factors(counts: Cells, shares: Floats, n_factors: int, seed: int) -> 
 
 FACTORS = 5
 """Number of factors, RecoGym's; those without evidence in the log fade."""
-CELLS, _MOST_USERS = 4_000_000, 4000
-"""Largest table of users by items that is kept in memory."""
-_NEAR, _FAR = (1, 2), (20, 10, 5)
-_PAIRS, _LONG_LIVES, _PLACES = 2000, 100, 4
+CELLS = 4_000_000
+"""Largest number of cells in a table of users by items."""
+_MOST_USERS = 4000
+"""Largest number of users to whom factors are fitted."""
+_NEAR = (1, 2)
+"""Lags of near pairs of views."""
+_FAR = (20, 10, 5)
+"""Candidates for the smallest lag of far pairs: the first one with enough data is used."""
+_PAIRS = 2000
+"""Number of far pairs that an estimate of drift needs."""
+_FAR_USERS = 100
+"""Number of users with far pairs that an estimate of drift needs."""
+_PLACES = 4
+"""Number of places in users' sequences of views at which expectations are computed."""
+# Steps of numerical derivatives, and bounds, for (log scale, drift).
 _STEPS = (0.05, 0.002)
-_LOWEST, _HIGHEST = (np.log(0.1), 0.0), (np.log(6.0), 4.0)
+_LOWEST = (np.log(0.1), 0.0)
+_HIGHEST = (np.log(6.0), 4.0)
 
 
 @dataclass(frozen=True)
-class LifeLengths:
-    """Views of each user (U,), logarithms of items' shares (P,), whether no item is viewed twice, lags of far pairs."""
+class ViewCounts:
+    """Numbers of views, by user and by item, on which expected pairs of views depend.
+
+    Attributes:
+        lengths: (U,) number of views of each user.
+        log_shares: (P,) logarithms of the items' shares of all views.
+        no_repeats: True if no user views an item twice.
+        far: lags of far pairs of views; empty if drift is not estimated.
+    """
 
     lengths: Ints
     log_shares: Floats
@@ -284,7 +420,14 @@ class LifeLengths:
 
 @dataclass(frozen=True)
 class Scales:
-    """Scale of the factors, drift variance per view, offsets (P,), and (2, 2) slopes of log resemblances in both."""
+    """Strength and drift of preferences.
+
+    Attributes:
+        scale: factor on the view model's factors.
+        drift: variance that each entry of a user's interests gains per view.
+        offsets: (P,) offsets with which items' expected shares of views are the log's.
+        slope: (2, 2) derivatives of the log ratios of :func:`expected` (rows) in log scale and drift (columns).
+    """
 
     scale: float
     drift: float
@@ -294,29 +437,53 @@ class Scales:
 
 @dataclass(frozen=True)
 class Shares:
-    """Logarithms (P,) of items' shares of views, their mean, and (P,) the share of each one's variance that is true."""
+    """Observed popularity of P items, and how far its variation is true.
+
+    Attributes:
+        logs: (P,) logarithms of the items' shares of views.
+        centre: precision-weighted mean of ``logs``.
+        kept: (P,) reliability: variance of the true logarithms over that of the observed ones.
+    """
 
     logs: Floats
     centre: float
     kept: Floats
 
     def settled(self, noise: Floats | None = None) -> Floats:
-        """Return logarithms (P,) that vary as true ones do: the best fit, or a posterior draw of given errors."""
-        apart = self.logs - self.centre
+        """Shrink the log shares so that they vary as much as the true ones.
+
+        Args:
+            noise: (P,) errors drawn from the sampling distribution of ``logs``, for a draw from the posterior of the
+                true log shares; None for the best fit.
+
+        Returns:
+            (P,) logarithms.
+        """
+        deviation = self.logs - self.centre
         if noise is None:
-            moved = np.sqrt(self.kept) * apart
+            # The posterior mean, kept * deviation, would vary too little: the square root keeps the true variance.
+            moved = np.sqrt(self.kept) * deviation
         else:
-            moved = self.kept * apart + np.sqrt(self.kept) * noise
+            moved = self.kept * deviation + np.sqrt(self.kept) * noise
         return np.asarray(self.centre + moved)
 
 
 @dataclass(frozen=True)
 class FittedViews:
-    """Views of U users, numbered from 0, and the models fitted to them; ``sums``, ``pairs``: :func:`resemblance`."""
+    """Views of U users and the models fitted to them.
+
+    Attributes:
+        user, item: (n,) the user, numbered from 0, and the item of each view.
+        view_counts: numbers of views by user and item.
+        shares: popularity of the items.
+        model: factors and offsets by likelihood.
+        scales: strength and drift of preferences by moments.
+        sums, pairs: (U, 2) counts of pairs of views, as :func:`resemblance` returns them.
+    """
 
     user: Ints
     item: Ints
-    lives: LifeLengths
+    view_counts: ViewCounts
     shares: Shares
     model: ViewModel
     scales: Scales
@@ -329,21 +496,34 @@ class FittedViews:
         return self.scales.scale * self.model.factors
 
     def resemblances(self, weights: Floats) -> Floats:
-        """Return (2,) the mean affinity of near pairs, and the share of it that far pairs of the same users keep."""
+        """Return the observed counterparts (2,) of :func:`expected`, users counted with ``weights`` (U,)."""
         return np.einsum("u,uj->j", weights, self.sums) / np.maximum(np.einsum("u,uj->j", weights, self.pairs), 1e-9)
 
 
 def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -> FittedViews:
-    """Fit the views of a log, at least one, of P = ``n_items`` items; ``report`` is called at each stage."""
+    """Fit popularity, factors, strength and drift to the views of a log.
+
+    Args:
+        log: a log with at least one view.
+        n_items: number of items P.
+        seed: seed of the sample of users and of the fit.
+        report: called with a line whenever a stage begins.
+    """
     organic = log.organic()
     user = user_numbers(organic["user"])
     item = organic["item"].astype(np.int64)
     lengths = np.bincount(user)
     by_item = np.bincount(item, minlength=n_items) / len(item)
     repeats = len(item) - len(np.unique(user * n_items + item))
-    no_repeats = repeats == 0 and float((lengths * (lengths - 1.0)).sum() / 2 * (by_item**2).sum()) > 5.0
+    # Expected number of repeated views if all users had the same preferences: if more than five are expected and there
+    # are none, the log's users cannot view an item twice.
+    expected_repeats = float((lengths * (lengths - 1.0)).sum() / 2 * (by_item**2).sum())
+    no_repeats = repeats == 0 and expected_repeats > 5.0
     shares = shares_of(user, item, n_items)
-    lives = LifeLengths(lengths, shares.settled(), no_repeats, () if no_repeats else far_lags(lengths))
+    far: tuple[int, ...] = ()
+    if not no_repeats:
+        far = far_lags(lengths)
+    view_counts = ViewCounts(lengths, shares.settled(), no_repeats, far)
     order = np.argsort(uniforms(seed, Stream.FIT, np.arange(len(lengths)), 3), kind="stable")
     sample = np.sort(order[: min(_MOST_USERS, max(CELLS // n_items, 200))])
     n_factors = min(FACTORS, n_items - 1)
@@ -351,26 +531,39 @@ def views_of(log: Log, n_items: int, seed: int, report: Callable[[str], None]) -
     counts = counted_views(user, item, sample, n_items)
     full = fit_views(counts, n_factors, no_repeats=no_repeats, seed=seed)
     report("set the strength and the drift of preferences")
-    sums, pairs = resemblance(user, item, lives.far)
+    sums, pairs = resemblance(user, item, view_counts.far)
     model = full.significant()
-    excess = sums[:, 0] - float((by_item**2).sum()) * pairs[:, 0]  # over users who are all alike
+    # Near pairs with the same item beyond those expected if all users had the same preferences. Where users clearly
+    # return to items, preferences differ, and all factors are kept even if none is significant by itself.
+    excess = sums[:, 0] - float((by_item**2).sum()) * pairs[:, 0]
     if model.factors.shape[1] == 0 and excess.sum() > _RETURNS * np.sqrt((excess**2).sum()):
         model = full
     if model.factors.shape[1] == 0 or no_repeats:
-        scales = Scales(1.0, 0.0, match_popularity(model.factors, model.offsets, lives, 0.0), np.eye(2))
+        offsets = match_popularity(model.factors, model.offsets, view_counts, drift=0.0)
+        scales = Scales(scale=1.0, drift=0.0, offsets=offsets, slope=np.eye(2))
     else:
-        scales = fit_scales(model, lives, sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9))
-    return FittedViews(user, item, lives, shares, model, scales, sums, pairs)
+        scales = fit_scales(model, view_counts, sums.sum(axis=0) / np.maximum(pairs.sum(axis=0), 1e-9))
+    return FittedViews(user, item, view_counts, shares, model, scales, sums, pairs)
 
 
 def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
-    """Return shares of views, with half a view more of each item, and their errors by user (Paule & Mandel 1982)."""
+    """Estimate the items' shares of views, and the reliability of their logarithms (Paule & Mandel 1982).
+
+    Half a view is added to each item. Errors are clustered by user; the variance of the true log shares is a
+    method-of-moments estimate, by a fixed number of iterations.
+
+    Args:
+        user: (n,) user of each view, numbered from 0.
+        item: (n,) item of each view.
+        n_items: number of items.
+    """
     by_item = np.bincount(item, minlength=n_items) + 0.5
     lengths = np.bincount(user).astype(np.float64)
     pairs, count = np.unique(user * n_items + item, return_counts=True)
     squares = np.bincount(pairs % n_items, count.astype(np.float64) ** 2, n_items) + 0.5
     cross = np.bincount(pairs % n_items, count * lengths[pairs // n_items], n_items)
     shares = by_item / by_item.sum()
+    # Sum over users of (count - share * length)^2: the variance of an item's count, with the user as the unit.
     variance = (squares - 2.0 * shares * cross + shares**2 * (lengths**2).sum()) / by_item**2
     logs = np.log(shares)
     errors = np.maximum(variance, 0.5 / by_item)
@@ -383,7 +576,14 @@ def shares_of(user: Ints, item: Ints, n_items: int) -> Shares:
 
 
 def counted_views(user: Ints, item: Ints, users: Ints, n_items: int) -> Cells:
-    """Count the views of each item by some users, ascending; (U, P)."""
+    """Count the views (U, P) of each item by a sample of users.
+
+    Args:
+        user: (n,) user of each view.
+        item: (n,) item of each view.
+        users: (U,) the sampled users, ascending.
+        n_items: number of items P.
+    """
     place = np.minimum(np.searchsorted(users, user), len(users) - 1)
     included = users[place] == user
     cells = np.bincount(place[included] * n_items + item[included], minlength=len(users) * n_items)
@@ -391,10 +591,14 @@ def counted_views(user: Ints, item: Ints, users: Ints, n_items: int) -> Cells:
 
 
 def far_lags(lengths: Ints) -> tuple[int, ...]:
-    """Return lags with enough pairs to show a drift; none where lives are too short."""
+    """Return the largest lags with enough pairs of views to show a drift; () where users have too few views.
+
+    Args:
+        lengths: (U,) number of views of each user.
+    """
     for first in _FAR:
         lags = tuple(range(first, first + first // 2 + 1))
-        if (lengths > first).sum() >= _LONG_LIVES and _pairs_of(lengths, lags).sum() >= _PAIRS:
+        if (lengths > first).sum() >= _FAR_USERS and _pairs_by_user(lengths, lags).sum() >= _PAIRS:
             return lags
     return ()
 
@@ -402,9 +606,17 @@ def far_lags(lengths: Ints) -> tuple[int, ...]:
 def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Floats]:
     """Count each user's pairs of views at near and far lags.
 
+    Sums of the first array over users, divided by those of the second, are the ratios of :func:`expected`.
+
+    Args:
+        user: (n,) user of each view, numbered from 0.
+        item: (n,) item of each view.
+        far: lags of far pairs.
+
     Returns:
-        (U, 2) near and far pairs of the same item; (U, 2) near pairs, and far pairs times the share of the user's near
-        ones that are of the same item.
+        sums: (U, 2) near and far pairs of views with the same item.
+        pairs: (U, 2) near pairs; and far pairs times the user's share of near pairs that have the same item, which
+            are the far pairs with the same item to be expected without drift.
     """
     n_users = int(user[-1]) + 1
     sums = np.zeros((n_users, 2))
@@ -419,60 +631,106 @@ def resemblance(user: Ints, item: Ints, far: Sequence[int]) -> tuple[Floats, Flo
     return sums, pairs
 
 
-def expected(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float) -> Floats:
-    """Return (2,) expected ratios of both columns' sums of :func:`resemblance`; the second is 1 without far lags."""
-    near = _at_places(factors, offsets, lives, drift, _NEAR)
-    near_pairs = _pairs_of(lives.lengths, _NEAR)
-    first = float((_pairs_at(lives.lengths, _NEAR) * near).sum() / near_pairs.sum())
-    if not lives.far:
-        return np.array([first, 1.0])
-    far = _at_places(factors, offsets, lives, drift, lives.far)
-    far_per_near = _pairs_of(lives.lengths, lives.far) / np.maximum(near_pairs, 1.0)
-    below = _pairs_at(lives.lengths, _NEAR, far_per_near) * near
-    return np.array([first, (_pairs_at(lives.lengths, lives.far) * far).sum() / below.sum()])
+def expected(factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float) -> Floats:
+    """Compute how often a user's views are expected to have the same item, near each other and far apart.
+
+    Args:
+        factors: (P, K) view factors.
+        offsets: (P,) view offsets.
+        view_counts: numbers of views, and the lags of far pairs.
+        drift: variance that interests gain per view.
+
+    Returns:
+        (2,) the share of near pairs of views with the same item; and the number of far pairs with the same item, over
+        the number that there would be if each user's far pairs had it as often as the near ones. The latter is 1
+        without far lags.
+    """
+    near_chance = _chance_by_place(factors, offsets, view_counts, drift, _NEAR)
+    near_pairs = _pairs_by_user(view_counts.lengths, _NEAR)
+    near_share = float((_pairs_by_place(view_counts.lengths, _NEAR) * near_chance).sum() / near_pairs.sum())
+    if not view_counts.far:
+        return np.array([near_share, 1.0])
+    far_chance = _chance_by_place(factors, offsets, view_counts, drift, view_counts.far)
+    far_same = (_pairs_by_place(view_counts.lengths, view_counts.far) * far_chance).sum()
+    # Near pairs weighted so that each user's count as many as the user's far pairs.
+    far_per_near = _pairs_by_user(view_counts.lengths, view_counts.far) / np.maximum(near_pairs, 1.0)
+    far_same_without_drift = _pairs_by_place(view_counts.lengths, _NEAR, far_per_near) * near_chance
+    return np.array([near_share, far_same / far_same_without_drift.sum()])
 
 
-def _pairs_of(lengths: Ints, lags: Sequence[int]) -> Floats:
+def _pairs_by_user(lengths: Ints, lags: Sequence[int]) -> Floats:
+    """Count the pairs of views at the given lags of each user with ``lengths`` (U,) views; (U,)."""
     return np.asarray(sum(np.maximum(lengths - lag, 0.0) for lag in lags))
 
 
-def _pairs_at(lengths: Ints, lags: Sequence[int], weight: Floats | None = None) -> Floats:
-    """Count the pairs that begin after 0, 1, ... views, users weighted; (longest life,)."""
-    alive = [np.bincount(np.maximum(lengths - lag, 0), weight, int(lengths.max()) + 1) for lag in lags]
-    return np.asarray(np.cumsum(np.sum(alive, axis=0)[::-1])[::-1][1:])
+def _pairs_by_place(lengths: Ints, lags: Sequence[int], weight: Floats | None = None) -> Floats:
+    """Count the pairs of views by the place of the first view in its user's sequence.
+
+    Args:
+        lengths: (U,) number of views of each user.
+        lags: distances of the two views.
+        weight: (U,) weight of each user's pairs; None for 1.
+
+    Returns:
+        (L,) counts for the places 0, 1, ..., L - 1, with L the largest number of views.
+    """
+    # A user with n views has a pair at each of the places 0 .. n - lag - 1: a reversed cumulated histogram of n - lag.
+    users = [np.bincount(np.maximum(lengths - lag, 0), weight, int(lengths.max()) + 1) for lag in lags]
+    return np.asarray(np.cumsum(np.sum(users, axis=0)[::-1])[::-1][1:])
 
 
-def _at_places(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float, lags: Sequence[int]) -> Floats:
-    """Return (longest life,) the chance of the same item by the first view's place, interpolated."""
-    upto = np.cumsum(_pairs_at(lives.lengths, lags))
-    places = np.unique(np.searchsorted(upto, (np.arange(_PLACES) + 0.5) / _PLACES * upto[-1]))
-    if not drift > 0.0:  # then all places are alike
+def _chance_by_place(
+    factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float, lags: Sequence[int]
+) -> Floats:
+    """Compute the probability that both views of a pair have the same item, by the place of the first view.
+
+    It is computed at ``_PLACES`` places, quantiles of the pairs' places, and interpolated linearly. A pair's lag is
+    replaced by the mean lag. Without drift the probability is the same at all places, and one suffices.
+
+    Returns:
+        (L,) probabilities for the places 0, 1, ..., L - 1, with L the largest number of views.
+    """
+    cumulated = np.cumsum(_pairs_by_place(view_counts.lengths, lags))
+    places = np.unique(np.searchsorted(cumulated, (np.arange(_PLACES) + 0.5) / _PLACES * cumulated[-1]))
+    if not drift > 0.0:
         places = places[:1]
     k = factors.shape[1]
+    # Quadrature points in 2 K dimensions: interests at the first view, and their change up to the second.
     _, normal = points(n_points(len(offsets)), 2 * k)
-    walk = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:]
+    change = np.sqrt(drift * float(np.mean(lags))) * normal[:, k:]
     chances = []
     for place in places:
         omega = interests_at(normal[:, :k], float(place), drift)
         earlier = softmax(omega, factors, offsets)
         later = earlier
         if drift > 0.0:
-            later = softmax(omega + walk, factors, offsets)
+            later = softmax(omega + change, factors, offsets)
         chances.append(float(np.einsum("np,np->", earlier, later)) / len(earlier))
-    return np.interp(np.arange(len(upto)), places, chances)
+    return np.interp(np.arange(len(cumulated)), places, chances)
 
 
-def match_popularity(factors: Floats, offsets: Floats, lives: LifeLengths, drift: float, rounds: int = 12) -> Floats:
-    """Return offsets (P,) with which the items' expected shares of views are those of the log."""
+def match_popularity(
+    factors: Floats, offsets: Floats, view_counts: ViewCounts, drift: float, rounds: int = 12
+) -> Floats:
+    """Return offsets (P,) with which the items' expected shares of views are those of the log, by fixed-point steps.
+
+    Args:
+        factors: (P, K) view factors.
+        offsets: (P,) offsets to start from.
+        view_counts: numbers of views, with the log shares to match.
+        drift: variance that interests gain per view.
+        rounds: largest number of steps.
+    """
     uniform, normal = points(n_points(len(offsets)), factors.shape[1])
-    omega = interests_at(normal, views_before(uniform, float(lives.lengths.mean())), drift)
-    lengths = np.quantile(lives.lengths, (np.arange(len(omega)) * 0.618034 + 0.5 / len(omega)) % 1.0)
+    omega = interests_at(normal, views_before(uniform, float(view_counts.lengths.mean())), drift)
+    # Each point's number of views: quantiles at multiples of the golden ratio, evenly spread and unrelated to omega.
+    lengths = np.quantile(view_counts.lengths, (np.arange(len(omega)) * 0.618034 + 0.5 / len(omega)) % 1.0)
     for _ in range(rounds):
         weights = softmax(omega, factors, offsets)
-        if lives.no_repeats:
+        if view_counts.no_repeats:
             weights = _viewed(weights, np.minimum(lengths, 0.9 * len(offsets)))
         shares = weights.sum(axis=0)
-        step = lives.log_shares - np.log(np.maximum(shares / shares.sum(), 1e-30))
+        step = view_counts.log_shares - np.log(np.maximum(shares / shares.sum(), 1e-30))
         offsets = offsets + np.clip(step, -2.0, 2.0)
         offsets -= offsets.mean()
         if np.abs(step).max() < 1e-3:
@@ -481,9 +739,18 @@ def match_popularity(factors: Floats, offsets: Floats, lives: LifeLengths, drift
 
 
 def _viewed(weights: Floats, lengths: Floats) -> Floats:
-    """Return probabilities (n, P) that an item is among so many views without repeats: 1 - exp(-T w), the race's T."""
+    """Return the probability (n, P) that each item is among a user's views, where no item is viewed twice.
+
+    Items are viewed by time T of a race of exponential clocks, with probability 1 - exp(-T w); T is such that as many
+    items are expected as there are views.
+
+    Args:
+        weights: (n, P) each user's choice probabilities w, which sum to 1.
+        lengths: (n,) each user's number of views.
+    """
     time = lengths.copy()
-    for _ in range(20):  # the number of viewed items is concave in T: Newton's steps come from below
+    # The expected number of viewed items is concave in T: Newton's steps come from below.
+    for _ in range(20):
         survival = np.exp(-weights * time[:, None])
         step = (lengths - (1.0 - survival).sum(axis=1)) / np.maximum(np.einsum("np,np->n", weights, survival), 1e-9)
         time += step
@@ -492,19 +759,29 @@ def _viewed(weights: Floats, lengths: Floats) -> Floats:
     return -np.expm1(-weights * time[:, None])
 
 
-def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales:
-    """Set the scale of the factors and the drift so that :func:`expected` equals the observed ratios, (2,)."""
+def fit_scales(model: ViewModel, view_counts: ViewCounts, observed: Floats) -> Scales:
+    """Fit the scale of the factors and the drift so that the ratios of :func:`expected` are the observed ones.
+
+    Args:
+        model: factors and offsets by likelihood.
+        view_counts: numbers of views; without far lags the drift is 0.
+        observed: (2,) observed ratios.
+    """
     from scipy.optimize import least_squares
 
-    free = 2 if lives.far else 1
+    has_drift = bool(view_counts.far)
+    free = 1 + has_drift  # parameters (log scale, drift), or the log scale alone
     offsets = model.offsets
 
     def gap(point: Floats) -> Floats:
+        """Return differences of log ratios; offsets start where the last call left them, which saves steps."""
         nonlocal offsets
         factors = np.exp(point[0]) * model.factors
-        drift = float(point[1]) if free == 2 else 0.0
-        offsets = match_popularity(factors, offsets, lives, drift)
-        ratios = expected(factors, offsets, lives, drift)
+        drift = 0.0
+        if has_drift:
+            drift = float(point[1])
+        offsets = match_popularity(factors, offsets, view_counts, drift)
+        ratios = expected(factors, offsets, view_counts, drift)
         return np.asarray((np.log(np.maximum(ratios, 1e-9)) - np.log(np.maximum(observed, 1e-9)))[:free])
 
     def slope(point: Floats) -> Floats:
@@ -513,8 +790,8 @@ def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales
 
     solution = least_squares(
         gap,
-        [0.0, 0.003][:free],
-        slope,
+        x0=[0.0, 0.003][:free],
+        jac=slope,
         bounds=(_LOWEST[:free], _HIGHEST[:free]),
         x_scale=_STEPS[:free],
         ftol=1e-8,
@@ -522,7 +799,10 @@ def fit_scales(model: ViewModel, lives: LifeLengths, observed: Floats) -> Scales
         gtol=1e-12,
         max_nfev=10,
     )
-    gap(solution.x)
+    gap(solution.x)  # sets the offsets that belong to the solution
     slopes = np.eye(2)
     slopes[:free, :free] = solution.jac
-    return Scales(float(np.exp(solution.x[0])), float(solution.x[1]) if free == 2 else 0.0, offsets, slopes)
+    drift = 0.0
+    if has_drift:
+        drift = float(solution.x[1])
+    return Scales(float(np.exp(solution.x[0])), drift, offsets, slopes)

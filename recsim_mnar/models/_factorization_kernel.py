@@ -12,13 +12,30 @@ from recsim_mnar.kernels.jit import inlined, kernel
 
 @kernel
 def loss_and_gradient(starts, items, ratings, weights, smooth, v, w, a, b, c, gv, gw, ga, gb, total):
-    """Adds sum_n weights_n delta_n and its gradient; returns the sum.
+    """Compute the weighted loss of a factorisation over ratings, and its gradient.
 
-    Prediction n, of user u: v_u . w_i + a_u + b_i + c. delta is the squared error where ``smooth`` < 0, otherwise
-    sqrt(e^2 + smooth^2) - smooth, the absolute error as smooth goes to 0.
+    The prediction of user u and item i is v_u . w_i + a_u + b_i + c. The loss of an error e is e^2 where ``smooth`` is
+    negative, otherwise sqrt(e^2 + smooth^2) - smooth, which is the absolute error in the limit of smooth = 0.
 
-    starts (U + 1,): a user's ratings are starts[u]:starts[u + 1] of items, ratings, weights; v (U, k), w (I, k), k a
-    multiple of 4; gv is overwritten, gw, ga, gb and total[0] (the gradient in c) are added to.
+    Args:
+        starts: (U + 1,) the ratings of user u are starts[u]:starts[u + 1] of the next three arrays.
+        items: (n,) item of each rating.
+        ratings: (n,) values.
+        weights: (n,) weights.
+        smooth: smoothing of the absolute error; negative for the squared error.
+        v: (U, k) user factors, k a multiple of 4.
+        w: (I, k) item factors.
+        a: (U,) user offsets.
+        b: (I,) item offsets.
+        c: common offset.
+        gv: (U, k) gradient in v; it is overwritten.
+        gw: (I, k) gradient in w; it is added to, as are the following ones.
+        ga: (U,) gradient in a.
+        gb: (I,) gradient in b.
+        total: (1,) gradient in c.
+
+    Returns:
+        The sum of weight times loss.
     """
     loss = 0.0
     g_all = 0.0
@@ -33,7 +50,7 @@ def loss_and_gradient(starts, items, ratings, weights, smooth, v, w, a, b, c, gv
             i = np.uint64(items[n])
             wi = w[i]
             gi = gw[i]
-            # Four sums side by side: strict arithmetic may not reorder one.
+            # Four partial sums let the processor add in parallel: strict floating point may not reorder a single sum.
             s0 = s1 = s2 = s3 = 0.0
             for j in range(0, vu.size, 4):
                 p = vu[j : j + 4]
@@ -56,7 +73,7 @@ def loss_and_gradient(starts, items, ratings, weights, smooth, v, w, a, b, c, gv
                     t = 0.0
             g_user += t
             gb[i] += t
-            # Two loops of one store each: together they would wait for a test of aliasing at every rating.
+            # One loop would write to two arrays, which might overlap: the compiler would test that at every rating.
             for j in range(vu.size):
                 gu[j] += t * wi[j]
             for j in range(vu.size):
@@ -69,14 +86,33 @@ def loss_and_gradient(starts, items, ratings, weights, smooth, v, w, a, b, c, gv
 
 @kernel
 def solve_rows(starts, others, ratings, weights, order, offset, f, fb, penalty, bias_penalty, x, xb, work):
-    """Half a sweep of alternating least squares: each row's factors and bias, the other side being given.
+    """Solve for each row's factors and bias by ridge regression, given those of the other side.
 
-    Row r minimises sum_n weights_n (ratings_n - offset - fb_j - x_r . f_j - xb_r)^2 + penalty |x_r|^2
-    + bias_penalty xb_r^2 over its entries order[starts[r]:starts[r + 1]], j = others[n]. f (J, d), fb (J,), x (R, d),
-    xb (R,); work (d + 3, d + 1). A row without entries becomes 0.
+    This is half a sweep of alternating least squares. Row r (a user, say) minimises
+
+        sum_n weights_n (ratings_n - offset - fb_j - x_r . f_j - xb_r)^2 + penalty |x_r|^2 + bias_penalty xb_r^2
+
+    over its ratings n, with j = others[n] the other side (an item).
+
+    Args:
+        starts: (R + 1,) the ratings of row r are order[starts[r]:starts[r + 1]].
+        others: (n,) row of the other side, by rating.
+        ratings: (n,) values.
+        weights: (n,) weights.
+        order: (n,) numbers of the ratings, sorted by row.
+        offset: common offset.
+        f: (J, d) factors of the other side.
+        fb: (J,) biases of the other side.
+        penalty: penalty of the squared factors.
+        bias_penalty: penalty of the squared bias.
+        x: (R, d) factors, overwritten; 0 for a row without ratings.
+        xb: (R,) biases, overwritten; 0 for a row without ratings.
+        work: (d + 3, d + 1) scratch.
     """
     d = x.shape[1]
     m = d + 1
+    # Scratch rows 0 .. d: the matrix of the normal equations; row d + 1: their right side, then the solution; row
+    # d + 2: one rating's regressors (f_j, 1).
     y = work[m]
     feature = work[m + 1]
     for r in range(starts.size - 1):
@@ -101,7 +137,7 @@ def solve_rows(starts, others, ratings, weights, order, offset, f, fb, penalty, 
             fj = f[j]
             for p in range(d):
                 feature[p] = fj[p]
-            # The upper triangle: row p from column p on.
+            # The matrix is symmetric: only its upper triangle is filled, row p from column p on.
             for p in range(m):
                 s = weight * feature[p]
                 y[p] += s * target
@@ -116,9 +152,15 @@ def solve_rows(starts, others, ratings, weights, order, offset, f, fb, penalty, 
 
 @inlined
 def _solve(a, y, m):
-    """Y <- A^-1 y for the symmetric A whose upper triangle is in ``a`` (overwritten); a pivot of 0 gives 0 there.
+    """Solve A x = y for a symmetric, positive semidefinite A, in place.
 
-    A = U'DU by outer products, so that the inner loops run along rows.
+    A is decomposed as U'DU by outer products, so that the inner loops run along rows in memory. Where a pivot is 0, the
+    entry of the solution is 0.
+
+    Args:
+        a: at least (m, m); the upper triangle of A, overwritten.
+        y: (m,) right side, overwritten by the solution.
+        m: size.
     """
     for p in range(m):
         pivot = a[p, p]
@@ -146,7 +188,18 @@ def _solve(a, y, m):
 
 @kernel
 def predict(users, items, v, w, a, b, c, out):
-    """out[n] = v_u . w_i + a_u + b_i + c of pair n; factors (., d)."""
+    """Write the prediction v_u . w_i + a_u + b_i + c of each pair of user and item to ``out`` (n,).
+
+    Args:
+        users: (n,) user of each pair.
+        items: (n,) item of each pair.
+        v: (U, d) user factors.
+        w: (I, d) item factors.
+        a: (U,) user offsets.
+        b: (I,) item offsets.
+        c: common offset.
+        out: (n,) predictions, overwritten.
+    """
     for n in range(users.size):
         vu = v[users[n]]
         wi = w[items[n]]
@@ -158,14 +211,22 @@ def predict(users, items, v, w, a, b, c, out):
 
 @kernel
 def next_view_sums(starts, items, shrinkage, after, squares, following, total):
-    """Sums over views of x_p^2, of x where item i was viewed, and of x, the state of counts before the view.
+    """Sum moments of users' states before each view, and of the states together with the viewed item.
 
-    x = h / (n + shrinkage) of a user's n earlier views with counts h. starts (U + 1,): a user's views are
-    starts[u]:starts[u + 1] of items; after (longest + 1,): scratch; squares (P,), following (P, P) by [x's entry, item
-    viewed] and total (P,) are added to.
+    The state before a user's view number n (from 0) is x = h / (n + shrinkage), with h (P,) the counts of the n earlier
+    views by item.
 
-    A pair of views of one item, the later of them number t of the user's, counts in every state after t, with
-    1 / (n + shrinkage)^2 each: so pairs of views are summed, not items of states.
+    A state is never formed. A product of two counts is a number of pairs of views: a pair whose later view is number t
+    counts in all states after t, with 1 / (n + shrinkage)^2 each, whose sum is ``after[t + 1]``.
+
+    Args:
+        starts: (U + 1,) the views of user u are starts[u]:starts[u + 1] of ``items``.
+        items: (n,) viewed items.
+        shrinkage: added to the number of views.
+        after: (L + 1,) scratch, L the largest number of a user's views.
+        squares: (P,) sums of x_p^2 over all views; added to.
+        following: (P, P) sums of x_p (row) over the views of an item (column); added to.
+        total: (P,) sums of x_p over all views; added to.
     """
     for u in range(starts.size - 1):
         begin = starts[u]
@@ -187,11 +248,19 @@ def next_view_sums(starts, items, shrinkage, after, squares, following, total):
 
 @kernel
 def state_sums(starts, items, shrinkage, mapping, centre, u, gram):
-    """Gram (K, K) += u u' over the states before views, u = x M - centre; the entries with row <= column.
+    """Sum u u' over the states before all views, u = x M - centre the user's factors in state x.
 
-    Arguments as in next_view_sums and reward_sums; u: scratch of 2 K entries.
+    Args:
+        starts: (U + 1,) the views of user u are starts[u]:starts[u + 1] of ``items``.
+        items: (n,) viewed items.
+        shrinkage: number added to the n views of a state x = h / (n + shrinkage) with counts h.
+        mapping: (P, K) matrix M from counts to factors.
+        centre: (K,) subtracted from the factors.
+        u: (2 K,) scratch.
+        gram: (K, K) sums; entries with row <= column are added to.
     """
     k = centre.size
+    # u[:k] are the factors in the current state, u[k:] the sum of M's rows over the views so far.
     for user in range(starts.size - 1):
         for j in range(k):
             u[k + j] = 0.0
@@ -208,13 +277,28 @@ def state_sums(starts, items, shrinkage, mapping, centre, u, gram):
 
 @kernel
 def reward_sums(users, bandit, items, actions, rewards, weights, folds, mapping, centre, shrinkage, u, gram, cross):
-    """Sums over recommendations of w u u' and w u r, by fold and item; u = (x M - centre, 1).
+    """Sum the moments of weighted regressions of rewards on users' factors, by fold and recommended item.
 
-    One row of the log each: users, bandit (not 0 where it is a recommendation), items, actions, rewards, weights,
-    folds; mapping M (P, K), centre (K,); u (K + 1,) and its sums of M's rows (K,) are scratch: u has 2 K + 1 entries.
-    gram (F, P, K + 1, K + 1), of which the entries with row <= column are filled, and cross (F, P, K + 1) are added to.
+    The regressors of a recommendation with reward r and weight w are u = (x M - centre, 1), with the user's state
+    x = h / (n + shrinkage) after n views with counts h.
+
+    Args:
+        users: (n,) user of each row of the log, each user's rows together and in order of time.
+        bandit: (n,) not 0 where the row is a recommendation, 0 where it is a view.
+        items: (n,) viewed items.
+        actions: (n,) recommended items.
+        rewards: (n,) rewards.
+        weights: (n,) weights.
+        folds: (n,) folds.
+        mapping: (P, K) matrix M from counts to factors.
+        centre: (K,) subtracted from the factors.
+        shrinkage: number added to the number of views.
+        u: (2 K + 1,) scratch.
+        gram: (F, P, K + 1, K + 1) sums of w u u' by fold and item; entries with row <= column are added to.
+        cross: (F, P, K + 1) sums of w u r; added to.
     """
     k = centre.size
+    # u[:k + 1] are the regressors, u[k + 1:] the sum of M's rows over the user's views so far, n of them.
     n = 0
     for row in range(users.size):
         if row == 0 or users[row] != users[row - 1]:

@@ -31,14 +31,16 @@ BIASES = ("regularised", "free", "none")
 
 @dataclass(frozen=True)
 class FactorizationConfig:
-    """Settings of a fit.
+    """Settings of a matrix factorisation.
 
     Attributes:
-        rank: d, number of factors; 0 leaves the offsets alone.
-        penalty: lambda, added to a mean over the matrix.
-        biases: ``regularised`` (penalised as the factors are), ``free`` (not penalised), ``none`` (c only).
-        loss: ``mse`` or ``mae``.
-        smoothing: the absolute error is sqrt(e^2 + smoothing^2) - smoothing, so that L-BFGS sees a gradient.
+        rank: number of factors d; with 0 the model has offsets only.
+        penalty: factor lambda of the squared parameters, which are added to a mean over the whole matrix.
+        biases: ``regularised`` (user and item offsets, penalised as the factors are), ``free`` (not penalised), or
+            ``none`` (common offset c only).
+        loss: ``mse`` (squared error) or ``mae`` (absolute error).
+        smoothing: smoothing of the absolute error, sqrt(e^2 + smoothing^2) - smoothing, which gives L-BFGS a gradient
+            at 0.
     """
 
     rank: int = 20
@@ -62,7 +64,15 @@ class FactorizationConfig:
 
 @dataclass(frozen=True)
 class Factors:
-    """A fitted model: v (U, d), w (I, d), a (U,), b (I,), c."""
+    """Parameters of a factorisation of U users and I items.
+
+    Attributes:
+        v: (U, d) user factors.
+        w: (I, d) item factors.
+        a: (U,) user offsets.
+        b: (I,) item offsets.
+        c: common offset.
+    """
 
     v: Floats
     w: Floats
@@ -71,11 +81,11 @@ class Factors:
     c: float
 
     def matrix(self) -> Floats:
-        """Predict all entries, (U, I)."""
+        """Predict the ratings of all users for all items, (U, I)."""
         return self.v @ self.w.T + self.a[:, None] + self.b + self.c
 
     def at(self, users: NDArray[np.int64], items: NDArray[np.int64]) -> Floats:
-        """Predict pairs, (n,)."""
+        """Predict the ratings (n,) of pairs of users (n,) and items (n,)."""
         from recsim_mnar.models import _factorization_kernel
 
         out = np.empty(len(users))
@@ -85,14 +95,14 @@ class Factors:
 
 @dataclass(frozen=True)
 class Fit:
-    """A factorisation with facts about its fit.
+    """A fitted factorisation, with facts on the minimisation.
 
     Attributes:
-        factors: the model.
-        value: of the objective.
-        gradient: its largest absolute gradient entry.
-        iterations: of the solver.
-        converged: whether it stopped because there was nothing left to gain.
+        factors: the fitted model.
+        value: value of the objective at the solution.
+        gradient: largest absolute entry of the gradient at the solution.
+        iterations: number of L-BFGS iterations.
+        converged: whether a tolerance was reached before the limit of iterations.
     """
 
     factors: Factors
@@ -103,36 +113,34 @@ class Fit:
 
 
 class Objective:
-    """The objective of one set of weighted ratings, as a function of one flat vector of parameters.
+    """Objective of a factorisation of weighted ratings, as a function of one flat vector of parameters.
 
-    The vector is [V | W | a | b | c] with rows of V and W padded by zeros to ``stride``, a multiple of 4.
+    The vector has ``size`` entries: the user factors V, the item factors W, the user offsets a, the item offsets b, and
+    last the common offset c. Rows of V and W are padded by zeros to ``stride`` entries, a multiple of 4 as the kernel
+    needs.
 
     Args:
-        ratings: observed entries.
-        weights: (n,) e.g. 1 / P; None for U I / n each, the unweighted mean.
-        form: what is fitted.
+        ratings: observed ratings.
+        weights: (n,) weights of the ratings, such as 1 / propensity; None for the unweighted mean (U I / n each).
+        form: settings of the factorisation.
+
+    Attributes:
+        starts: (U + 1,) the ratings of user u are starts[u]:starts[u + 1] of the next four arrays.
+        users, items, values: (n,) ratings, sorted by user.
+        weights: (n,) weights of the sorted ratings, divided by U I.
+        stride: number of entries in a padded row of V or W.
+        size: number of entries of the vector.
+
+    Raises:
+        UserError: there are no ratings, or weights are negative, not finite or all 0.
     """
 
     def __init__(self, ratings: Ratings, weights: Floats | None, form: FactorizationConfig) -> None:
         if len(ratings) == 0:
             raise UserError("there are no ratings to factorise")
-        cells = ratings.n_users * ratings.n_items
         if weights is None:
-            weights_of_ratings = np.full(len(ratings), 1.0 / ratings.density)
-        else:
-            weights_of_ratings = np.asarray(weights, np.float64)
-        if weights_of_ratings.shape != (len(ratings),):
-            raise UserError(f"weights must have shape ({len(ratings)},), got {weights_of_ratings.shape}")
-        if not np.isfinite(weights_of_ratings).all():
-            row = int(np.flatnonzero(~np.isfinite(weights_of_ratings))[0])
-            raise UserError(
-                f"rating {row}: weight {weights_of_ratings[row]} is not a finite number (a propensity of 0?)"
-            )
-        if weights_of_ratings.min() < 0.0 or weights_of_ratings.max() == 0.0:
-            row = int(np.argmin(weights_of_ratings))
-            raise UserError(
-                f"rating {row}: weight {weights_of_ratings[row]:g}; weights must not be negative, nor all of them 0"
-            )
+            weights = np.full(len(ratings), 1.0 / ratings.density)
+        weights = _checked_weights(weights, len(ratings))
         order = np.argsort(ratings.users, kind="stable")
         self.form = form
         self.n_users, self.n_items = ratings.shape
@@ -140,46 +148,49 @@ class Objective:
         self.users = ratings.users[order]
         self.items = ratings.items[order]
         self.values = ratings.values[order]
-        self.weights = weights_of_ratings[order] / cells
-        self.stride = -(-form.rank // 4) * 4
-        self.size = (self.n_users + self.n_items) * (self.stride + 1) + 1
-        self._edges = np.cumsum(
-            [self.n_users * self.stride, self.n_items * self.stride, self.n_users, self.n_items]
-        ).tolist()
+        self.weights = weights[order] / (ratings.n_users * ratings.n_items)
+        self.stride = -(-form.rank // 4) * 4  # rounded up to a multiple of 4
+        # Where V, W, a and b end in the vector; c is the entry behind b.
+        self._end_v = self.n_users * self.stride
+        self._end_w = self._end_v + self.n_items * self.stride
+        self._end_a = self._end_w + self.n_users
+        self._end_b = self._end_a + self.n_items
+        self.size = self._end_b + 1
 
     def parts(self, x: Floats) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return views of V (U, stride), W (I, stride), a and b in a vector."""
-        e = self._edges
+        """Return views into a vector of parameters: V (U, stride), W (I, stride), a (U,) and b (I,)."""
         return (
-            x[: e[0]].reshape(self.n_users, self.stride),
-            x[e[0] : e[1]].reshape(self.n_items, self.stride),
-            x[e[1] : e[2]],
-            x[e[2] : e[3]],
+            x[: self._end_v].reshape(self.n_users, self.stride),
+            x[self._end_v : self._end_w].reshape(self.n_items, self.stride),
+            x[self._end_w : self._end_a],
+            x[self._end_a : self._end_b],
         )
 
     def __call__(self, x: Floats, gradient: Floats) -> float:
-        """Return the value at ``x`` and fill ``gradient``."""
+        """Return the objective at parameters ``x`` (size,), and write its gradient to ``gradient`` (size,)."""
         from recsim_mnar.kernels import _vectors_kernel
         from recsim_mnar.models import _factorization_kernel as k
 
         form = self.form
-        e = self._edges
-        gradient[e[1] :] = 0.0
+        gradient[self._end_w :] = 0.0
         if form.biases == "regularised":
-            penalised = e[3]
+            penalised = self._end_b
         else:
-            penalised = e[1]
+            penalised = self._end_w
+        # Sets the gradient of the penalised parameters to the penalty's.
         value = _vectors_kernel.penalise(x[:penalised], form.penalty, gradient[:penalised])
         v, w, a, b = self.parts(x)
         gv, gw, ga, gb = self.parts(gradient)
-        total = gradient[e[3] :]
-        # The kernel writes the data's part of gv; the penalty's is added behind it.
+        gradient_in_c = gradient[self._end_b :]
+        smoothing = -1.0  # the kernel's flag for the squared error
+        if form.loss == "mae":
+            smoothing = form.smoothing
         value += k.loss_and_gradient(
             self.starts,
             self.items,
             self.values,
             self.weights,
-            form.smoothing if form.loss == "mae" else -1.0,
+            smoothing,
             v,
             w,
             a,
@@ -189,25 +200,32 @@ class Objective:
             gw,
             ga,
             gb,
-            total,
+            gradient_in_c,
         )
+        # The kernel overwrote the gradient in V, the penalty's part included.
         gv += 2.0 * form.penalty * v
         if form.biases == "none":
-            gradient[e[1] : e[3]] = 0.0
+            gradient[self._end_w : self._end_b] = 0.0
         return float(value)
 
     def start(self, seed: int, spread: float = 0.1) -> Floats:
-        """Return normal factors (``Stream.FIT``), offsets 0, and c, the weighted mean (mse) or median (mae)."""
+        """Return a vector of parameters from which to minimise.
+
+        Factors are normal draws of ``Stream.FIT`` with standard deviation spread / sqrt(d), offsets are 0, and c is the
+        weighted mean of the ratings (mse) or their weighted median (mae).
+        """
         x = np.zeros(self.size)
         v, w, _, _ = self.parts(x)
         d = self.form.rank
         if d:
             draws = rng.normals(seed, rng.Stream.FIT, 0, (self.n_users + self.n_items, d)) * (spread / math.sqrt(d))
-            v[:, :d], w[:, :d] = draws[: self.n_users], draws[self.n_users :]
+            v[:, :d] = draws[: self.n_users]
+            w[:, :d] = draws[self.n_users :]
         x[-1] = self._centre()
         return x
 
     def _centre(self) -> float:
+        """Return the constant that predicts the ratings best: their weighted mean (mse) or median (mae)."""
         if self.form.loss == "mse":
             return float((self.weights * self.values).sum() / self.weights.sum())
         order = np.argsort(self.values)
@@ -215,12 +233,13 @@ class Objective:
         return float(self.values[order][np.searchsorted(cumulative, 0.5 * cumulative[-1])])
 
     def preconditioner(self) -> Floats:
-        """About the Hessian's diagonal, for :func:`recsim_mnar.kernels.lbfgs.minimise`.
+        """Return approximately half the diagonal of the Hessian, for :func:`recsim_mnar.kernels.lbfgs.minimise`.
 
-        A row's entries have curvature 2 (sum of its weights times the other side's mean squared factor + penalty). The
-        latter is taken for one value throughout: half of sd / sqrt(d), sd the ratings' standard deviation, as where
-        factors of both sides are alike and explain a quarter of the variance. Rows that are rated often and rarely
-        differ a hundredfold in their sums of weights, which is what makes the unscaled problem slow.
+        Half the curvature in a user's factor is the sum of the user's weights times the items' mean squared factor,
+        plus the penalty; the same holds with users and items exchanged. The mean squared factor is approximated by
+        sd / (2 sqrt(d)), sd the ratings' standard deviation, as if both sides had equally large factors that explain a
+        quarter of the variance.
+        Users' and items' sums of weights differ a hundredfold, which makes L-BFGS slow without scaling.
         """
         out = np.zeros(self.size)
         v, w, a, b = self.parts(out)
@@ -228,27 +247,48 @@ class Objective:
         by_user = np.bincount(self.users, self.weights, self.n_users)
         by_item = np.bincount(self.items, self.weights, self.n_items)
         square = 0.5 * float(self.values.std()) / math.sqrt(max(form.rank, 1))
-        v[:], w[:] = (by_user * square + form.penalty)[:, None], (by_item * square + form.penalty)[:, None]
+        v[:] = (by_user * square + form.penalty)[:, None]
+        w[:] = (by_item * square + form.penalty)[:, None]
+        offset_penalty = 0.0
         if form.biases == "regularised":
-            free = form.penalty
-        else:
-            free = 0.0
-        a[:], b[:], out[-1] = by_user + free, by_item + free, by_user.sum()
+            offset_penalty = form.penalty
+        a[:] = by_user + offset_penalty
+        b[:] = by_item + offset_penalty
+        out[-1] = by_user.sum()
+        # No entry may be 0: users without ratings have no curvature.
         return np.maximum(out, 1e-6 * float(out.max()))
 
     def factors(self, x: Floats) -> Factors:
-        """Return the model of a vector."""
+        """Return the model that a vector of parameters holds, without padding."""
         v, w, a, b = self.parts(x)
         d = self.form.rank
         return Factors(v[:, :d].copy(), w[:, :d].copy(), a.copy(), b.copy(), float(x[-1]))
 
     def vector(self, factors: Factors) -> Floats:
-        """The inverse of :meth:`factors`."""
+        """Return the vector of parameters of a model: the inverse of :meth:`factors`."""
         x = np.zeros(self.size)
         v, w, a, b = self.parts(x)
         d = self.form.rank
-        v[:, :d], w[:, :d], a[:], b[:], x[-1] = factors.v, factors.w, factors.a, factors.b, factors.c
+        v[:, :d] = factors.v
+        w[:, :d] = factors.w
+        a[:] = factors.a
+        b[:] = factors.b
+        x[-1] = factors.c
         return x
+
+
+def _checked_weights(weights: Floats, n: int) -> Floats:
+    """Return the weights of n ratings as an array; UserError if they are negative, not finite or all 0."""
+    weights = np.asarray(weights, np.float64)
+    if weights.shape != (n,):
+        raise UserError(f"weights must have shape ({n},), got {weights.shape}")
+    if not np.isfinite(weights).all():
+        row = int(np.flatnonzero(~np.isfinite(weights))[0])
+        raise UserError(f"rating {row}: weight {weights[row]} is not a finite number (a propensity of 0?)")
+    if weights.min() < 0.0 or weights.max() == 0.0:
+        row = int(np.argmin(weights))
+        raise UserError(f"rating {row}: weight {weights[row]:g}; weights must not be negative, nor all of them 0")
+    return weights
 
 
 def factorise(
@@ -263,24 +303,24 @@ def factorise(
     gradient_tolerance: float = 1e-7,
     warn: bool = True,
 ) -> Fit:
-    """Fit the model.
+    """Fit a matrix factorisation to weighted ratings by L-BFGS.
 
     Args:
-        ratings: observed entries.
-        weights: (n,) weights, e.g. 1 / P; None for the unweighted mean.
-        form: what is fitted.
-        seed: of the start.
-        start: where to begin instead of random factors.
-        max_iterations: after which L-BFGS gives up.
-        value_tolerance: stop where an iteration gains at most this share of the value.
-        gradient_tolerance: stop where no entry of the gradient is larger than this share of the first value.
-        warn: say so where it gives up.
+        ratings: observed ratings.
+        weights: (n,) weights of the ratings, such as 1 / propensity; None for the unweighted mean.
+        form: settings of the factorisation.
+        seed: seed of the random start.
+        start: model from which to start; None for random factors.
+        max_iterations: largest number of L-BFGS iterations.
+        value_tolerance: share of the objective's value; the fit ends when an iteration gains at most this.
+        gradient_tolerance: share of the objective's first value; the fit ends when no entry of the gradient is larger.
+        warn: whether to warn if the largest number of iterations is reached.
 
     Raises:
-        UserError: no ratings, weights that are negative or not finite, or a seed that is none.
+        UserError: there are no ratings, weights are negative, not finite or all 0, or the seed is invalid.
 
     Warns:
-        NotConverged: naming iterations and gradient.
+        NotConverged: the largest number of iterations was reached; the message has iterations and gradient.
     """
     seed = rng.check_seed(seed)
     objective = Objective(ratings, weights, form)
@@ -303,14 +343,19 @@ def factorise(
 def fold_in(
     factors: Factors, ratings: Ratings, weights: Floats, penalty: float, *, bias_penalty: float | None = None
 ) -> tuple[Floats, Floats]:
-    """Factors (n, d) and offsets (n,) of users who were not fitted, from their ratings: one ridge regression each.
+    """Estimate factors and offsets of new users from their ratings, by one ridge regression each.
 
     Args:
-        factors: the fitted model; items as in ``ratings``.
-        ratings: of the new users, 0 .. n - 1.
-        weights: (m,) of these ratings, on the scale of the fit (1 / (U I P) with U users fitted).
-        penalty: of the fit.
-        bias_penalty: of the offset; by default ``penalty``.
+        factors: the fitted model, for the same items as ``ratings``.
+        ratings: ratings of the n new users, numbered 0 .. n - 1.
+        weights: (m,) weights of these ratings on the scale of the fit: 1 / (U I propensity), U the number of users in
+            the fit.
+        penalty: penalty of the fit.
+        bias_penalty: penalty of the squared offset; None for ``penalty``.
+
+    Returns:
+        v: (n, d) user factors.
+        a: (n,) user offsets.
     """
     from recsim_mnar.models import _factorization_kernel as k
 
@@ -319,9 +364,12 @@ def fold_in(
     d = factors.w.shape[1]
     v = np.zeros((ratings.n_users, d))
     a = np.zeros(ratings.n_users)
-    # Copies: the fit's are writable, and a kernel is compiled for each kind of array that it meets.
+    # Copies are writable, as the arrays of a fit are: the kernel would be compiled again for read-only ones.
     items = ratings.items.copy()
     values = ratings.values.copy()
+    if bias_penalty is None:
+        bias_penalty = penalty
+    work = np.empty((d + 3, d + 1))
     k.solve_rows(
         starts,
         items,
@@ -332,9 +380,9 @@ def fold_in(
         factors.w,
         factors.b,
         penalty,
-        penalty if bias_penalty is None else bias_penalty,
+        bias_penalty,
         v,
         a,
-        np.empty((d + 3, d + 1)),
+        work,
     )
     return v, a

@@ -21,18 +21,32 @@ from recsim_mnar.runs.receipts import digest_of
 from recsim_mnar.worlds.registry import entry_of, is_world_file
 
 ALIASES = {"epsilon": "logging.epsilon", "flips": "n_flips"}
-"""Short names of factors."""
+"""Short names of factors, and the full ones."""
 _LONGEST_LABEL = 120
+"""Characters of a cell's label; a longer one is cut, since file names are limited to 255 characters."""
 _SETUP_FIELDS = ("world", "preset", "tie")
+"""Fields of a setup that may be factors."""
 
 RESERVED = frozenset({*TIDY, "catalogue", "seed", "setup", "title", "user", "weight", "first", "second"})
-"""Columns of a study's tables, which no factor may be called."""
+"""Names of columns of a study's tables; no factor may have one of them."""
 
 Levels = Mapping[str, Any]
 
 
 class Result(TypedDict):
-    """Result of a task, as stored in its file."""
+    """Result of a task, as stored in its file.
+
+    Attributes:
+        cell: label of the cell.
+        setup: name of the cell's setup.
+        levels: level of each factor.
+        catalogue: number of the catalogue.
+        seed: seed of the comparison.
+        run_config: everything needed to repeat the comparison.
+        records: one per protocol, metric and agent, without times.
+        judgements: one per ranking, against the truth.
+        log: counts of the test log, by name.
+    """
 
     cell: str
     setup: str
@@ -46,7 +60,12 @@ class Result(TypedDict):
 
 
 class Took(TypedDict):
-    """Seconds of a task: of the whole, and of each record."""
+    """Wall time of a task.
+
+    Attributes:
+        seconds: seconds of the whole task.
+        records: seconds of each record, in the order of the result's records.
+    """
 
     seconds: float
     records: list[float]
@@ -54,13 +73,13 @@ class Took(TypedDict):
 
 @dataclass(frozen=True)
 class Cell:
-    """One setup at one level of every factor.
+    """Cell of a study: one setup with one level of every factor.
 
     Attributes:
-        label: names the files of its results.
-        name: of its setup before any factor.
-        setup: what is compared.
-        levels: by factor.
+        label: name of the cell, from which its files are named.
+        name: name of the setup without factors.
+        setup: the comparison, with the levels set.
+        levels: level of each factor, as the study's table has it.
     """
 
     label: str
@@ -73,21 +92,25 @@ class Cell:
 class Design:
     """Design of a study: setups crossed with factors, over catalogues that all cells share.
 
-    Catalogue c has the same items and the same seed in every cell, so two cells differ in what their factors touch and
-    in nothing else.
+    Catalogue c has the same items and the same seed in every cell, so two cells differ only in what their factors
+    change.
 
     Attributes:
-        worlds: names, or tables of :class:`recsim_mnar.protocols.comparison.Setup`'s fields.
-        agents, protocols, options, tie: of every setup that leaves them open.
-        factors: by name, its levels, all of which are crossed. A factor is ``world``, ``preset`` or ``tie``, an option
-            of the comparison (``logging``, ``clip``), a parameter of the world (``n_items``), or an option of an agent,
-            as ``svd.rank`` or ``logging.epsilon``; ``epsilon`` and ``flips`` are short for ``logging.epsilon`` and
-            ``n_flips``. A level that is a table sets several of these at once; the factor's name is then free. Levels
-            have names of their own where they are a table: ``{"small": {"n_items": 50}, "large": {"n_items": 500}}``.
-        cells: levels by factor, one table per cell, in place of ``factors``.
-        catalogues: how many.
-        first_seed: catalogue c has the seed ``first_seed + c``; None for seeds derived from ``seed``.
-        seed: see ``first_seed``.
+        worlds: names of worlds, or tables of fields of :class:`recsim_mnar.protocols.comparison.Setup`.
+        agents: agents of every setup that has no list of its own; None for the comparison's default.
+        protocols: protocols of every setup that has no list of its own; None for the comparison's default.
+        options: options of the comparison in every setup, unless the setup has its own value.
+        tie: share of the best true value that counts as no loss, in every setup that has none of its own.
+        factors: by name, the levels of each factor; all combinations of levels are run. A factor is ``world``,
+            ``preset`` or ``tie``, an option of the comparison (``logging``, ``clip``), a parameter of the world
+            (``n_items``), or an option of an agent, such as ``svd.rank`` or ``logging.epsilon``; ``epsilon`` and
+            ``flips`` are short for ``logging.epsilon`` and ``n_flips``. A level that is a table sets several of these
+            at once, and the factor may then have any name. Levels can be named by a table:
+            ``{"small": {"n_items": 50}, "large": {"n_items": 500}}``.
+        cells: level of each factor, one table per cell, in place of ``factors``.
+        catalogues: number of catalogues.
+        first_seed: seed of catalogue 0, catalogue c having ``first_seed + c``; None for seeds derived from ``seed``.
+        seed: seed from which those of the catalogues are derived.
     """
 
     worlds: Sequence[str | Mapping[str, Any] | Setup] = ("sessions",)
@@ -102,7 +125,7 @@ class Design:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        """Refuse what cannot be."""
+        """Raise UserError for a design that cannot be run."""
         of_type(self.worlds, "worlds", (list, tuple), "a list of worlds")
         if not self.worlds:
             raise UserError("a study needs at least one world")
@@ -112,28 +135,35 @@ class Design:
         table_by_name(self.options, "options")
         if self.factors and self.cells:
             raise UserError("give factors, which are crossed, or cells, which are listed, not both")
-        of_cells = [name for cell in list_of(self.cells, "cells") for name in table_by_name(cell, "each of cells")]
-        for name in (*table_by_name(self.factors, "factors"), *of_cells):
+        names_in_cells = [
+            name for cell in list_of(self.cells, "cells") for name in table_by_name(cell, "each of cells")
+        ]
+        for name in (*table_by_name(self.factors, "factors"), *names_in_cells):
             if name in RESERVED:
                 raise UserError(f"factor {name!r} has the name of a column of the results. Give it another")
         for name, levels in self.factors.items():
             if isinstance(levels, Mapping):
                 for level, settings in levels.items():
                     table_by_name(settings, f"factor {name}, level {level}")
-            if not (levels if isinstance(levels, Mapping) else list_of(levels, f"factor {name}")):
+            else:
+                list_of(levels, f"factor {name}")
+            if not levels:
                 raise UserError(f"factor {name} has no level. Give a list of them")
             if len({repr(level) for level in levels}) < len(levels):
                 raise UserError(f"factor {name} has a level twice. Give each once")
 
     def setups(self) -> list[Setup]:
-        """Return the worlds as setups, with defaults filled in."""
-        return [self._filled(world) for world in self.worlds]
+        """Return the worlds as setups, completed by the design's agents, protocols, options and tie."""
+        return [self._completed(world) for world in self.worlds]
 
-    def _filled(self, world: str | Mapping[str, Any] | Setup) -> Setup:
+    def _completed(self, world: str | Mapping[str, Any] | Setup) -> Setup:
+        """Return a world as a setup; fields that the world leaves open are the design's."""
         if isinstance(world, Setup):
             setup = world
+        elif isinstance(world, str):
+            setup = setup_of({"world": world})
         else:
-            setup = setup_of({"world": world} if isinstance(world, str) else world)
+            setup = setup_of(world)
         if self.agents is not None and setup.agents is None:
             setup = replace(setup, agents=tuple(list_of(self.agents, "agents")))
         if self.protocols is not None and setup.protocols is None:
@@ -141,44 +171,49 @@ class Design:
         return replace(setup, options={**self.options, **setup.options}, tie=setup.tie or self.tie)
 
     def all_levels(self) -> list[Levels]:
-        """Levels by factor, one table per cell of a setup."""
+        """Return one table of levels by factor for each cell of a setup."""
         if self.cells:
             return [dict(cell) for cell in self.cells]
         return [dict(zip(self.factors, levels, strict=True)) for levels in itertools.product(*self.factors.values())]
 
-    def _by_name(self, levels: Levels) -> Levels:
-        """Levels of which those that have a name are what they name."""
-        return {
-            factor: self.factors[factor][level] if isinstance(self.factors.get(factor), Mapping) else level
-            for factor, level in levels.items()
-        }
+    def _settings_of(self, levels: Levels) -> Levels:
+        """Replace the name of each level that the design names by the settings that it stands for."""
+        settings = {}
+        for factor, level in levels.items():
+            levels_of_factor = self.factors.get(factor)
+            if isinstance(levels_of_factor, Mapping):
+                settings[factor] = levels_of_factor[level]
+            else:
+                settings[factor] = level
+        return settings
 
     def all_cells(self) -> list[Cell]:
-        """Every setup at every level.
+        """Return every setup with every combination of levels.
 
         Raises:
-            UserError: a factor that a setup does not have.
+            UserError: a setup does not have one of the factors.
         """
+        cells = []
         setups = self.setups()
-        levels = self.all_levels()
-        return [
-            Cell(_label(name, named), name, at_levels(setup, self._by_name(own_levels)), named)
-            for name, setup in zip(labels_of(setups), setups, strict=True)
-            for own_levels, named in zip(levels, map(named_levels, levels), strict=True)
-        ]
+        for name, setup in zip(labels_of(setups), setups, strict=True):
+            for levels in self.all_levels():
+                named = named_levels(levels)
+                setup_of_cell = at_levels(setup, self._settings_of(levels))
+                cells.append(Cell(label=_label(name, named), name=name, setup=setup_of_cell, levels=named))
+        return cells
 
     def seed_of(self, catalogue: int) -> int:
-        """Seed of all cells of a catalogue."""
+        """Return the seed of a catalogue, the same in all cells."""
         if self.first_seed is not None:
             return check_seed(self.first_seed + catalogue)
         return derive_seed(self.seed, f"study/{catalogue}")
 
     def tasks(self) -> list[Task]:
-        """One comparison per cell and catalogue; catalogue c has the world's ``catalogue_seed`` c."""
+        """Return one task per cell and catalogue, cell by cell; catalogue c has the world's ``catalogue_seed`` c."""
         return [Task(cell, c, self.seed_of(c)) for cell in self.all_cells() for c in range(self.catalogues)]
 
     def manifest(self) -> Mapping[str, Any]:
-        """List everything needed to make it again; JSON types."""
+        """Return everything needed to repeat the study, as JSON types."""
         cells = {cell.label: {"levels": cell.levels, "setup": asdict(cell.setup)} for cell in self.all_cells()}
         fields = {"catalogues": self.catalogues, "first_seed": self.first_seed, "seed": self.seed}
         return {"cells": plain(cells), **fields}
@@ -186,12 +221,12 @@ class Design:
 
 @dataclass(frozen=True)
 class Task:
-    """One comparison of a study; it can be sent to another process.
+    """One comparison of a study, which can be pickled for another process.
 
     Attributes:
-        cell: what is compared.
-        catalogue: its number, which is the world's ``catalogue_seed`` too.
-        seed: of everything else.
+        cell: the cell to run.
+        catalogue: number of the catalogue, which is the world's ``catalogue_seed`` too.
+        seed: seed of everything but the catalogue.
     """
 
     cell: Cell
@@ -200,11 +235,20 @@ class Task:
 
     @property
     def label(self) -> str:
-        """Names the file of its result."""
+        """Name of the task, from which its files are named."""
         return f"{self.cell.label}-{self.catalogue:03d}"
 
     def run(self, *, keep_raw: bool = False) -> tuple[Result, Took, RawResults | None]:
-        """Return the result, the same bytes wherever it runs, what it took, and the raw results if they are kept."""
+        """Run the comparison.
+
+        Args:
+            keep_raw: whether to collect the rows behind each mean.
+
+        Returns:
+            result: the result, the same bytes on any machine.
+            took: wall time of the task and of its records.
+            raw: rows behind each mean; None without ``keep_raw``.
+        """
         began = time.perf_counter()
         resolved = self.cell.setup.resolved(self.catalogue)
         raw = RawResults() if keep_raw else None
@@ -220,40 +264,55 @@ class Task:
             "judgements": [j.to_dict() for j in comparison.judgements],
             "log": plain(log_counts(comparison.log)),
         }
-        seconds: Took = {
+        took: Took = {
             "seconds": round(time.perf_counter() - began, 3),
             "records": [round(r.seconds, 4) for r in comparison.records],
         }
-        return result, seconds, raw
+        return result, took, raw
 
 
 def named_levels(levels: Levels) -> Levels:
-    """Return levels as the table has them: a level of several settings by their names and values."""
-    return {
-        factor: ",".join(f"{name}={value}" for name, value in level.items()) if isinstance(level, Mapping) else level
-        for factor, level in levels.items()
-    }
+    """Return levels as the study's table has them: a level that is a table becomes the text ``name=value,...``."""
+    named = {}
+    for factor, level in levels.items():
+        if isinstance(level, Mapping):
+            named[factor] = ",".join(f"{name}={value}" for name, value in level.items())
+        else:
+            named[factor] = level
+    return named
 
 
 def at_levels(setup: Setup, levels: Mapping[str, Any]) -> Setup:
-    """Set every factor of a setup to a level; a level that is a table sets all its entries.
+    """Return a setup with every factor set to a level.
+
+    Args:
+        setup: the setup without factors.
+        levels: level of each factor; a level that is a table sets all its entries instead.
 
     Raises:
-        UserError: a factor that this setup does not have.
+        UserError: the setup does not have one of the factors.
     """
-    levels = {
-        name: value
-        for factor, level in levels.items()
-        for name, value in (level.items() if isinstance(level, Mapping) else [(factor, level)])
-    }
-    first = sorted(levels, key=lambda name: name not in _SETUP_FIELDS)  # a world decides what its options are
-    dotted = sorted(first, key=lambda name: "." in str(ALIASES.get(name, name)))
-    for name in dotted:
-        setup = _at_level(setup, ALIASES.get(name, name), levels[name])
+    settings: dict[str, Any] = {}
+    for factor, level in levels.items():
+        if isinstance(level, Mapping):
+            settings.update(level)
+        else:
+            settings[factor] = level
+    # The world comes first, since options depend on it; options of agents come last, since they are appended to the
+    # agents' specifications. The sort is stable.
+    ordered = sorted(settings, key=lambda name: name not in _SETUP_FIELDS)
+    ordered = sorted(ordered, key=lambda name: "." in str(ALIASES.get(name, name)))
+    for name in ordered:
+        setup = _at_level(setup, ALIASES.get(name, name), settings[name])
     return setup
 
 
 def _at_level(setup: Setup, factor: str, level: Any) -> Setup:
+    """Return a setup with one factor set: a field, an agent's option, an option of the comparison, or a parameter.
+
+    Raises:
+        UserError: the setup's world has no such factor.
+    """
     if factor in _SETUP_FIELDS:
         return replace(setup, **{factor: level})
     world = entry_of(setup.world).world_class()
@@ -272,21 +331,42 @@ def _at_level(setup: Setup, factor: str, level: Any) -> Setup:
 
 
 def _with_agent_option(setup: Setup, experiment: Any, agent: str, option: str, level: Any) -> Setup:
-    """Set an option of an agent or the logging policy; an epsilon of 0 is no softening."""
+    """Append an option to the specification of an agent, or of the logging policy, such as ``svd+rank=5``.
+
+    A logging policy with epsilon 0 is left as it is.
+
+    Args:
+        setup: the setup.
+        experiment: the comparison of the setup's world.
+        agent: name of the agent, or ``logging``.
+        option: name of the option.
+        level: value of the option.
+
+    Raises:
+        UserError: the comparison has no logging policy to vary.
+    """
     if agent == "logging":
         logging = setup.options.get("logging", getattr(experiment.settings(setup.preset), "logging", None))
         if logging is None:
             raise UserError(f"the {setup.world} world has no logging policy of its own to vary")
-        if option == "epsilon" and not level:
-            spec = logging
-        else:
+        spec = logging
+        if option != "epsilon" or level:
             spec = f"{logging}+{option}={level}"
         return replace(setup, options={**setup.options, "logging": spec})
-    return replace(setup, specs={**setup.specs, agent: f"{setup.specs.get(agent, agent)}+{option}={level}"})
+    spec = f"{setup.specs.get(agent, agent)}+{option}={level}"
+    return replace(setup, specs={**setup.specs, agent: spec})
 
 
 def _label(name: str, levels: Mapping[str, Any]) -> str:
-    """Names a cell's files, whatever other levels there are, and in whatever order the factors are given."""
+    """Return a cell's label, which file names can hold.
+
+    It depends neither on other levels in the design nor on the order of the factors. Where characters are replaced or
+    cut, a digest of the levels keeps labels of different cells different.
+
+    Args:
+        name: name of the setup.
+        levels: level of each factor, by name.
+    """
     text = ",".join([name, *(f"{factor}={levels[factor]}" for factor in sorted(levels))])
     label = re.sub(r"[^A-Za-z0-9._,=+-]", "_", text)
     if label == text and len(label) <= _LONGEST_LABEL:
@@ -295,7 +375,7 @@ def _label(name: str, levels: Mapping[str, Any]) -> str:
 
 
 def log_counts(log: Any) -> dict[str, float]:
-    """Users, organic rows, bandit rows and sum of rewards of a test log; empty without one."""
+    """Count users, organic rows, bandit rows and rewards of a test log; an empty dictionary for None or no rows."""
     if log is None or len(log) == 0:
         return {}
     decision_rows = log.is_bandit
@@ -308,22 +388,23 @@ def log_counts(log: Any) -> dict[str, float]:
 
 
 def setup_of(table: Mapping[str, Any]) -> Setup:
-    """Read a setup from a table of a settings file.
+    """Read a setup from a table of its fields, as in a settings file.
 
     Raises:
-        UserError: an unknown key, or a value of another kind.
+        UserError: a key is unknown, or a value has the wrong type.
     """
     values = _known_keys(table, "a world of a study", Setup)
     for name in ("params", "options", "specs"):
         if name in values and not isinstance(values[name], Mapping):
             raise UserError(f"{name} must be a table of names and values, got {values[name]!r}")
+    # A list becomes a tuple; a text stays, so that Setup refuses it instead of a tuple of its characters.
     names = {name: values.get(name) for name in ("agents", "references", "protocols")}
     lists = {name: tuple(value) for name, value in names.items() if value is not None and not isinstance(value, str)}
     return Setup(**{**values, **lists})
 
 
 def labels_of(setups: Sequence[Setup]) -> list[str]:
-    """Name each setup: world and preset, with a number where two are alike."""
+    """Name each setup by world and preset, with a number where several setups have the same."""
     plain_names = ["-".join([_name_of(s.world), *([s.preset] if s.preset else [])]) for s in setups]
     return [
         name if plain_names.count(name) == 1 else f"{name}-{plain_names[:i].count(name) + 1}"
@@ -332,7 +413,7 @@ def labels_of(setups: Sequence[Setup]) -> list[str]:
 
 
 def _name_of(world: str) -> str:
-    """Return a world's name for file names; for a world file, its name without folders."""
+    """Return a world's name as file names can hold it; for a world file, the file's name without folder and ending."""
     if is_world_file(world):
         return PurePath(world).name.lower().replace(".toml", "").replace("#", ".")
     return world.replace(":", ".")
@@ -345,10 +426,10 @@ def design_of(path: str | Path) -> Design:
     ``factors`` and ``options`` are tables. Other tables are left to the study's analysis.
 
     Raises:
-        UserError: no such file, not TOML, an unknown key, or no world.
+        UserError: the file does not exist or is not TOML, has an unknown key, or names no world.
     """
-    held = read_toml(path_of(path))
-    table = {name: value for name, value in held.items() if name in _fields(Design) or not isinstance(value, dict)}
+    content = read_toml(path_of(path))
+    table = {name: value for name, value in content.items() if name in _fields(Design) or not isinstance(value, dict)}
     if not table.get("worlds"):
         raise UserError(f"{path}: name at least one world, as a table [[worlds]] with world = NAME")
     try:
@@ -361,19 +442,29 @@ def design_of_table(table: Any) -> Design:
     """Read a design from a table of its attributes.
 
     Raises:
-        UserError: no table, an unknown key, or a design that cannot be.
+        UserError: ``table`` is no table or has an unknown key, or the design cannot be run.
     """
     return Design(**_known_keys(table, "design", Design))
 
 
 def _fields(kind: type[Any]) -> list[str]:
-    return [one.name for one in fields(kind)]
+    """Return the names of a dataclass's fields."""
+    return [field.name for field in fields(kind)]
 
 
 def _known_keys(table: Any, what: str, kind: type[Any]) -> Mapping[str, Any]:
-    """Check that a table's keys are attributes of a class; a UserError names one that is not."""
-    fields = _fields(kind)
+    """Return a table as a dictionary, after checking that its keys are fields of a dataclass.
+
+    Args:
+        table: the table.
+        what: name of the table in error messages.
+        kind: the dataclass.
+
+    Raises:
+        UserError: ``table`` is no table, or a key is not a field.
+    """
+    names = _fields(kind)
     for name in table_by_name(table, what):
-        if name not in fields:
-            raise UserError(f"{what}: unknown key {name!r}; {nearest(name, fields)}")
+        if name not in names:
+            raise UserError(f"{what}: unknown key {name!r}; {nearest(name, names)}")
     return dict(table)

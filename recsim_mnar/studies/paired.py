@@ -17,13 +17,19 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 LEAST = 5
-"""Catalogues from which on there are intervals over catalogues."""
+"""Smallest number of catalogues for which intervals over catalogues are computed."""
 BOUNDS = {"cost": 1.0, "tau": 2.0}
-"""Largest difference possible of two shares of the best value, and of two rank correlations."""
+"""Largest possible difference of two costs (shares of the best value) and of two rank correlations."""
 
 
 class Share(TypedDict):
-    """A proportion of catalogues, its Wilson interval, and the number of catalogues."""
+    """Proportion of catalogues.
+
+    Attributes:
+        share: the proportion.
+        low, high: Wilson's interval.
+        count: number of catalogues that count, the proportion's numerator.
+    """
 
     share: float
     low: float
@@ -32,7 +38,13 @@ class Share(TypedDict):
 
 
 class Mean(TypedDict):
-    """A mean over catalogues and its interval, and the number with a value; None where there is none."""
+    """Mean over catalogues.
+
+    Attributes:
+        mean: the mean; None without values.
+        low, high: interval of the mean; None for fewer than :data:`LEAST` values.
+        n: number of catalogues with a value.
+    """
 
     mean: float | None
     low: float | None
@@ -41,7 +53,7 @@ class Mean(TypedDict):
 
 
 def share(hits: Sequence[bool], level: float = 0.95) -> Share:
-    """Return a proportion and its Wilson interval."""
+    """Return the proportion of True among at least one value, with Wilson's interval of nominal coverage ``level``."""
     from scipy.stats import binomtest
 
     n = len(hits)
@@ -57,14 +69,14 @@ def mean(
     least: float | None = None,
     largest: float | None = None,
 ) -> Mean:
-    """Return a mean over catalogues and its interval; values that are None are left out.
+    """Return a mean over catalogues with its interval, which stays within the possible range of values.
 
     Args:
-        values: one per catalogue.
-        level: nominal coverage.
-        least: the least value possible. None for Student's interval, which knows no bounds.
-        largest: the largest value possible. The interval never leaves what is possible; there is none below
-            :data:`LEAST` values.
+        values: one value per catalogue; None and infinite values are left out.
+        level: nominal coverage of the interval.
+        least: least possible value: 0 for a skewed interval of non-negative values, another number, together with
+            ``largest``, for an interval of bounded values; None for Student's interval.
+        largest: largest possible value; None for no upper bound.
     """
     numbers = list(values)
     x = np.array([v for v in numbers if v is not None and math.isfinite(v)], float)
@@ -85,15 +97,19 @@ def mean(
 
 
 def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: float) -> pd.DataFrame:
-    """Compute mean differences, one row per group.
+    """Compute the mean paired difference of each group, with tests adjusted over the groups.
 
-    The cells of a catalogue are no further evidence: their mean is one pair.
+    Cells of one catalogue are not independent: their mean is one pair.
 
     Args:
-        pairs: columns ``catalogue``, ``first`` and ``second``, and those of the groups.
-        by: columns of the groups; one group of all where there is none.
-        bound: largest absolute difference possible.
-        level: of the intervals.
+        pairs: columns ``catalogue``, ``first`` and ``second``, and those that define the groups.
+        by: columns that define the groups; without any, all pairs are one group.
+        bound: largest possible absolute difference.
+        level: nominal coverage of the intervals.
+
+    Returns:
+        One row per group: the columns ``by``, the numbers of :func:`paired_difference`, and both p-values adjusted
+        (Holm).
     """
     import pandas as pd
 
@@ -101,9 +117,9 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
         pairs = pairs.assign(cells="all")
         by = ["cells"]
     rows = []
-    for group, own_pairs in pairs.groupby(list(by), sort=False, dropna=False):
+    for group, pairs_of_group in pairs.groupby(list(by), sort=False, dropna=False):
         names = dict(zip(by, group, strict=True))
-        per_catalogue = own_pairs.groupby("catalogue", sort=False)[["first", "second"]].mean()
+        per_catalogue = pairs_of_group.groupby("catalogue", sort=False)[["first", "second"]].mean()
         rows.append({**names, **paired_difference(per_catalogue.to_numpy(np.float64), bound, level)})
     columns = [*by, "n", "n_above", "n_below", "difference", "low", "high", "p_t", "p_wilcoxon"]
     frame = pd.DataFrame(rows, columns=columns)
@@ -113,15 +129,15 @@ def paired_table(pairs: pd.DataFrame, by: Sequence[str], bound: float, level: fl
 
 
 def steps_from_first(values: pd.DataFrame, factor: str) -> pd.DataFrame:
-    """Pair each level of a factor with its first where all else is the same.
+    """Pair the values at each further level of a factor with those at its first level, all else being the same.
 
     Args:
-        values: columns of a unit, and ``value``.
-        factor: one of the columns.
+        values: column ``value``, and columns that identify it, among them the factor.
+        factor: name of the factor.
 
     Returns:
-        The same columns, the factor's as ``LEVEL - FIRST`` and ``value`` a difference; and ``first``, ``second``, its
-        two sides.
+        One row per pair, with the same columns: the factor's is the text ``LEVEL - FIRST LEVEL``, and ``value`` is
+        ``first`` - ``second``, two further columns: the values at the level and at the first level.
     """
     import pandas as pd
 
@@ -144,12 +160,17 @@ def steps_from_first(values: pd.DataFrame, factor: str) -> pd.DataFrame:
 
 
 def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, float]:
-    """Mean difference of pairs with its interval, and p-values of the paired t-test and of Wilcoxon's test.
+    """Compute the mean difference of pairs, with an interval and two tests.
 
     Args:
         pairs: (n, 2) numbers.
-        bound: largest absolute difference possible.
-        level: of the interval; there is none below :data:`LEAST` pairs.
+        bound: largest possible absolute difference.
+        level: nominal coverage of the interval.
+
+    Returns:
+        ``n``, the numbers of positive (``n_above``) and negative (``n_below``) differences, ``difference``, ``low`` and
+        ``high``, and the p-values ``p_t`` (paired t-test) and ``p_wilcoxon``; interval and p-values are NaN for fewer
+        than :data:`LEAST` pairs.
     """
     from scipy import stats
 
@@ -163,10 +184,9 @@ def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, fl
     if len(gaps) < LEAST:
         return {**numbers, **dict.fromkeys(("low", "high", "p_t", "p_wilcoxon"), math.nan)}
     low, high = bounded_interval(gaps, bound, level)
-    varied = bool(np.ptp(gaps) > 0.0)
-    if varied:
+    if np.ptp(gaps) > 0.0:
         p_t = float(stats.ttest_1samp(gaps, 0.0).pvalue)
-    else:
+    else:  # constant differences have no standard error: 1 if they are all 0, else 0
         p_t = float(np.all(gaps == 0.0))
     if np.any(gaps != 0.0):
         p_wilcoxon = float(stats.wilcoxon(gaps).pvalue)
@@ -176,17 +196,26 @@ def paired_difference(pairs: Floats, bound: float, level: float) -> dict[str, fl
 
 
 def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, float]:
-    """Interval of a mean of differences, within [-bound, bound]; NaN where nothing differs.
+    """Return an interval of the mean of bounded differences.
 
-    The mean is that of the gains less that of the losses, each with its own interval of numbers that are not negative
-    (:func:`positive_mean_interval`); the two are combined by the method of variance
-    estimates recovery (Zou & Donner 2008), which follows the skewness of both. Student's interval covers less.
+    The mean is that of the gains (positive parts) less that of the losses (negative parts). Each has its own interval
+    for non-negative numbers (:func:`positive_mean_interval`); the two are combined by the method of variance estimates
+    recovery (Zou & Donner 2008), which keeps the skewness of both. Student's interval covers less than its level.
+
+    Args:
+        gaps: (n,) differences.
+        bound: largest possible absolute difference.
+        level: nominal coverage.
+
+    Returns:
+        low, high: ends within [-bound, bound]; NaN if all differences are 0.
     """
     largest = float(np.abs(gaps).max())
     if largest == 0.0:
         return math.nan, math.nan
-    # Where all gaps have one sign, one of the other sign may not have been met: of three standard deviations, and no
-    # larger than the largest. With a smaller one, intervals of rare and large gaps cover less than they say.
+    # Where all differences have one sign, the interval of the other part assumes one unseen value of the size
+    # ``scale``: three standard deviations, but no larger than the largest difference. With a smaller one, intervals of
+    # rare and large differences cover less than their level.
     scale = min(3.0 * float(gaps.std(ddof=1)), largest) or largest
     gains = np.maximum(gaps, 0.0) / scale
     losses = np.maximum(-gaps, 0.0) / scale
@@ -203,12 +232,18 @@ def bounded_interval(gaps: Floats, bound: float, level: float) -> tuple[float, f
 
 
 def _recovered(first: float, second: float, correlation: float) -> float:
-    """Distance of a difference's limit from the difference, from those of its two parts."""
+    """Return the distance of a difference's limit from the difference (Zou & Donner 2008).
+
+    Args:
+        first: distance of the minuend's limit from the minuend.
+        second: distance of the subtrahend's opposite limit from the subtrahend.
+        correlation: correlation of the two parts.
+    """
     return math.sqrt(max(first**2 + second**2 - 2.0 * correlation * first * second, 0.0))
 
 
 def holm(p_values: Floats) -> Floats:
-    """Adjust p-values over their family (Holm 1979); NaN stays NaN and is not counted."""
+    """Adjust p-values (n,) for their number by Holm's step-down method (1979); NaN stays NaN and is not counted."""
     adjusted = np.full(len(p_values), math.nan)
     present = np.flatnonzero(~np.isnan(p_values))
     order = present[np.argsort(p_values[present])]
@@ -218,19 +253,19 @@ def holm(p_values: Floats) -> Floats:
 
 
 def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
-    """Mean of independent numbers that are not negative (costs over catalogues), and an interval with no negative end.
+    """Return the mean of independent non-negative numbers, such as costs over catalogues, with a skewed interval.
 
-    The gamma limits of :func:`recsim_mnar.estimators.intervals.positive_limits`, with Student's quantile for few
-    values. A sum of Poisson counts of parts of size c has variance c times its mean; one more part of the size that the
-    values have by that rule, variance over mean, is added for the upper end (of size 1 where all are 0), and as much is
-    taken away for the lower. Values that are nearly alike have small parts, and an interval near Student's.
+    The ends are gamma limits (:func:`recsim_mnar.estimators.intervals.positive_limits`), with Student's quantile for
+    few values. As in exact limits of a Poisson mean, one more event is assumed for the upper end and one less for the
+    lower end. The size of an event is variance over mean, as if the numbers were sums of a Poisson number of events of
+    equal size; it is 1 where all numbers are 0. Nearly equal numbers have small events, and nearly Student's interval.
 
     Args:
-        values: (n,) numbers, none of them negative.
+        values: (n,) non-negative numbers.
         level: nominal coverage.
 
     Returns:
-        value, low, high; the interval is [0, inf) for fewer than two values.
+        mean, low, high: the interval is [0, inf) for fewer than two values.
     """
     x = np.asarray(values, dtype=np.float64)
     n = len(x)
@@ -248,13 +283,18 @@ def positive_mean_interval(values: ArrayLike, level: float) -> tuple[float, floa
 
 
 def ranged_mean_interval(values: ArrayLike, level: float, least: float, largest: float) -> tuple[float, float, float]:
-    """Mean of independent numbers in [least, largest], and an interval within: :func:`user_mean_interval`, moved.
+    """Return the mean of independent bounded numbers, with an interval within the bounds.
+
+    Numbers are mapped to [0, 1], for which :func:`recsim_mnar.protocols.records.user_mean_interval` is made.
 
     Args:
-        values: (n,) numbers; what roundings put outside the range is moved into it.
+        values: (n,) numbers; those that rounding puts outside the range count as its ends.
         level: nominal coverage.
-        least: the least value possible.
-        largest: the largest.
+        least: least possible value.
+        largest: largest possible value.
+
+    Returns:
+        mean, low, high.
     """
     width = largest - least
     y = np.clip((np.asarray(values, dtype=np.float64) - least) / width, 0.0, 1.0)

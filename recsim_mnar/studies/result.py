@@ -35,16 +35,20 @@ if TYPE_CHECKING:
 
 AB_TEST = "ab_test"
 _LABELS = {"cost": "mean cost, % of the best", "tau": "Kendall's tau with the truth"}
+"""Labels of the vertical axis."""
 RISK = "risk"
 _WIDTH = 0.6
-"""Width along the axis that a level's protocols share, in levels."""
+"""Share of the distance between two levels on the axis over which the protocols of one level are spread."""
 _MOST_FACTORS = 2
-_ROOM, _LEAST_ROOM = 60, 8
-"""Characters along the axes of all panels, and the smallest number for one level's label."""
+"""Largest number of factors in a figure: one on the axis, one for panels."""
+_ROOM = 60
+"""Characters that fit along the axes of all panels together."""
+_LEAST_ROOM = 8
+"""Least number of characters per line of a level's label."""
 
 
 class Judged(TypedDict):
-    """A row of a study's judgements: its cell and catalogue, and the fields of a ``Judgement``."""
+    """Judgement on one ranking: its cell (``study``), levels and catalogue, and the fields of a ``Judgement``."""
 
     study: str
     levels: Levels
@@ -69,7 +73,28 @@ class Judged(TypedDict):
 
 
 class Row(TypedDict):
-    """A row of a study's summary; see :meth:`Study.summary`."""
+    """Summary of one ranking over catalogues, one row of :meth:`Study.summary`.
+
+    Attributes:
+        study: label of the cell.
+        protocol, metric: names of the protocol and its metric.
+        target: true value that the ranking should order agents by.
+        title: title of the ranking for readers.
+        catalogues: number of catalogues.
+        best, indistinguishable, costs: shares of catalogues by outcome of the pick; their counts sum to ``catalogues``.
+        unusable: share of catalogues in which the protocol's value of the picked agent is unusable.
+        decides: share of catalogues in which the protocol does not abstain.
+        right_if_decided: share of best picks and ties among the decided catalogues; None without any.
+        cost_decided: mean cost of the picks in the decided catalogues.
+        cost_share: mean cost of the picks in all catalogues.
+        kendall_tau: mean rank correlation with the truth.
+        best_by_upper_bound, tau_by_upper_bound: share of best picks and mean rank correlation of a ranking by upper
+            ends of intervals.
+        picks: number of catalogues by picked agent.
+        levels: level of each factor.
+        users_per_arm: number of users of an A/B test's arm; None for other protocols.
+        one_target: whether the cell has rankings for one target only.
+    """
 
     study: str
     protocol: str
@@ -95,7 +120,7 @@ class Row(TypedDict):
 
 
 class Always(TypedDict):
-    """The agent that loses least if it is always picked, by cell and target."""
+    """Agent with the least mean cost if it is picked in every catalogue, for one cell and target."""
 
     study: str
     levels: Levels
@@ -109,9 +134,9 @@ class Study:
     """Results of a study.
 
     Attributes:
-        settings: its design, JSON types.
-        results: one per cell and catalogue, in the order of the design.
-        seconds: by task, wall time of the task and of each record, of the tasks that were run now.
+        settings: manifest of the design; JSON types.
+        results: one result per cell and catalogue, in the order of the design.
+        seconds: by label of a task, wall time of the task and of its records; tasks without times are left out.
     """
 
     settings: Mapping[str, Any]
@@ -123,15 +148,18 @@ class Study:
         """Read a finished study from its folder.
 
         Raises:
-            UserError: there is none, or it is not finished.
+            UserError: the folder holds no study, or one that is not finished.
         """
         path = path_of(folder)
         try:
             settings = json.loads((path / "study.json").read_text())
             names = [f"{cell}-{c:03d}" for cell in settings["cells"] for c in range(settings["catalogues"])]
             results = [json.loads((path / "tasks" / f"{name}.json").read_text()) for name in names]
+            seconds = {}
             times = path / "timings.json"
-            return cls(settings, results, json.loads(times.read_text())["tasks"] if times.is_file() else {})
+            if times.is_file():
+                seconds = json.loads(times.read_text())["tasks"]
+            return cls(settings, results, seconds)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UserError(f"{folder} holds no finished study ({error}): run it, or --resume it") from error
 
@@ -163,6 +191,7 @@ class Study:
         return frame.astype(TIDY_TYPES)
 
     def _rows_of(self, result: Result) -> list[Mapping[str, Any]]:
+        """Return the rows of :meth:`frame` for one result; ``seconds`` is None where the task has no times."""
         about = {**_cell_columns(result), "catalogue": result["catalogue"], "seed": result["seed"]}
         times = self.seconds.get(f"{result['cell']}-{result['catalogue']:03d}")
         seconds = [] if times is None else times["records"]
@@ -181,14 +210,12 @@ class Study:
     def summary(self, level: float = 0.95) -> list[Row]:
         """Summarise every ranking over catalogues: one row per cell, protocol and metric.
 
-        A pick is ``best``, ``indistinguishable`` from it (a tie: the loss is within the error of the simulated truth)
-        or ``costs``: exactly one of the three. ``decides`` counts the catalogues in which the protocol does not
-        abstain, ``right_if_decided`` the best picks and ties among them; ``cost_decided`` is the mean cost there,
-        ``cost_share`` that of deciding always.
+        A pick is ``best``, ``indistinguishable`` from the best (a tie: the loss is within the error of the simulated
+        truth) or ``costs``: exactly one of the three.
 
         Args:
-            level: nominal coverage over catalogues: Wilson's intervals of shares; those of means stay within what is
-                possible. There is none below :data:`LEAST` catalogues.
+            level: nominal coverage of the intervals over catalogues: Wilson's for shares, and intervals within the
+                possible range for means, which have none for fewer than :data:`LEAST` catalogues.
         """
         groups: dict[tuple[str, str, str, str], list[Judged]] = {}
         targets: dict[str, set[str]] = {}
@@ -199,10 +226,20 @@ class Study:
         return [_summarised(rows, level, users, len(targets[study]) == 1) for (study, *_), rows in groups.items()]
 
     def always(self, level: float = 0.95) -> list[Always]:
-        """Return the agent that loses least if it is always picked, in hindsight: one row per cell and target."""
+        """Find the agent with the least mean cost if it is picked in every catalogue, in hindsight.
+
+        Only agents with a known cost in all catalogues of a cell take part.
+
+        Args:
+            level: nominal coverage of the cost's interval.
+
+        Returns:
+            One row per cell and target; none where no agent has a known cost everywhere.
+        """
         frame = self.frame()
         frame = frame[frame["cost"].notna()]
         rows: list[Always] = []
+        # One judgement per cell and target: an agent's cost is the same for all rankings with that target.
         for j in {(j["study"], j["target"]): j for j in self.judgements()}.values():
             cell = frame[(frame["protocol"] == j["protocol"]) & (frame["metric"] == j["metric"])]
             for name in (*self.factors, "world"):
@@ -212,22 +249,22 @@ class Study:
             if costs.empty:
                 continue
             agent = costs.mean().idxmin()
-            cost = mean(costs[agent], level, least=0.0, largest=_most(j))
+            cost = mean(costs[agent], level, least=0.0, largest=_largest_cost(j))
             rows.append(
                 {"study": j["study"], "levels": j["levels"], "target": j["target"], "agent": agent, "cost": cost}
             )
         return rows
 
     def risk_coverage(self, protocol: str, by: str | Sequence[str] | None = None) -> pd.DataFrame:
-        """Compute the mean cost of the comparisons up to each severity, if a protocol decides in these only.
+        """Compute the risk-coverage curve of a protocol that abstains above a severity of its findings.
 
         Args:
-            protocol: name, metric or title; of several metrics its first.
-            by: a factor, or several; all cells together where None.
+            protocol: name, metric or title of the protocol; its first metric, if it has several.
+            by: a factor or several, for one curve per combination of levels; None for one curve of all cells.
 
         Returns:
-            One row per level and severity: the factors, ``severity``, ``decides`` (share of the comparisons) and
-            ``cost``.
+            One row per curve and severity: the factors, ``severity`` up to which the protocol decides, ``decides``
+            (share of the comparisons that it then decides) and ``cost`` (mean cost of its picks there).
         """
         import pandas as pd
 
@@ -245,7 +282,14 @@ class Study:
         return pd.DataFrame(rows, columns=[*names, "severity", "decides", "cost"])
 
     def _of(self, protocol: str) -> list[Judged]:
-        """Return the judgements of a protocol by its name, metric or title; of several metrics those of the first."""
+        """Return the judgements on one metric of a protocol, the first one if it has several.
+
+        Args:
+            protocol: name, metric or title of the protocol, or the beginning of a title.
+
+        Raises:
+            UserError: the study has no such protocol.
+        """
         judged = self.judgements()
         matching = [j for j in judged if is_named(j, [protocol])]
         matching = matching or [j for j in judged if j["title"].startswith(protocol)]
@@ -255,8 +299,15 @@ class Study:
         return [j for j in matching if j["metric"] == matching[0]["metric"]]
 
     def _grouping(self, by: str | Sequence[str] | None) -> list[str]:
-        """Check names of factors, or of ``world`` and ``preset``, and return them as a list."""
-        names = [by] if isinstance(by, str) else list(by or ())
+        """Return names of factors, ``world`` or ``preset`` as a list, [] for None.
+
+        Raises:
+            UserError: the study has no factor of that name.
+        """
+        if isinstance(by, str):
+            names = [by]
+        else:
+            names = list(by or ())
         columns = [*self.factors, "world", "preset"]
         for name in names:
             if name not in columns:
@@ -264,7 +315,19 @@ class Study:
         return names
 
     def _outcomes(self, judgements: Sequence[Judged], of: str) -> pd.DataFrame:
-        """Return one row per judgement: columns of its cell, ``catalogue``, ``title`` and ``value`` (cost or tau)."""
+        """Tabulate the costs or rank correlations of judgements; those without a value are left out.
+
+        Args:
+            judgements: at least one.
+            of: ``cost`` or ``tau``.
+
+        Returns:
+            One row per judgement: ``setup``, ``world``, ``preset``, the factors, ``catalogue``, ``title`` (which
+            begins with the target if there are several) and ``value``.
+
+        Raises:
+            UserError: ``of`` is neither.
+        """
         import pandas as pd
 
         if of not in BOUNDS:
@@ -289,13 +352,13 @@ class Study:
     ) -> pd.DataFrame:
         """Compute each protocol's mean cost or tau over catalogues, by the levels of factors.
 
-        A catalogue counts once: by the mean over its cells at these levels.
+        Cells of one catalogue are not independent: their mean is one value.
 
         Args:
-            by: a factor, or several; all cells together where None.
+            by: a factor or several; None for all cells together.
             of: ``cost`` (share of the best true value) or ``tau`` (Kendall's tau with the truth).
-            protocols: names, metrics or titles; all where None.
-            level: nominal coverage of the intervals; there is none below :data:`LEAST` catalogues.
+            protocols: names, metrics or titles of protocols; None for all.
+            level: nominal coverage of the intervals, which are None for fewer than :data:`LEAST` catalogues.
 
         Returns:
             One row per level and protocol: the factors, ``title``, ``mean``, ``low``, ``high`` and ``n`` (catalogues).
@@ -308,7 +371,7 @@ class Study:
             raise UserError(f"the study has none of the protocols {listed(list(protocols or ['none']))}")
         limits: dict[str, float | None] = {"least": -1.0, "largest": 1.0}
         if of == "cost":
-            limits = {"least": 0.0, "largest": _most(judged[0])}
+            limits = {"least": 0.0, "largest": _largest_cost(judged[0])}
         rows = []
         for group, outcomes in self._outcomes(judged, of).groupby(names, sort=False, dropna=False):
             values = outcomes.groupby("catalogue", sort=False)["value"].mean()
@@ -324,14 +387,14 @@ class Study:
         of: str = "cost",
         level: float = 0.95,
     ) -> pd.DataFrame:
-        """Difference of two protocols, catalogue by catalogue: the mean over a catalogue's cells is one pair.
+        """Compare two protocols catalogue by catalogue; the mean over a catalogue's cells is one value of a pair.
 
         Args:
-            first: name, metric or title of a protocol; of several metrics its first.
-            second: of another.
-            by: a factor, or several: one row per level; one row of all cells together where None.
+            first: name, metric or title of a protocol; its first metric, if it has several.
+            second: name, metric or title of another protocol.
+            by: a factor or several, for one row per combination of levels; None for one row of all cells together.
             of: ``cost`` (share of the best true value) or ``tau`` (Kendall's tau with the truth).
-            level: of the intervals.
+            level: nominal coverage of the intervals.
 
         Returns:
             One row per level: ``first`` and ``second`` (titles), ``n`` catalogues, in ``n_above`` of which the first is
@@ -340,12 +403,15 @@ class Study:
             (1979).
         """
         names = self._grouping(by)
-        one, other = (self._outcomes(self._of(name), of) for name in (first, second))
-        units = [name for name in one.columns if name not in ("title", "value")]
-        both = one.rename(columns={"value": "first"}).merge(other.rename(columns={"value": "second"}), on=units)
-        frame = paired_table(both, names, BOUNDS[of], level)
-        frame.insert(0, "second", other["title"].iloc[0])
-        frame.insert(0, "first", one["title"].iloc[0])
+        of_first = self._outcomes(self._of(first), of)
+        of_second = self._outcomes(self._of(second), of)
+        units = [name for name in of_first.columns if name not in ("title", "value")]
+        pairs = of_first.rename(columns={"value": "first"}).merge(
+            of_second.rename(columns={"value": "second"}), on=units
+        )
+        frame = paired_table(pairs, names, BOUNDS[of], level)
+        frame.insert(0, "second", of_second["title"].iloc[0])
+        frame.insert(0, "first", of_first["title"].iloc[0])
         return frame
 
     def compare_levels(
@@ -358,15 +424,21 @@ class Study:
         of: str = "cost",
         level: float = 0.95,
     ) -> pd.DataFrame:
-        """Difference of each level of a factor from its first, catalogue by catalogue; see :meth:`compare`.
+        """Compare each level of a factor with its first level, catalogue by catalogue.
 
         Args:
-            factor: its name; of several, how the step of the first one changes with the levels of the next.
-            protocol: of whose cost.
-            minus: a second protocol, whose cost is taken away in each cell: how a level changes their difference.
-            by: further factors: one row per level of these too.
+            factor: name of the factor; several names for their interaction: how the difference between levels of the
+                first factor changes between levels of the next one.
+            protocol: name, metric or title of the protocol whose cost is compared.
+            minus: a second protocol, whose cost is subtracted in each cell, to see how levels change the difference of
+                the two; None for the cost of ``protocol`` alone.
+            by: further factors, for one row per combination of their levels.
             of: ``cost`` or ``tau``.
-            level: of the intervals.
+            level: nominal coverage of the intervals.
+
+        Returns:
+            One row per further level (or pair of levels): ``protocol``, the factors, and the numbers of
+            :meth:`compare`.
         """
         factors = self._grouping(factor)
         names = self._grouping(by)
@@ -382,15 +454,16 @@ class Study:
             bound *= 2.0
         for step in factors:
             values = steps_from_first(values[[*units, "value"]], step)
+        # Each further factor is a difference of differences, whose largest possible value is twice as large.
         frame = paired_table(values, [*factors, *names], bound * 2.0 ** (len(factors) - 1), level)
         frame.insert(0, "protocol", title)
         return frame
 
     def to_latex(self, protocols: Sequence[str] | None = None) -> str:
-        """Format the summary as a LaTeX table (booktabs).
+        """Format the summary as a LaTeX table (booktabs), one row per ranking.
 
         Args:
-            protocols: names, metrics or titles; all where None.
+            protocols: names, metrics or titles of protocols; None for all.
         """
         import pandas as pd
 
@@ -400,18 +473,22 @@ class Study:
                 continue
             n = row["catalogues"]
             decided = row["decides"]["count"]
-            right = row["right_if_decided"]
+            right_if_decided = "--"
+            if row["right_if_decided"] is not None:
+                right_if_decided = f"{row['right_if_decided']['count']} of {decided}"
+            right = row["best"]["count"] + row["indistinguishable"]["count"]
             cells = {
                 **{name: row["levels"].get(name, "") for name in self.factors},
                 "protocol": row["title"],
                 "decides": f"{decided} of {n}",
-                "right where it decides": "--" if right is None else f"{right['count']} of {decided}",
+                "right where it decides": right_if_decided,
                 "loss there (%)": _loss(row["cost_decided"]),
-                "right if it always decides": f"{row['best']['count'] + row['indistinguishable']['count']} of {n}",
+                "right if it always decides": f"{right} of {n}",
                 "loss then (%)": _loss(row["cost_share"]),
             }
             rows.append(cells)
         table: str = pd.DataFrame(rows, dtype=str).to_latex(index=False, escape=True)
+        # pandas escapes all special characters but this one, which text fonts print as another.
         return table.replace("<", "$<$")
 
     def plot(
@@ -422,15 +499,15 @@ class Study:
         of: str = "cost",
         protocols: Sequence[str] | None = None,
     ) -> None:
-        """Draw each protocol's mean cost or tau by the levels of a factor, or its cost by how often it decides.
+        """Draw each protocol's mean cost or tau by the levels of a factor, or its risk-coverage curve, to a file.
 
         Args:
-            path: of the figure, as SVG, PDF or PNG by its ending.
-            by: a factor, along the axis (the first one where None), or two, the second one as panels; means are over
-                the levels of the others (:meth:`means`).
-            of: ``cost`` or ``tau``, with intervals over catalogues; or ``risk``, :meth:`risk_coverage` of every
-                protocol that abstains somewhere, a curve per level of ``by``.
-            protocols: names, metrics or titles of those that are drawn; all where None.
+            path: file of the figure: SVG, PDF or PNG by its ending.
+            by: factor on the axis, and a second one for panels; None for the study's first factor. Means are over the
+                levels of all other factors (:meth:`means`).
+            of: ``cost`` or ``tau`` for means with intervals over catalogues; ``risk`` for :meth:`risk_coverage` of
+                every protocol that abstains somewhere, one curve per level of ``by``.
+            protocols: names, metrics or titles of the protocols to draw; None for all.
         """
         _plot(self, path_of(path), self._grouping(by), of, protocols)
 
@@ -445,31 +522,37 @@ def _cell_columns(result: Result) -> Levels:
     return {"world": config["world"]["name"], "preset": config["preset"], **result["levels"]}
 
 
-def _most(judgement: Judged) -> float | None:
-    """Return the largest possible cost: all of the best value, where values are gains."""
+def _largest_cost(judgement: Judged) -> float | None:
+    """Return the largest possible cost: 1, all of the best value, where values are gains; None for no bound."""
     if judgement.get("larger", True) and judgement["best_truth"] > 0:
         return 1.0
     return None
 
 
 def _summarised(rows: Sequence[Judged], level: float, users: Mapping[str, int | None], one_target: bool) -> Row:
-    """Summarise the judgements of one ranking.
+    """Summarise the judgements on one ranking over catalogues.
 
     Args:
-        rows: judgements, at least one.
+        rows: judgements, one per catalogue, at least one.
         level: nominal coverage of the intervals.
-        users: number of users of an A/B test's arm, by cell.
-        one_target: whether its cell has no other target.
+        users: number of users of an A/B test's arm, by label of the cell.
+        one_target: whether the cell has rankings for one target only.
     """
     first = rows[0]
     decided = [j for j in rows if not j["abstains"]]
-    most = _most(first)
+    right_if_decided = None
+    if decided:
+        right_if_decided = share([j["outcome"] != COSTS for j in decided], level)
+    users_per_arm = None
+    if first["protocol"] == AB_TEST:
+        users_per_arm = users.get(first["study"])
+    largest = _largest_cost(first)
 
     def outcomes(outcome: str) -> Share:
         return share([j["outcome"] == outcome for j in rows], level)
 
     def costs(judged: Sequence[Judged]) -> Mean:
-        return mean([j["cost_share"] for j in judged], level, least=0.0, largest=most)
+        return mean([j["cost_share"] for j in judged], level, least=0.0, largest=largest)
 
     return {
         "study": first["study"],
@@ -483,7 +566,7 @@ def _summarised(rows: Sequence[Judged], level: float, users: Mapping[str, int | 
         "costs": outcomes(COSTS),
         "unusable": share([j["pick"] in j["unusable"] for j in rows], level),
         "decides": share([not j["abstains"] for j in rows], level),
-        "right_if_decided": share([j["outcome"] != COSTS for j in decided], level) if decided else None,
+        "right_if_decided": right_if_decided,
         "cost_decided": costs(decided),
         "cost_share": costs(rows),
         "kendall_tau": mean([j["kendall_tau"] for j in rows], level, least=-1.0, largest=1.0),
@@ -491,12 +574,13 @@ def _summarised(rows: Sequence[Judged], level: float, users: Mapping[str, int | 
         "tau_by_upper_bound": mean([j["tau_by_upper_bound"] for j in rows], level, least=-1.0, largest=1.0),
         "picks": dict(sorted(collections.Counter(j["pick"] for j in rows).items())),
         "levels": first["levels"],
-        "users_per_arm": users.get(first["study"]) if first["protocol"] == AB_TEST else None,
+        "users_per_arm": users_per_arm,
         "one_target": one_target,
     }
 
 
 def _sentence(row: Row) -> str:
+    """Describe a row of the summary: how often the picks are best, what they cost, and how often it should abstain."""
     n = row["catalogues"]
     sentence = f"{sized(row)} picks the best agent in {row['best']['count']} of {n} catalogues"
     if not row["one_target"]:
@@ -518,7 +602,7 @@ def _sentence(row: Row) -> str:
 
 
 def sized(row: Row) -> str:
-    """Return the title of a row of the summary; an A/B test's with its size."""
+    """Return the title of a row of the summary; for an A/B test with the number of users per arm."""
     users = row["users_per_arm"]
     if users is None:
         return row["title"]
@@ -526,7 +610,7 @@ def sized(row: Row) -> str:
 
 
 def percent(share: Mean) -> str:
-    """Format a mean share with its interval, in per cent."""
+    """Format a mean share in per cent, with its interval if it has one; the mean must not be None."""
     value, *ends = (two_digits(number) for number in (share["mean"], share["low"], share["high"]) if number is not None)
     if ends:
         return f"{value}% [{', '.join(ends)}]"
@@ -534,13 +618,25 @@ def percent(share: Mean) -> str:
 
 
 def _loss(share: Mean) -> str:
+    """Format a mean cost as :func:`percent` does, without the signs %; "--" without a mean."""
     if share["mean"] is None:
         return "--"
     return percent(share).replace("%", "")
 
 
 def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Sequence[str] | None = None) -> None:
-    """Draw and write the figure of :meth:`Study.plot`."""
+    """Draw the figure of :meth:`Study.plot` and write it to a file.
+
+    Args:
+        study: the study.
+        path: file of the figure.
+        by: names of factors, which the study has.
+        of: ``cost``, ``tau`` or ``risk``.
+        protocols: names, metrics or titles of protocols; None for all.
+
+    Raises:
+        UserError: ``of`` is something else, or ``by`` has too many factors.
+    """
     from matplotlib.figure import Figure
 
     if of != RISK and of not in _LABELS:
@@ -561,7 +657,7 @@ def _plot(study: Study, path: Path, by: Sequence[str], of: str, protocols: Seque
 
 
 def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[str] | None) -> None:
-    """Draw mean cost against the share of comparisons in which it decides, for each protocol that may abstain."""
+    """Draw risk-coverage curves: mean cost against the share of decided comparisons, for protocols that abstain."""
     abstaining = [j["title"] for j in study.judgements() if j["abstains"] and is_named(j, protocols)]
     for title in dict.fromkeys(abstaining):
         curves = study.risk_coverage(title, by)
@@ -576,22 +672,38 @@ def _draw_risk(axes: Any, study: Study, by: Sequence[str], protocols: Sequence[s
 
 
 def _draw_panels(figure: Any, study: Study, by: Sequence[str], of: str, protocols: Sequence[str] | None) -> Any:
-    """Draw one panel per level of the second factor, and return the legend's handles and labels."""
+    """Draw means, in one panel per level of the second factor.
+
+    Returns:
+        Handles and labels of the legend, as matplotlib gives them.
+    """
     means = study.means(by, of=of, protocols=protocols)
     panels = [("", means)]
     if len(by) > 1:
         panels = [(f"{by[1]} {level}", part) for level, part in means.groupby(by[1], sort=False, dropna=False)]
+    factor = by[0] if by else None
+    scale = 100.0 if of == "cost" else 1.0  # costs are drawn in per cent
     all_axes = figure.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, panel) in zip(all_axes, panels, strict=True):
-        _draw_means(axes, panel, by[0] if by else None, 100.0 if of == "cost" else 1.0, len(panels))
+        _draw_means(axes, panel, factor, scale=scale, panels=len(panels))
         axes.set_title(title, fontsize="medium")
     all_axes[0].set_ylabel(_LABELS[of])
     return all_axes[0].get_legend_handles_labels()
 
 
-def _draw_means(axes: Any, means: pd.DataFrame, factor: str | None, scale: float, panels: int) -> None:
-    """Draw means as points, one colour per protocol, with intervals where there are any; one of several panels."""
-    levels = ["all"] if factor is None else list(dict.fromkeys(means[factor]))
+def _draw_means(axes: Any, means: pd.DataFrame, factor: str | None, *, scale: float, panels: int) -> None:
+    """Draw the means of one panel as points, one colour per protocol, with intervals where there are any.
+
+    Args:
+        axes: axes of the panel.
+        means: rows of :meth:`Study.means`.
+        factor: factor on the axis; None for one point per protocol.
+        scale: number by which means are multiplied.
+        panels: number of panels in the figure, which share the room for labels.
+    """
+    levels = ["all"]
+    if factor is not None:
+        levels = list(dict.fromkeys(means[factor]))
     series = list(means.groupby("title", sort=False))
     for place, (title, points) in enumerate(series):
         shift = _WIDTH * ((place + 0.5) / len(series) - 0.5)

@@ -1,4 +1,4 @@
-"""run_study: tasks on any executor, each result a file of its own, so that an interrupted study is taken up."""
+"""Running of studies: tasks on any executor, each result in its own file, so that an interrupted study can resume."""
 
 from __future__ import annotations
 
@@ -40,33 +40,32 @@ def run_study(
     """Run every cell of a design over its catalogues.
 
     Args:
-        design: what is compared, or its attributes as a table.
-        folder: for the results, and the table of them all, ``study.parquet``; nothing is written where None.
-        resume: keep the results that the folder holds; the design may have more levels and more catalogues than those.
-        save_raw: write ``raw/CELL-CATALOGUE.parquet``, what each value is the mean of
+        design: the design, or a table of its attributes.
+        folder: folder for the results and the table of all of them, ``study.parquet``; None to write nothing.
+        resume: whether to keep results that the folder holds; the design may have further levels and catalogues.
+        save_raw: whether to write ``raw/CELL-CATALOGUE.parquet`` with the rows behind each mean
             (:class:`recsim_mnar.protocols.base.RawResults`).
-        executor: to spread comparisons over: processes, as agents learn in Python; the results do not depend on it.
+        executor: executor over which comparisons are spread; best one of processes, since agents learn in Python. The
+            results do not depend on it. None to run one comparison after another.
         report: called with a line as comparisons end.
 
     Raises:
-        UserError: a cell that cannot be, or a folder that holds another study.
+        UserError: a cell cannot be run, or the folder holds another study.
     """
-    if isinstance(design, Design):
-        made = design
-    else:
-        made = design_of_table(design)
+    if not isinstance(design, Design):
+        design = design_of_table(design)
     if save_raw and folder is None:
         raise UserError("save_raw: name a folder for the raw results")
-    cells = made.all_cells()
-    manifest = made.manifest()
-    report(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'} x {made.catalogues} catalogues")
+    cells = design.all_cells()
+    manifest = design.manifest()
+    report(f"{len(cells)} {'cell' if len(cells) == 1 else 'cells'} x {design.catalogues} catalogues")
     for cell in cells:
-        cell.setup.resolved()
+        cell.setup.resolved()  # raises for a cell that cannot be run, before any comparison begins
     if folder is None:
-        return _run(made.tasks(), manifest, None, executor, report, save_raw=False)
+        return _run(design.tasks(), manifest, None, executor, report, save_raw=False)
     with RunFolder.fill(path_of(folder), resume=resume, what="--out") as into:
         _begin(into, manifest)
-        study = _run(made.tasks(), manifest, into, executor, report, save_raw=save_raw)
+        study = _run(design.tasks(), manifest, into, executor, report, save_raw=save_raw)
         with into.recording(TABLE) as path:
             _write_table(study, path)
     return study
@@ -81,62 +80,71 @@ def _run(
     *,
     save_raw: bool,
 ) -> Study:
-    if into is None:
-        kept = {}
-    else:
-        kept = {t.label: found for t in tasks if (found := _kept(into, t, save_raw)) is not None}
-    missing = [t for t in tasks if t.label not in kept]
+    """Run the tasks whose results do not exist yet, write each result as it ends, and return the study of all.
+
+    Args:
+        tasks: all tasks of the study.
+        manifest: manifest of the design.
+        into: folder with earlier results, to which results are written; None to keep them in memory only.
+        executor: executor to run tasks on, or None.
+        report: called with a line as tasks end.
+        save_raw: whether to write the rows behind each mean.
+    """
+    results: dict[str, Result] = {}
+    seconds: dict[str, Took] = {}
+    if into is not None:
+        results = {t.label: earlier for t in tasks if (earlier := _earlier_result(into, t, save_raw)) is not None}
+        seconds = _earlier_seconds(into)
+    missing = [t for t in tasks if t.label not in results]
     if len(missing) < len(tasks):
         report(f"{len(tasks) - len(missing)} of {len(tasks)} already existed")
-    if into is None:
-        seconds = {}
-    else:
-        seconds = _earlier_seconds(into)
     numeric = _numeric_factors(tasks)
     advance = counted(len(missing), "comparisons")
     for done, (task, (result, took, raw)) in enumerate(_finished(missing, executor, save_raw), start=1):
         seconds[task.label] = took
-        kept[task.label] = result
+        results[task.label] = result
         if into is not None:
             if raw is not None:
                 (into.path / RAW).mkdir(exist_ok=True)
                 with into.recording(_raw_name(task)) as path:
                     write_parquet(_with_cell(raw.table(), result, numeric), path)
             into.write_json(_name(task), result)
-            # As it is read again: what a study says does not depend on whether it was interrupted.
-            kept[task.label] = json.loads((into.path / _name(task)).read_text())
+            # Read back from the file, as after an interruption: both give the same study, down to the types.
+            results[task.label] = json.loads((into.path / _name(task)).read_text())
         report(f"{task.label} done, {done} of {len(missing)}")
         advance(1)
-    return Study(manifest, [kept[t.label] for t in tasks], seconds)
+    return Study(manifest, [results[t.label] for t in tasks], seconds)
 
 
 def _with_cell(table: Any, result: Result, numeric: Collection[str]) -> Any:
-    """Raw results with the columns that the study's table has before its own: levels, catalogue, seed.
+    """Prepend the columns of a task to its raw results: levels, catalogue and seed, the same in every row.
 
     Args:
-        table: raw results of a cell and catalogue.
-        result: of these.
-        numeric: factors all of whose levels are numbers; other levels are text, so that all files have the same types.
+        table: Arrow table of the raw results.
+        result: result of the same task.
+        numeric: factors whose levels are all numbers; other levels become text, so that all files have the same types.
+
+    Returns:
+        an Arrow table, the new columns dictionary-encoded.
     """
     import pyarrow as pa
 
-    levels = {
-        name: pa.array([level], pa.float64()) if name in numeric else pa.array([str(level)])
-        for name, level in result["levels"].items()
-    }
-    columns = {
-        **levels,
-        "catalogue": pa.array([result["catalogue"]], pa.int64()),
-        "seed": pa.array([result["seed"]], pa.uint64()),
-    }
-    first = pa.array(np.zeros(table.num_rows, np.int32))
+    columns = {}
+    for name, level in result["levels"].items():
+        if name in numeric:
+            columns[name] = pa.array([level], pa.float64())
+        else:
+            columns[name] = pa.array([str(level)])
+    columns["catalogue"] = pa.array([result["catalogue"]], pa.int64())
+    columns["seed"] = pa.array([result["seed"]], pa.uint64())
+    indices = pa.array(np.zeros(table.num_rows, np.int32))  # every row has the dictionary's only value
     for place, (name, value) in enumerate(columns.items()):
-        table = table.add_column(place, name, pa.DictionaryArray.from_arrays(first, value))
+        table = table.add_column(place, name, pa.DictionaryArray.from_arrays(indices, value))
     return table
 
 
 def _numeric_factors(tasks: Sequence[Task]) -> set[str]:
-    """Names of the factors all of whose levels are numbers."""
+    """Return the names of the factors whose levels are all numbers."""
     all_levels = [task.cell.levels for task in tasks]
     text = {name for levels in all_levels for name, level in levels.items() if not _is_number(level)}
     return {name for levels in all_levels for name in levels} - text
@@ -147,7 +155,7 @@ def _is_number(level: Any) -> bool:
 
 
 def _write_table(study: Study, path: Path) -> None:
-    """Write the study's table as Parquet, without times; factors are text where levels are of several types."""
+    """Write the study's table as Parquet, without times; the levels of a factor become text if their types differ."""
     import pyarrow as pa
 
     frame = study.frame().drop(columns="seconds")
@@ -166,7 +174,10 @@ def write_parquet(table: Any, path: Path) -> None:
 
 
 def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
-    """Read the seconds of earlier tasks from ``timings.json``, which bears no receipt."""
+    """Read the wall times of earlier tasks, by label; empty if the file is missing or damaged.
+
+    Damage is no error: ``timings.json`` has no receipt, and no result depends on it.
+    """
     path = into.path / TIMINGS
     if not path.is_file():
         return {}
@@ -179,8 +190,17 @@ def _earlier_seconds(into: RunFolder) -> dict[str, Took]:
     return {}
 
 
-def _kept(into: RunFolder, task: Task, save_raw: bool) -> Result | None:
-    """Return the result of a task from an earlier run; None where it is missing or incomplete."""
+def _earlier_result(into: RunFolder, task: Task, save_raw: bool) -> Result | None:
+    """Return the result of a task from an earlier run.
+
+    Args:
+        into: folder of the study.
+        task: the task.
+        save_raw: whether the task's raw results are needed as well.
+
+    Returns:
+        The result; None if a file is missing or incomplete, or is of another task.
+    """
     if into.whole(_name(task)) is None or (save_raw and into.whole(_raw_name(task)) is None):
         return None
     result: Result = json.loads((into.path / _name(task)).read_text())
@@ -191,7 +211,13 @@ def _kept(into: RunFolder, task: Task, save_raw: bool) -> Result | None:
 
 
 def _finished(tasks: list[Task], executor: Executor | None, keep_raw: bool) -> Iterator[tuple[Task, Any]]:
-    """Tasks and results as they end."""
+    """Yield each task with what :meth:`Task.run` returns, in the order in which tasks end.
+
+    Args:
+        tasks: tasks to run.
+        executor: executor to run them on; None to run one after another in this process.
+        keep_raw: whether to collect the rows behind each mean.
+    """
     check_executor(executor)
     if executor is None:
         for task in tasks:
@@ -201,13 +227,16 @@ def _finished(tasks: list[Task], executor: Executor | None, keep_raw: bool) -> I
     try:
         for future in as_completed(running):
             yield running[future], future.result()
-    finally:
+    finally:  # after an error, or if the caller stops early
         for future in running:
             future.cancel()
 
 
 def _run_elsewhere(task: Task, keep_raw: bool) -> Any:
-    """Compute a task's result; errors of the user's own code are described here, while their frames exist.
+    """Run a task in a process of an executor.
+
+    Errors in the user's own code are turned into messages here, since an exception loses its frames, and with them the
+    place in the code, on the way to the main process.
 
     Raises:
         UserError: an agent, a world or a protocol of the user's own raised an exception, or ended the process.
@@ -232,18 +261,33 @@ def _raw_name(task: Task) -> str:
 
 
 def _begin(into: RunFolder, manifest: Mapping[str, Any]) -> None:
-    """Write the manifest of a study, or find that the folder holds a part of this one."""
-    wanted_manifest = {**manifest, "code": origin_named(manifest["cells"])}
+    """Write the manifest of a study to its folder.
+
+    Raises:
+        UserError: the folder holds a study that is not part of this one.
+    """
+    manifest_with_code = {**manifest, "code": origin_named(manifest["cells"])}
     made = digest_of({name: manifest[name] for name in ("first_seed", "seed")})
-    into.refuse_other_run(STUDY, wanted_manifest, made=made, alike=functools.partial(_common, into.path))
-    into.begin_run(STUDY, wanted_manifest, made)
+    into.refuse_other_run(STUDY, manifest_with_code, made=made, alike=functools.partial(_common, into.path))
+    into.begin_run(STUDY, manifest_with_code, made)
 
 
 def _common(folder: Path, before: Any, wanted: Any) -> tuple[Any, Any]:
-    """Get what two designs have in common; more cells and catalogues here change none of those there.
+    """Return the parts of two manifests that must be equal for the earlier study to be extended.
+
+    Further cells and catalogues do not change earlier ones, so these are left out.
+
+    Args:
+        folder: folder of the study, for messages.
+        before: manifest in the folder.
+        wanted: manifest of the study to run.
+
+    Returns:
+        part of ``before``: None if it is no manifest of a study.
+        part of ``wanted``: for the cells and the code that ``before`` has.
 
     Raises:
-        UserError: there are more of them there.
+        UserError: the earlier study has cells or catalogues that this one does not have.
     """
     cells = before.get("cells")
     if not isinstance(cells, dict) or not isinstance(before.get("catalogues"), int):

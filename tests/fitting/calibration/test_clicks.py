@@ -149,18 +149,18 @@ def test_the_evidence_is_at_a_mode(link, monkeypatch):
         kept["theta"], kept["step"], kept["cell"] = self.theta.copy(), self.step, self.likeliest
         kept["fit"] = self
 
-    monkeypatch.setattr(Posterior, "_centre", look)
+    monkeypatch.setattr(Posterior, "_move_to_mean", look)
     calibrate_world(log_of(world), ensemble=0, assume={"click_link": link})
     fit, theta, cell = kept["fit"], kept["theta"], kept["cell"]
     assert kept["step"] < 0.1
 
     def height(at):
         fit.theta = at
-        fit._look()
-        return fit.value - fit._cost(cell)
+        fit._update_likelihood()
+        return fit.value - fit._penalty(cell)
 
     for place in ((0, 0), (3, 1), (7, 2)):
-        sd = np.sqrt(cell.doubt[place[0], place[1], place[1]])
+        sd = np.sqrt(cell.covariance[place[0], place[1], place[1]])
         step = np.zeros_like(theta)
         step[place] = 0.01 * sd
         assert abs(height(theta + step) - height(theta - step)) / 0.02 < 0.3  # of one standard error's slope

@@ -12,7 +12,7 @@ import pytest
 from recsim_mnar import rng
 from recsim_mnar.fitting.viewing import (
     FittedViews,
-    LifeLengths,
+    ViewCounts,
     ViewModel,
     expected,
     far_lags,
@@ -38,9 +38,9 @@ def test_expected_resemblance_is_that_of_simulated_users(drift):
     columns = SessionsWorld(params, catalogue=catalogue).trajectories(1, 0, 4000, None)
     user, item = columns["user"].astype(np.int64), columns["item"].astype(np.int64)
     lengths = np.bincount(user)
-    lives = LifeLengths(lengths, np.zeros(20), False, far_lags(lengths))
-    sums, pairs = resemblance(user, item, lives.far)
-    for column, value in enumerate(expected(catalogue.item_factors, catalogue.item_offsets, lives, drift)):
+    view_counts = ViewCounts(lengths, np.zeros(20), False, far_lags(lengths))
+    sums, pairs = resemblance(user, item, view_counts.far)
+    for column, value in enumerate(expected(catalogue.item_factors, catalogue.item_offsets, view_counts, drift)):
         mean = sums[:, column].sum() / pairs[:, column].sum()
         error = np.sqrt(((sums[:, column] - mean * pairs[:, column]) ** 2).sum()) / pairs[:, column].sum()
         assert abs(mean - value) < 4 * error, (column, mean, value, error)
@@ -115,9 +115,9 @@ def test_popularity_is_matched(once):
     """Expected shares are those asked for, to a thousandth of their logarithm."""
     n = rng.normals(3, rng.Stream.CATALOGUE, 0, (15, 3))
     logs = 0.5 * n[:, 2] - np.log(np.exp(0.5 * n[:, 2]).sum())
-    lives = LifeLengths(np.full(50, 5), logs, once, ())
-    offsets = match_popularity(0.7 * n[:, :2], np.zeros(15), lives, 0.01, rounds=60)
-    again = match_popularity(0.7 * n[:, :2], offsets, lives, 0.01, rounds=1)
+    view_counts = ViewCounts(np.full(50, 5), logs, once, ())
+    offsets = match_popularity(0.7 * n[:, :2], np.zeros(15), view_counts, 0.01, rounds=60)
+    again = match_popularity(0.7 * n[:, :2], offsets, view_counts, 0.01, rounds=1)
     np.testing.assert_allclose(again, offsets, atol=2e-3)
 
 

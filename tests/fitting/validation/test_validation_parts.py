@@ -17,7 +17,7 @@ from recsim_mnar.fitting.checks import (
     cross_validated_auc,
     graded,
 )
-from recsim_mnar.fitting.statistics import TABLE, Lives, Material
+from recsim_mnar.fitting.statistics import TABLE, Material, UserRows
 from recsim_mnar.log import Log
 
 
@@ -37,22 +37,22 @@ def small_log():
 
 
 def test_lives_of_a_small_log():
-    lives = Lives.of(small_log(), 4)
-    assert lives.n_users == 3
-    assert lives.owner.tolist() == [0, 0, 0, 0, 0, 0, 1, 2, 2, 2]
-    assert lives.position().tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 1, 2]
-    assert lives.earlier(~lives.shown).tolist() == [0, 1, 0, 2, 1, 1, 0, 0, 1, 2]
-    assert lives.earlier(lives.shown).tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]
-    assert lives.place_in_run().tolist() == [0, 1, 2, 0, 1, 0, 0, 0, 1, 2]
-    assert not lives.rates
-    both = Lives.joined([lives, lives])
+    rows = UserRows.of(small_log(), 4)
+    assert rows.n_users == 3
+    assert rows.owner.tolist() == [0, 0, 0, 0, 0, 0, 1, 2, 2, 2]
+    assert rows.position().tolist() == [0, 1, 2, 3, 4, 5, 0, 0, 1, 2]
+    assert rows.earlier(~rows.shown).tolist() == [0, 1, 0, 2, 1, 1, 0, 0, 1, 2]
+    assert rows.earlier(rows.shown).tolist() == [0, 0, 0, 0, 0, 1, 0, 0, 0, 0]
+    assert rows.place_in_run().tolist() == [0, 1, 2, 0, 1, 0, 0, 0, 1, 2]
+    assert not rows.rates
+    both = UserRows.joined([rows, rows])
     assert both.n_users == 6
     assert both.owner.tolist() == [0, 0, 0, 0, 0, 0, 1, 2, 2, 2, 3, 3, 3, 3, 3, 3, 4, 5, 5, 5]
 
 
 def test_columns_of_a_small_log():
     """Each row of the table on three users, by hand."""
-    m = Material.of([Lives.of(small_log(), 4)], same_items=True)
+    m = Material.of([UserRows.of(small_log(), 4)], same_items=True)
     assert m.items is None  # too few users for directions
     columns = {row.name: row.columns(m) for row in TABLE}
     assert columns["co-occurrence"] is columns["ratings given"] is columns["drift"] is None
