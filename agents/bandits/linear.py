@@ -146,6 +146,7 @@ class UCB1(CountingBandit):
         super().__init__(n_items, name, {"exploration": self._exploration})
 
     def _arm_scores(self) -> Floats:
+        """Return the upper bound of each arm's mean reward, (n_items,)."""
         from recsim_mnar.kernels import elementary
 
         times_shown = np.maximum(self.state["shown"], 1.0)
@@ -288,6 +289,7 @@ class LinearBandit(ContextualBandit):
         self.state["sums"] = np.zeros(3)
 
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
+        """Implement :meth:`Bandit._learn`."""
         from recsim_mnar.agents.bandits import _bandits_kernel
 
         x = self._contexts(users, slots)
@@ -468,6 +470,7 @@ class LogisticThompson(ContextualBandit):
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
+        """Implement :meth:`Bandit._learn`."""
         from recsim_mnar.agents.bandits import _bandits_kernel
 
         if len(rewards) and not (rewards.min() >= 0.0 and rewards.max() <= 1.0):

@@ -346,6 +346,7 @@ class MFPolicy(MappedViews, GreedyPolicy):
         super().__init__(n_items, name, arrays, parameters)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.factors import _factors_kernel
 
         states = np.zeros((len(slots), len(self._factors)), np.float32)

@@ -390,6 +390,7 @@ class RatingMFPolicy(GreedyPolicy):
         self._ties[slots] = 0
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Fit the factors of the slots' users to their ratings, and predict all ratings, (n, n_items)."""
         ratings_given = [self._given.get(slot, {}) for slot in slots.tolist()]
         owner = np.repeat(np.arange(len(slots)), [len(g) for g in ratings_given])
         items = np.array([item for g in ratings_given for item in g], np.int64)

@@ -166,16 +166,23 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
             settled = top
         elif done >= rank and np.all(residual <= tolerance * np.maximum(top, tiny)):
             break
-    # Right singular vectors are combinations of the basis; the kernel needs a multiple of four basis vectors.
     n_kept = min(rank, done)
-    steps = -(-done // 4) * 4
-    combination = np.zeros((n_kept, steps), np.float32)
-    combination[:, :done] = weights[:, :n_kept].T
-    rows = np.zeros((steps, n), np.float32)
-    rows[:done] = basis[:done]
-    vectors = np.empty((n_kept, n), np.float32)
-    _factors_kernel.project(combination, np.arange(n_kept), rows, vectors)
-    return np.sqrt(np.maximum(values[:n_kept], 0.0)), vectors
+    return np.sqrt(np.maximum(values[:n_kept], 0.0)), _combined(weights[:, :n_kept], basis[:done])
+
+
+def _combined(weights: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the combinations ``weights' @ basis`` of basis vectors, (k, n), for weights (m, k) and a basis (m, n)."""
+    from recsim_mnar.agents.factors import _factors_kernel
+
+    n_vectors, n = basis.shape
+    padded = -(-n_vectors // 4) * 4  # the kernel needs a multiple of four basis vectors
+    combination = np.zeros((weights.shape[1], padded), np.float32)
+    combination[:, :n_vectors] = weights.T
+    rows = np.zeros((padded, n), np.float32)
+    rows[:n_vectors] = basis
+    vectors = np.empty((len(combination), n), np.float32)
+    _factors_kernel.project(combination, np.arange(len(combination)), rows, vectors)
+    return vectors
 
 
 def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -316,6 +323,7 @@ class SVDPolicy(GreedyPolicy):
         _neighbours_kernel.add_rows(self._states, slots, items, *self._rows, None, None)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.factors import _factors_kernel
 
         out = np.empty((len(slots), self.n_items), np.float32)

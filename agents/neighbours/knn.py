@@ -376,6 +376,7 @@ class ItemKNNPolicy(GreedyPolicy):
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
+        """Grow to ``n_slots`` slots; rows of unused slots are not copied, so that they take no memory."""
         super()._resize(n_slots)
         sums = np.zeros((n_slots, self.n_items))
         used = np.zeros(n_slots, np.bool_)
@@ -505,6 +506,7 @@ class UserKNNPolicy(TrainingRows, GreedyPolicy):
         super().__init__(n_items, name, {**stored, "users": self._users}, parameters)
 
     def _start(self) -> None:
+        """Remove all users, and make new scratch arrays, which a copy of the policy must not share."""
         n_users = len(self._users)
         self._work = (  # scratch of the kernel
             np.zeros(n_users, np.int64),  # dots
@@ -516,6 +518,7 @@ class UserKNNPolicy(TrainingRows, GreedyPolicy):
         super()._start()
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
         out = np.empty((len(slots), self.n_items), np.float32)

@@ -163,6 +163,7 @@ class CosineCFPolicy(TrainingRows, _ProfilePolicy):
         super()._start()
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.neighbours import _profile_cf_kernel
 
         out = np.empty((len(slots), self.n_items))
@@ -241,6 +242,7 @@ class NaiveCFPolicy(_ProfilePolicy):
         super().__init__(n_items, name, stored)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.neighbours import _profile_cf_kernel
 
         out = np.empty((len(slots), self.n_items))

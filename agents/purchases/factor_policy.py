@@ -305,6 +305,7 @@ class FoldInPolicy(MappedViews, GreedyPolicy):
         )
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.factors import _factors_kernel
 
         n = self._views[slots]

@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 ALPHA = 2e-3
 """Probability of a false alarm over all tests of a log, at most."""
 TOLERANCE = 0.01
-"""How far from 1 the probabilities of one decision may sum, as GrowthBook's SDKs allow."""
+"""Largest difference from 1 of the sum of a decision's probabilities, as GrowthBook's SDKs allow."""
 _BLOCKS = 5
 """Consecutive stretches of the log in which each action is tested on its own: a change in time shows there."""
 _BINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
@@ -39,7 +39,14 @@ _MOST_COMMON = 20
 
 
 class Damage(NamedTuple):
-    """A fault of a log: a stable code, its amount, the evidence, and what to do."""
+    """Fault of a log.
+
+    Attributes:
+        code: stable name of the kind of fault.
+        size: amount of the fault, such as the share of rows.
+        message: evidence, in a sentence.
+        advice: remedy, in a sentence.
+    """
 
     code: str
     size: float

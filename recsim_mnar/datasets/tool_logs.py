@@ -439,7 +439,7 @@ def _rewards_of_rows(
 
     Returns:
         rewards: (d,) one value if all rows of every decision repeat it, else the sum over the rows.
-        sentence: which of the two it is, for the user.
+        sentence: sentence for the user that says which of the two it is.
     """
     number = np.cumsum(is_decision) - 1
     counts = frame["time"] < until[is_decision][number]
@@ -464,7 +464,7 @@ def _metrics(
 
     Returns:
         rewards: (d,) sum of the values, or number of rows in a table without values.
-        sentence: what was summed, for the user.
+        sentence: sentence for the user that says what was summed.
 
     Raises:
         UserError: no column of users or times, or no row that follows a decision.

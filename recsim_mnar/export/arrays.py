@@ -240,7 +240,7 @@ def from_arrays(
         action: (d,) whole numbers, the recommended items.
         reward: (d,) numbers.
         propensity: (d,) probabilities of the recommended items, in (0, 1].
-        user: (d,) users; a user's rows are consecutive. If None, every decision is of a different user.
+        user: (d,) users, a user's rows consecutive; if None, every decision is of a different user.
         step: (d,) number of the user's earlier events; if None, of the user's earlier decisions.
         final: (u, c) contexts after each user's last decision; if None, the last context is repeated.
         truncated: (d,) True where a limit ended the user's decisions; if None, no limit ended any.
@@ -255,23 +255,11 @@ def from_arrays(
     if context_.shape[:1] != (n,):
         raise UserError(f"context must have one row per action, {n}, got shape {context_.shape}")
     context_ = context_.reshape(n, context_.size // max(n, 1))
-    user_ = np.arange(n)
-    if user is not None:
-        user_ = _column(user, np.int64, "user")
+    user_ = _column_or(np.arange(n), user, np.int64, "user")
     reward_ = _column(reward, np.float64, "reward")
     propensity_ = _column(propensity, np.float64, "propensity")
-    lengths = {len(user_), len(reward_), len(propensity_)}
-    if lengths != {n}:
-        raise UserError(f"context, action, reward, propensity and user must be of one length, got {n} and {lengths}")
-    if n and (action_.min() < 0 or action_.max() >= n_items):
-        raise UserError(f"actions must be in 0..{n_items - 1}, got {int(action_.min())}..{int(action_.max())}")
-    bad = np.flatnonzero(~((propensity_ > 0) & (propensity_ <= 1)))
-    if len(bad):
-        raise UserError(f"row {bad[0]}: propensity must be in (0, 1], got {propensity_[bad[0]]}")
+    _check_rows(n_items, action=action_, reward=reward_, propensity=propensity_, user=user_)
     last = last_of_each(user_)
-    step_ = steps_within(user_)
-    if step is not None:
-        step_ = _column(step, np.int64, "step")
     was_cut = np.zeros(n, np.bool_)
     if truncated is not None:
         was_cut = np.asarray(truncated, np.bool_)
@@ -285,16 +273,36 @@ def from_arrays(
         reward=reward_,
         propensity=propensity_,
         user=user_,
-        step=step_,
+        step=_column_or(steps_within(user_), step, np.int64, "step"),
         last=last,
         truncated=last & was_cut,
         final=final_,
     )
 
 
+def _check_rows(n_items: int, *, action: Ints, reward: Floats, propensity: Floats, user: Ints) -> None:
+    """Raise UserError if columns differ in length, an action is out of range, or a propensity is not in (0, 1]."""
+    n = len(action)
+    lengths = {len(user), len(reward), len(propensity)}
+    if lengths != {n}:
+        raise UserError(f"context, action, reward, propensity and user must be of one length, got {n} and {lengths}")
+    if n and (action.min() < 0 or action.max() >= n_items):
+        raise UserError(f"actions must be in 0..{n_items - 1}, got {int(action.min())}..{int(action.max())}")
+    bad = np.flatnonzero(~((propensity > 0) & (propensity <= 1)))
+    if len(bad):
+        raise UserError(f"row {bad[0]}: propensity must be in (0, 1], got {propensity[bad[0]]}")
+
+
 def _column(values: Any, dtype: type, name: str) -> NDArray[Any]:
     """Convert values to a flat array of a type; errors name the column."""
     return as_type(values, np.dtype(dtype), name).reshape(-1)
+
+
+def _column_or(default: NDArray[Any], values: Any, dtype: type, name: str) -> NDArray[Any]:
+    """Convert values as :func:`_column` does; return ``default`` if they are None."""
+    if values is None:
+        return default
+    return _column(values, dtype, name)
 
 
 def last_of_each(user: Ints) -> NDArray[np.bool_]:

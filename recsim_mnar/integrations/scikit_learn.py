@@ -90,7 +90,7 @@ class _Fitted(Learner):
     """Base of learners that fit a copy of a model to the rewards of a log.
 
     Attributes:
-        weighs: whether rows are weighted by 1 / propensity unless ``weighted`` says otherwise.
+        weighs: default of ``weighted``, True to weight rows by 1 / propensity.
     """
 
     weighs = False

@@ -280,6 +280,7 @@ def _outputs_of(model: Any, transform: Callable[[Array], Array] | None) -> Calla
     shape = model.observation_space.shape
 
     def outputs(x: Array) -> Array:
+        """Return the model's outputs (n, n_items) for observations (n, width)."""
         for change in changes:
             x = np.asarray(change(x))
         if x.shape[1:] != shape:

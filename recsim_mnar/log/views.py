@@ -1,4 +1,4 @@
-"""The views of a log, its organic rows: user by user, and as the sparse matrix of who viewed what how often."""
+"""The views of a log (its organic rows): user by user, as counts by item, and as a sparse matrix of users and items."""
 
 from __future__ import annotations
 

@@ -115,6 +115,8 @@ def lane_rules(
     """
 
     def rule_of(mode: AutoresetMode) -> Rule:
+        """Make the rule of one mode."""
+
         def finds(_: Any) -> Reasons:
             yield from _spaces(make_vector(mode), mode)
             yield from _copies(make_vector(mode), make_vector(mode), mode, seed)
