@@ -205,7 +205,7 @@ _OTHER_KINDS = {"_outcomes": "slots (CCB or slates)", "_label_ca": "continuous a
 _MOST_BROKEN = 0.01
 """Largest share of unreadable lines: a file with more is refused."""
 _OFF = 1e-4
-"""Difference of two probabilities that is more than VW's rounding to float32 and to six digits."""
+"""Smallest difference of two probabilities that is more than the rounding of written numbers."""
 
 
 ToolColumns = dict[str, Sequence[Any] | NDArray[Any]]

@@ -34,7 +34,7 @@ class Decisions:
         context: (d, c) float32, features of the user's events before the decision.
         action: (d,) recommended items; (d, N) slates, from the top; or (d, n_items) float32, weights of all items.
         reward: (d,) rewards; the sum over the positions for slates.
-        propensity: probability of each recommended item, or density of each weight, in the shape of ``action``.
+        propensity: probability of each recommended item, or entry for each weight, in the shape of ``action``.
         user: (d,) users; a user's decisions are consecutive.
         step: (d,) number of the user's earlier events.
         last: (d,) True for a user's last decision.
