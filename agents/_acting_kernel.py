@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted core of acting: the views of live users, the best items of a row of scores, draws from a distribution."""
+"""Jitted core of acting: histories of views, the best items of a row of scores, draws from a distribution."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from recsim_mnar.kernels.jit import inlined, kernel
 
 @kernel
 def append(pool, start, length, capacity, used, slots, items, first):
-    """Append ``items[j]`` to the history of ``slots[j]`` for j >= ``first``; returns (events taken, pool used).
+    """Append ``items[j]`` to the history of ``slots[j]`` for j >= ``first``.
 
-    A history that outgrows its room moves to the end of the pool with twice the room. Where the pool has none left the
-    kernel stops, and goes on from there in a larger pool.
+    A history that outgrows its room is copied to the unused end of the pool, with twice the room. If that end is too
+    short, the kernel stops: the caller enlarges the pool, and calls again with the event at which it stopped. Returns
+    the number of events appended, those before ``first`` included, and the used length of the pool.
     """
     for j in range(first, slots.size):
         s = slots[j]
@@ -35,7 +36,11 @@ def append(pool, start, length, capacity, used, slots, items, first):
 
 @kernel
 def draw_view(histories, slots, uniforms, n_items, actions, propensities):
-    """Take one of the user's views, each equally likely; where ``actions`` is >= 0 already, only its probability."""
+    """Draw one of each user's views, all equally likely, and write its item and that item's share of the views.
+
+    Where ``actions[j]`` is not negative it is kept, and only its probability is written. A user without views gets any
+    item with equal probability.
+    """
     pool, start, length = histories
     for j in range(slots.size):
         s = slots[j]
@@ -58,9 +63,9 @@ def draw_view(histories, slots, uniforms, n_items, actions, propensities):
 
 @kernel
 def most_viewed(histories, slots, n_items, counts, ties, tied):
-    """Find each user's most viewed items: their number, and the first of them in index order.
+    """Write the number of each user's most viewed items to ``ties``, and the first of them, ascending, to ``tied``.
 
-    counts: (n_items,) int32 of zeros, and zeros again afterwards.
+    ties (n_slots,) int64; tied (n_slots, t) int32; counts (n_items,) int32, zeros before and after the call.
     """
     pool, start, length = histories
     room = tied.shape[1]
@@ -99,12 +104,12 @@ _BLOCK = 64
 
 @inlined
 def best_of(row, slot, ties, tied):
-    """Count the items that share the largest score of a row, and find the first in index order: the slot's ties."""
+    """Write the number of items with a row's largest score to ``ties[slot]``, and the first of them to ``tied``."""
     n = row.size
     n_in_eights = n - n % 8
     room = tied.shape[1]
     top = row[0]
-    # Eight maxima side by side: a single one does not vectorise.
+    # Eight independent maxima, one per position modulo 8: the loop over a single one is not vectorised.
     m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = top
     for i in range(0, n_in_eights, 8):
         part = row[i : i + 8]
@@ -146,10 +151,10 @@ def best_of(row, slot, ties, tied):
 
 @kernel
 def best(scores, rows, slots, ties, tied):
-    """Count the items that share the largest score, per row, and find the first in index order.
+    """Write the number of items with the largest score of each slot to ``ties``, and the first of them to ``tied``.
 
-    scores (r, n_items), row ``rows[j]`` being that of ``slots[j]``; ties (n_slots,) int64; tied (n_slots, t)
-    int32.
+    scores (r, n_items), of which row ``rows[j]`` belongs to ``slots[j]``; ties (n_slots,) int64; tied (n_slots, t)
+    int32, the first t items, ascending.
     """
     for j in range(slots.size):
         best_of(scores[rows[j]], slots[j], ties, tied)
@@ -157,9 +162,9 @@ def best(scores, rows, slots, ties, tied):
 
 @kernel
 def unranked(slots, ties, out):
-    """Write each of the slots whose ties are 0 once, in the order of their first places; returns how many there are.
+    """Write the slots without a ranking (ties 0) to ``out``, each once, and return their number.
 
-    Their ties become -1, which :func:`best` overwrites.
+    Their ties become -1, so that a slot that occurs twice is written once; :func:`best` overwrites this.
     """
     n = 0
     for j in range(slots.size):
@@ -173,7 +178,10 @@ def unranked(slots, ties, out):
 
 @kernel
 def choose(slots, uniforms, ties, tied, n_items, actions, propensities):
-    """Choose the floor(u * ties)-th tied item; return how many are beyond the listed ones (action -1)."""
+    """Choose the tied item with index floor(uniform * ties) for each slot, and write 1 / ties as its propensity.
+
+    If that index is beyond the stored items, the action is -1. Returns the number of such cases.
+    """
     room = tied.shape[1]
     open_cases = 0
     for j in range(slots.size):
@@ -193,7 +201,10 @@ def choose(slots, uniforms, ties, tied, n_items, actions, propensities):
 
 @kernel
 def probability(slots, actions, ties, tied, n_items, out):
-    """Probability of given actions; returns how many users have more ties than are listed (theirs stays -1)."""
+    """Write the probability of ``actions[j]`` for ``slots[j]``: 1 / ties if the item is tied, else 0.
+
+    If the item is not stored, but not all tied items are, the probability is -1. Returns the number of such cases.
+    """
     room = tied.shape[1]
     open_cases = 0
     for j in range(slots.size):
@@ -214,7 +225,10 @@ def probability(slots, actions, ties, tied, n_items, out):
 
 @kernel
 def draw(probabilities, uniforms, actions, propensities):
-    """Draw the first item whose cumulative probability passes the uniform, and write its probability."""
+    """Draw the first item whose cumulative probability exceeds the uniform, and write it and its probability.
+
+    If rounding leaves the total below the uniform, the last item with a positive probability is drawn.
+    """
     for j in range(actions.size):
         row = probabilities[j]
         total = 0.0

@@ -1,4 +1,4 @@
-"""Shared parts of agents: one slot per live user, and greedy actions by scores with exact propensities."""
+"""Shared parts of agents: a slot for each present user, and greedy actions by scores with exact propensities."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ from recsim_mnar.policies.slots import Entry, StatefulPolicy
 from recsim_mnar.policies.storage import Stored
 
 N_LISTED = 16
-"""Tied items stored per user; if more are tied, but not all, scores are computed again when needed."""
+"""Number of tied items stored per user; if more are tied, but not all, scores are computed again when needed."""
 
 _CHUNK = 64
+"""Number of users whose scores are computed at once, to bound memory."""
 
 
 def as_array(values: Any, dtype: Any) -> NDArray[Any]:
-    """Convert to the array type of compiled kernels: contiguous and writable."""
+    """Convert values to the kind of array that kernels are compiled for, contiguous and writable; copy if needed."""
     array = np.ascontiguousarray(values, dtype=dtype)
     if array.flags.writeable:
         return array
@@ -44,43 +45,43 @@ def checked_items(items: Ints, n_items: int) -> NDArray[np.int32]:
 
 
 class Histories:
-    """View histories by slot in one pool that grows with the views of the live users.
+    """Viewed items of each slot, all in one array, the pool, which grows with the views of the present users.
 
     Attributes:
-        pool: items, int32.
-        start: (n_slots,) int64, where a slot's views begin in the pool.
-        length: (n_slots,) int64, number of views.
+        pool: int32 items; each slot has a stretch of it with room for further views.
+        start: (n_slots,) int64 index in the pool of a slot's first view.
+        length: (n_slots,) int64 number of a slot's views.
     """
 
     def __init__(self) -> None:
         self.pool = np.zeros(1024, np.int32)
         self.start = np.zeros(0, np.int64)
         self.length = np.zeros(0, np.int64)
-        self._capacity = np.zeros(0, np.int64)
-        self._used = 0
+        self._capacity = np.zeros(0, np.int64)  # (n_slots,) views for which a slot has room
+        self._used = 0  # length of the part of the pool that is given to slots
 
     @property
     def arrays(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """Pool, start and length arrays for the kernels."""
+        """Return pool, start and length, in the order in which kernels take them."""
         return self.pool, self.start, self.length
 
     def resize(self, n_slots: int) -> None:
-        """Grow to this many slots."""
+        """Add empty slots until there are ``n_slots``."""
         more = np.zeros(n_slots - len(self.start), np.int64)
         self.start = np.concatenate([self.start, more])
         self.length = np.concatenate([self.length, more])
         self._capacity = np.concatenate([self._capacity, more])
 
     def clear(self, slots: NDArray[np.int64]) -> None:
-        """Forget the views of these slots, and reuse their room."""
+        """Remove the views of these slots; the slots keep their room in the pool."""
         self.length[slots] = 0
 
     def append(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        """Add views in order, (m,) each."""
+        """Append views in their order: view j is of ``items[j]`` by the user in ``slots[j]``, (m,) each."""
         from recsim_mnar.agents import _acting_kernel
 
         done = 0
-        while done < len(slots):
+        while done < len(slots):  # the kernel stops where the pool is full
             done, self._used = _acting_kernel.append(
                 self.pool, self.start, self.length, self._capacity, self._used, slots, items, done
             )
@@ -88,14 +89,22 @@ class Histories:
                 self._enlarge()
 
     def flat(self, slots: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Concatenate the views of these slots: return position in ``slots`` and item of each view."""
+        """Concatenate the views of some slots.
+
+        Returns:
+            owner: (v,) index in ``slots`` of each view's slot.
+            items: (v,) viewed items.
+        """
         length = self.length[slots]
         owner = np.repeat(np.arange(len(slots)), length)
         within = np.arange(len(owner)) - np.repeat(np.cumsum(length) - length, length)
         return owner, self.pool[np.repeat(self.start[slots], length) + within]
 
     def _enlarge(self) -> None:
-        """Make a pool twice as large as needed, with the histories laid out consecutively."""
+        """Copy the views to a pool with twice the present room, which also removes the gaps between slots.
+
+        Slots without views lose their room.
+        """
         room = np.where(self.length > 0, self._capacity, 0)
         pool = np.zeros(max(1024, 2 * int(room.sum()) + 2 * int(room.max(initial=0))), np.int32)
         owner, items = self.flat(np.arange(len(self.start)))
@@ -109,7 +118,7 @@ class Histories:
 
 
 class SlotPolicy(Stored, StatefulPolicy):
-    """Base of policies with a state per live user: the views, or a summary of them.
+    """Base of policies with a state for each present user: the views, or a summary of them.
 
     A subclass updates its summary in ``_view``.
 
@@ -118,6 +127,9 @@ class SlotPolicy(Stored, StatefulPolicy):
         name: the name under which results are reported.
         arrays: fitted arrays, for storage.
         parameters: the learner's parameters, JSON types, for storage and provenance.
+
+    Attributes:
+        keeps_views: True to keep the viewed items of each user; set by a subclass.
     """
 
     keeps_views: ClassVar[bool] = False
@@ -137,24 +149,24 @@ class SlotPolicy(Stored, StatefulPolicy):
         self._start()
 
     def _start(self) -> None:
-        """Begin without any user."""
+        """Remove all users; also called by the constructor."""
         self._histories = Histories()
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
-        """Grow to this many slots, keeping their contents."""
+        """Grow the states to ``n_slots`` slots; those there are keep their contents."""
         super()._resize(n_slots)
         if self.keeps_views:
             self._histories.resize(n_slots)
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
-        """Begin new users in these slots."""
+        """Set the states of these slots to those of users without views."""
         super()._clear(slots)
         if self.keeps_views:
             self._histories.clear(slots)
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
-        """Add views in order, (m,) each."""
+        """Update states by views in their order: view j is of ``items[j]`` by the user in ``slots[j]``, (m,) each."""
         if self.keeps_views:
             self._histories.append(slots, items)
 
@@ -173,7 +185,7 @@ class SlotPolicy(Stored, StatefulPolicy):
         """Return ranking scores, (n, n_items); a row depends only on that user's views."""
 
     def _own_counts(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
-        """Count views per user and item, (n, n_items)."""
+        """Count the views of each item by the users in n slots, (n, n_items)."""
         out = np.zeros((len(slots), self.n_items), np.float32)
         np.add.at(out, self._histories.flat(slots), np.float32(1.0))
         return out
@@ -183,14 +195,14 @@ class SlotPolicy(Stored, StatefulPolicy):
         return dict(self._arrays), dict(self._parameters)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SlotPolicy:
-        """Copy with its users, unlike a policy that is sent to another process."""
+        """Return a deep copy with the users; pickling, by contrast, leaves users out."""
         twin = type(self).__new__(type(self))
         memo[id(self)] = twin
         twin.__dict__.update({name: copy.deepcopy(value, memo) for name, value in self.__dict__.items()})
         return twin
 
     def __getstate__(self) -> dict[str, object]:
-        """Return the state for another process, without users, as after ``fresh``."""
+        """Return what is pickled, the fitted policy without users: another process simulates other users."""
         arrays, parameters = self.fitted()
         return {"n_items": self.n_items, "name": self.name, "arrays": arrays, "parameters": parameters}
 
@@ -200,16 +212,19 @@ class SlotPolicy(Stored, StatefulPolicy):
 
 
 class GreedyPolicy(SlotPolicy):
-    """Takes the item with the largest score; tied items are equally likely.
+    """Base of policies that recommend the item with the largest score; tied items are equally likely.
 
-    The best items are found again only after new views. With t tied items the action is the floor(t u)-th of them in
-    index order, and its propensity 1 / t; so a user for whom all scores are equal gets a uniformly random item.
+    A user's best items are stored, and computed again only after new views. If t items are tied, the action for the
+    uniform u is the one with index floor(t u) among them, ascending, and its propensity is 1 / t. So a user for whom
+    all scores are equal gets a uniformly random item.
 
     A subclass computes the scores of slots in ``_score``.
 
     Attributes:
-        ranks_strangers: True to rank items for users without views; otherwise all items tie for them.
-        score_type: type of the scores.
+        ranks_strangers: True to rank items for users without views, too; if False, all items are tied for them.
+        score_type: floating type of the scores.
+        _ties: (n_slots,) number of tied best items; 0 if they were not computed since the user's last view.
+        _tied: (n_slots, N_LISTED) the first of them, ascending.
     """
 
     ranks_strangers: ClassVar[bool] = False
@@ -219,10 +234,10 @@ class GreedyPolicy(SlotPolicy):
 
     @abc.abstractmethod
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.floating]:
-        """Compute scores, (n, n_items) C-contiguous, each row independently of the others."""
+        """Compute the scores of all items for n slots, (n, n_items) C-contiguous, each row independently of others."""
 
     def _rank(self, slots: NDArray[np.int64]) -> None:
-        """Find the best items of these slots."""
+        """Compute the best items of these slots, and store them in ``_ties`` and ``_tied``."""
         from recsim_mnar.agents import _acting_kernel
 
         for begin in range(0, len(slots), _CHUNK):
@@ -230,10 +245,9 @@ class GreedyPolicy(SlotPolicy):
             _acting_kernel.best(self._score(part), np.arange(len(part)), part, self._ties, self._tied)
 
     def _entries(self) -> dict[str, Entry]:
-        # Zero ties: not ranked since the last view.
-        ties = self.n_items
+        ties = self.n_items  # a new user, for whom all items are tied
         if self.ranks_strangers:
-            ties = 0
+            ties = 0  # to be computed
         return {"_ties": Entry(np.int64, ties), "_tied": Entry(np.int32, None, (N_LISTED,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
@@ -250,8 +264,8 @@ class GreedyPolicy(SlotPolicy):
         if n:
             try:
                 self._rank(unranked[:n])
-            except BaseException:
-                self._ties[unranked[:n]] = 0  # ranking was interrupted
+            except BaseException:  # also an interrupt by the user
+                self._ties[unranked[:n]] = 0  # to be computed; the kernel had marked them as being computed
                 raise
         return slots
 
@@ -264,7 +278,7 @@ class GreedyPolicy(SlotPolicy):
         actions = np.empty(len(slots), np.int32)
         propensities = np.empty(len(slots))
         unlisted = _acting_kernel.choose(slots, uniforms_, self._ties, self._tied, self.n_items, actions, propensities)
-        if unlisted:
+        if unlisted:  # more items are tied than are stored, and the uniform selects one of the others
             for j in np.flatnonzero(actions < 0):
                 row = self._score(slots[j : j + 1])[0]
                 best = np.flatnonzero(row == row.max())
@@ -279,10 +293,12 @@ class GreedyPolicy(SlotPolicy):
         actions_ = checked_items(actions, self.n_items)
         out = np.empty(len(slots))
         unlisted = _acting_kernel.probability(slots, actions_, self._ties, self._tied, self.n_items, out)
-        if unlisted:
+        if unlisted:  # more items are tied than are stored, and the action is none of these
             for j in np.flatnonzero(out < 0.0):
                 row = self._score(slots[j : j + 1])[0]
-                out[j] = 1.0 / self._ties[slots[j]] if row[actions_[j]] == row.max() else 0.0
+                out[j] = 0.0
+                if row[actions_[j]] == row.max():
+                    out[j] = 1.0 / self._ties[slots[j]]
         return out
 
     def probabilities(self, users: Ints) -> Floats:
@@ -300,7 +316,7 @@ class GreedyPolicy(SlotPolicy):
 
 
 class DrawingPolicy(SlotPolicy):
-    """Draws from a distribution over all items, ``probabilities``."""
+    """Base of policies that draw an item from the distribution that a subclass defines by ``probabilities``."""
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`recsim_mnar.policies.Policy.propensity_of`."""
@@ -317,10 +333,12 @@ class DrawingPolicy(SlotPolicy):
 
 
 class MappedViews(SlotPolicy):
-    """Keeps per user the number of views and the float64 sum of the rows of a map for the items viewed.
+    """Base of policies whose state of a user is h M: view counts h times a matrix M, updated with each view.
 
     Attributes:
-        _mapping: (n_items, K), set before the base class's constructor is called.
+        _mapping: (n_items, K) matrix M; a subclass sets it before it calls the base class's constructor.
+        _sums: (n_slots, K) float64, h M of each slot: the sum of the rows of M for the viewed items.
+        _views: (n_slots,) number of views of each slot.
     """
 
     _mapping: NDArray[Any]
@@ -333,15 +351,17 @@ class MappedViews(SlotPolicy):
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
         super()._view(slots, items)
-        np.add.at(self._sums, slots, self._mapping[items])  # one view after another
+        np.add.at(self._sums, slots, self._mapping[items])  # in the order of views, which fixes the rounding
         np.add.at(self._views, slots, 1.0)
 
 
 class TrainingRows(SlotPolicy):
-    """Keeps each user's row in the training data, so that no user is compared with it.
+    """Base of policies that compare users with training users, and leave a user's own training row out.
 
     Attributes:
-        _users: (U,) ids of the training users, ascending, set before the base class's constructor is called.
+        _users: (U,) ids of the training users, ascending; a subclass sets it before it calls the base class's
+            constructor.
+        _own_row: (n_slots,) row of each slot's user in the training data; -1 for a user who is not in it.
     """
 
     _users: NDArray[np.int64]
@@ -359,15 +379,15 @@ class TrainingRows(SlotPolicy):
 
 
 class KnownUsersPolicy(GreedyPolicy):
-    """Greedy on the scores of user 0 .. ``n_users`` - 1 of the training data; views change nothing.
+    """Base of policies with fixed scores of each training user, 0 .. ``n_users`` - 1; views change nothing.
 
-    Anybody else gets the scores of row ``n_users``. Scores depend on the user alone, so they are computed on demand.
+    All other users have the scores of row ``n_users``. They are computed when a user acts.
 
     Args:
         n_items: number of items.
         n_users: number of training users.
         name: the name under which results are reported.
-        *stored: arrays and parameters, as of :class:`SlotPolicy`.
+        *stored: fitted arrays and parameters, as in :class:`SlotPolicy`.
     """
 
     ranks_strangers = True
@@ -390,7 +410,7 @@ class KnownUsersPolicy(GreedyPolicy):
         ids = np.asarray(users, np.int64)
         self._row[self._slots.find(users)] = np.where((ids >= 0) & (ids < self.n_users), ids, self.n_users)
 
-    # The base class's method shows to simulators that views change nothing: training views are in the scores.
+    # Simulators recognise the base class's method, and skip views because they change nothing.
     observe = Policy.observe
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class FixedPolicy(Stored, Policy):
-    """The item with the largest of fixed scores, for every user; ties are equally likely.
+    """Policy that recommends the item with the largest of fixed scores to every user; ties are equally likely.
 
     Args:
         n_items: number of items.
@@ -38,7 +38,7 @@ class FixedPolicy(Stored, Policy):
         best = self.item_scores == self.item_scores.max()
         self._probability = best / best.sum()
         self._cumulative = np.cumsum(self._probability)
-        self._last = int(np.flatnonzero(best)[-1])
+        self._last = int(np.flatnonzero(best)[-1])  # last item with a positive probability
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Implement :meth:`recsim_mnar.policies.Policy.act`."""
@@ -68,15 +68,15 @@ class FixedPolicy(Stored, Policy):
 
 
 class Random(FixedPolicy):
-    """A uniformly random item.
+    """Policy that recommends a uniformly random item.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
 
     Attributes:
-        is_uniform: the action is floor(uniform * n_items), its propensity exactly 1 / n_items; a simulator may do so
-            itself.
+        is_uniform: True: the action is floor(uniform * n_items) and its propensity exactly 1 / n_items, which a
+            simulator may compute without calling the policy.
     """
 
     is_uniform = True
@@ -95,10 +95,10 @@ class Random(FixedPolicy):
 
 
 class Constant(Learner):
-    """The same item for every user.
+    """Learner of a policy that recommends the same item to every user.
 
     Args:
-        item: the item.
+        item: the recommended item.
     """
 
     name = "constant"
@@ -117,7 +117,7 @@ class Constant(Learner):
 
 
 class Popularity(Learner):
-    """The item with the most views in the training log."""
+    """Learner of a policy that recommends the item with the most views in the training log to every user."""
 
     name = "popularity"
 
@@ -126,15 +126,16 @@ class Popularity(Learner):
         return FixedPolicy(n_items, self.name, times_viewed(log, n_items))
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-        """Rank each organic row's item when fitted without that row: exhaustive leave-one-out without refitting.
+        """Rank each view's item by a policy fitted without that view, for all V views of a log, without refitting.
 
         Args:
-            log: log to leave rows out of.
+            log: log of which each view is left out in turn.
             n_items: number of items.
-            unseen: True to exclude the items of the user's other rows from the candidates.
+            unseen: True to exclude the items of the user's other views from the candidates.
 
         Returns:
-            (V,) number of candidates that score above the item, and (V,) number of others with an equal score.
+            n_above: (V,) number of candidates with a larger score than the item.
+            n_equal: (V,) number of other candidates with an equal score.
         """
         from recsim_mnar.agents.neighbours.knn import popularity_places
 
@@ -142,10 +143,11 @@ class Popularity(Learner):
 
 
 class UserPopularity(SlotPolicy):
-    """One of the user's own views so far, all equally likely; before the first view a uniformly random item.
+    """Policy that recommends the item of a random one of the user's views; before the first view any item.
 
-    The action is the floor(u n)-th of the user's n views, its propensity the share of the views that were of this item.
-    The stochastic personalised-popularity policy of Jeunen, Rohde & Vasile 2019.
+    The action for the uniform u is the item of the view with index floor(u n) among the user's n views, and its
+    propensity is the share of the views that were of this item. This is the stochastic personalised-popularity policy
+    of Jeunen, Rohde & Vasile 2019.
 
     Args:
         n_items: number of items.
@@ -159,7 +161,8 @@ class UserPopularity(SlotPolicy):
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
         """Implement :meth:`recsim_mnar.policies.Policy.act`."""
-        return self._drawn(users, uniforms, np.full(len(users), -1, np.int32))
+        to_be_drawn = np.full(len(users), -1, np.int32)
+        return self._drawn(users, uniforms, to_be_drawn)
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`recsim_mnar.policies.Policy.propensity_of`."""
@@ -181,6 +184,17 @@ class UserPopularity(SlotPolicy):
         return self._own_counts(self._slots.find(users))
 
     def _drawn(self, users: Ints, uniforms: Floats, actions: NDArray[np.int32]) -> tuple[Ints, Floats]:
+        """Draw actions, or compute the propensities of given ones.
+
+        Args:
+            users: (n,) users.
+            uniforms: (n,) uniforms; not read for given actions.
+            actions: (n,) given actions; -1 for those that are drawn, which are written into this array.
+
+        Returns:
+            actions: (n,) the same array.
+            propensities: (n,) their propensities.
+        """
         from recsim_mnar.agents import _acting_kernel
 
         propensities = np.empty(len(actions))
@@ -191,7 +205,7 @@ class UserPopularity(SlotPolicy):
 
 
 class UserPopularityGreedy(GreedyPolicy):
-    """The item that the user viewed most often so far; before the first view a uniformly random item.
+    """Policy that recommends the item that the user viewed most often; before the first view any item.
 
     Args:
         n_items: number of items.
@@ -204,7 +218,7 @@ class UserPopularityGreedy(GreedyPolicy):
         super().__init__(n_items, name)
 
     def _start(self) -> None:
-        self._counts = np.zeros(self.n_items, np.int32)
+        self._counts = np.zeros(self.n_items, np.int32)  # scratch of the kernel, zeros between calls
         super()._start()
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
@@ -217,17 +231,17 @@ class UserPopularityGreedy(GreedyPolicy):
 
 
 def list_policy(n_items: int, name: str, items: Sequence[int] | NDArray[np.integer]) -> FixedPolicy:
-    """Make a policy that ranks the listed items first to last and never recommends another."""
+    """Return a policy whose ranking is the list of items; it recommends the first one, and never an unlisted item."""
     scores = np.full(n_items, -np.inf)
     scores[np.asarray(items, np.int64)] = np.arange(len(items), 0, -1)
     return FixedPolicy(n_items, name, scores)
 
 
 class ConstantList(Learner):
-    """The same given items for every user.
+    """Learner of a policy that ranks the same listed items for every user.
 
     Args:
-        items: numbers, best first; as text with semicolons between them (``constant-list+items=3;1;4``).
+        items: distinct item numbers, best first; in text with semicolons between (``constant-list+items=3;1;4``).
     """
 
     name = "constant-list"
@@ -258,10 +272,13 @@ class ConstantList(Learner):
 
 
 class MostRecommended(Learner):
-    """The items that the log's bandit rows recommend most often: the paper's g1.
+    """Learner of a fixed list: the items that the log's bandit rows recommend most often, the paper's g1.
 
     Args:
-        places: number of items.
+        places: number of items in the list.
+
+    Attributes:
+        nothing: message for a log in which no item qualifies.
     """
 
     name = "most-recommended"
@@ -272,7 +289,7 @@ class MostRecommended(Learner):
         self.places = whole_number(places, f"{self.name}: places", least=1)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """Implement :meth:`recsim_mnar.policies.Learner.fit`; equally frequent items by index."""
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; equally frequent items are ordered by index."""
         counts = self._counts(log, n_items)
         best = np.argsort(-counts, kind="stable")[: self.places]
         best = best[counts[best] > 0]
@@ -281,14 +298,15 @@ class MostRecommended(Learner):
         return list_policy(n_items, self.name, best)
 
     def _counts(self, log: Log, n_items: int) -> NDArray[np.int64]:
+        """Return the number by which items are listed, (n_items,); items with 0 are never listed."""
         return times_recommended(log, n_items)
 
 
 class NeverRecommended(MostRecommended):
-    """The most frequent items, in organic rows, among those that no bandit row recommends: the paper's g2.
+    """Learner of a fixed list: the most viewed items that no bandit row recommends, the paper's g2.
 
     Args:
-        places: number of items.
+        places: number of items in the list.
     """
 
     name = "never-recommended"
@@ -301,7 +319,7 @@ class NeverRecommended(MostRecommended):
 
 
 def times_recommended(log: Log, n_items: int) -> NDArray[np.int64]:
-    """Count the bandit rows that recommend each item, (n_items,)."""
+    """Count the bandit rows that recommend each item, (n_items,); raise UserError for an item out of range."""
     counts = np.zeros(n_items, np.int64)
     for block in log.blocks():
         actions = block["action"][block["event"] == schema.BANDIT]

@@ -9,13 +9,14 @@ from recsim_mnar.kernels._rng_kernel import exp64
 from recsim_mnar.kernels.jit import inlined, kernel
 
 _BOUND = 5.0
-"""Standard deviations around an arm's mean within which it can be the best."""
+"""Number of standard deviations around an arm's mean beyond which its distribution is neglected."""
 _MOST_NEWTON = 60
+"""Largest number of Newton steps; bisection of the bracket alone would need about 50."""
 
 
 @inlined
 def nonzeros(row, places):
-    """Places of the entries of ``row`` that are not 0, written to ``places``; returns how many."""
+    """Write the indices of the entries of ``row`` that are not 0 to ``places``, and return their number."""
     n = 0
     for k in range(row.size):
         if row[k] != 0.0:
@@ -26,9 +27,11 @@ def nonzeros(row, places):
 
 @kernel
 def predict(x, inverse, theta, places, means, widths):
-    """Mean x . theta_a and width sqrt(x' V_a x) of every arm; both (n, P).
+    """Compute the mean x . theta_a and the standard deviation sqrt(x' V_a x) of every arm a at n contexts x.
 
-    x (n, d); inverse (P, d, d) is V; theta (P, d); places (d,) int64 scratch.
+    x (n, d); inverse (P, d, d), V_a of each arm; theta (P, d); places (d,) int64 scratch; means and widths (n, P) are
+    written. Contexts have few entries that are not 0, so loops run over these; V_a is symmetric, so each product of two
+    entries is computed once.
     """
     for j in range(x.shape[0]):
         row = x[j]
@@ -49,7 +52,7 @@ def predict(x, inverse, theta, places, means, widths):
 
 @inlined
 def towards(row, n, places, v, v_inverse):
-    """Write V x to ``v``; returns x' V x."""
+    """Write V x to ``v``, and return x' V x; x is ``row``, whose n entries other than 0 are at ``places``."""
     q = 0.0
     for i in range(v.size):
         total = 0.0
@@ -63,7 +66,7 @@ def towards(row, n, places, v, v_inverse):
 
 @inlined
 def shrink(v_inverse, v, factor):
-    """V -= factor v v'."""
+    """Subtract factor v v' from the matrix V, ``v_inverse`` (d, d), in place."""
     for i in range(v.size):
         f = factor * v[i]
         for k in range(v.size):
@@ -72,9 +75,10 @@ def shrink(v_inverse, v, factor):
 
 @kernel
 def learn_linear(x, actions, rewards, inverse, theta, places, v):
-    """Recursive least squares, row by row: theta_a and V_a of the arm shown, by the formula of Sherman and Morrison.
+    """Update the ridge regression of the recommended arm by each of n rewards, one after another.
 
-    x (n, d); inverse (P, d, d); theta (P, d); places (d,) int64 and v (d,) scratch.
+    Recursive least squares: theta_a, and V_a by the formula of Sherman and Morrison. x (n, d); inverse (P, d, d), the
+    V_a, and theta (P, d) are changed; places (d,) int64 and v (d,) are scratch.
     """
     for j in range(actions.size):
         a = actions[j]
@@ -92,10 +96,12 @@ def learn_linear(x, actions, rewards, inverse, theta, places, v):
 
 @kernel
 def learn_logistic(x, actions, rewards, inverse, theta, places, v):
-    """Laplace's approximation, row by row: the mode of Gaussian times logistic likelihood, and the curvature there.
+    """Update the Gaussian posterior of the recommended arm's logistic model by each of n rewards, one after another.
 
-    The mode lies at theta + c V x with c = r - sigma(x . theta + c x'Vx), which Newton's method within a bracket finds.
-    Arguments as :func:`learn_linear`; rewards in [0, 1].
+    Laplace's approximation: the new mean is the mode of Gaussian prior times logistic likelihood, and the new precision
+    the curvature there. The mode is at theta + c V x, where the number c solves c = r - sigma(x . theta + c x'Vx); it
+    lies between r - 1 and r, and Newton's method within this bracket finds it. The arguments are those of
+    :func:`learn_linear`, with rewards in [0, 1].
     """
     for j in range(actions.size):
         a = actions[j]
@@ -119,7 +125,7 @@ def learn_logistic(x, actions, rewards, inverse, theta, places, v):
                 low = c
             step = f / (1.0 + q * p * (1.0 - p))
             c -= step
-            if not low <= c <= high:
+            if not low <= c <= high:  # Newton's step left the bracket: bisect it
                 c = 0.5 * (low + high)
             if abs(step) < 1e-15:
                 break
@@ -132,9 +138,10 @@ def learn_logistic(x, actions, rewards, inverse, theta, places, v):
 
 @inlined
 def normal_cdf(x):
-    """Standard normal distribution function, absolute error below 1e-12 (Hart 1968, algorithm 5666, without its tail).
+    """Compute the standard normal distribution function, with an absolute error below 1e-12.
 
-    Arguments are held within [-7.07, 7.07]. Nothing branches, so that a loop over it is vectorised.
+    The rational approximation is algorithm 5666 of Hart 1968, without the separate formula for the tails: arguments are
+    clipped to [-7.07, 7.07]. There are no branches, so that a loop of calls is vectorised.
     """
     z = min(abs(x), 7.07)
     top = 3.52624965998911e-02
@@ -158,14 +165,17 @@ def normal_cdf(x):
 
 @kernel
 def fill_normal_cdf(x, out):
-    """``out[i]`` = :func:`normal_cdf` of ``x[i]``."""
+    """Write :func:`normal_cdf` of each ``x[i]`` to ``out[i]``."""
     for i in range(x.size):
         out[i] = normal_cdf(x[i])
 
 
 @inlined
 def cdf_at(edge, means, scales, out):
-    """Write P(X_a <= edge) of every arm to ``out``; returns their product, P(the best <= edge)."""
+    """Write P(X_a <= edge) of every arm to ``out``, and return their product, P(largest X <= edge).
+
+    scales are 1 / standard deviation. Two loops, because the first one is vectorised without the product.
+    """
     for t in range(out.size):
         out[t] = normal_cdf((edge - means[t]) * scales[t])
     product = 1.0
@@ -176,9 +186,10 @@ def cdf_at(edge, means, scales, out):
 
 @inlined
 def refine(edges, best, n_old, n_new, spare):
-    """Refine ``n_old`` edges to ``n_new``: half of the cells by the best arm's probability, half by length.
+    """Replace the ``n_old`` edges of cells by ``n_new`` edges that are denser where the best arm's value lies.
 
-    best (n_old,) P(the best <= edge). The measure that is cut into equal parts is the mean of the two.
+    The interval is cut into parts of equal measure, which is the mean of two measures of total 1: the probability of
+    the largest value, given at the old edges by ``best`` (P(largest <= edge)), and the length. ``spare`` is scratch.
     """
     low = edges[0]
     high = edges[n_old - 1]
@@ -203,17 +214,18 @@ def refine(edges, best, n_old, n_new, spare):
 
 @inlined
 def best_arm(means, widths, sizes, nodes, arms, active, out):
-    """P(X_a > X_b for all b) of independent Gaussians, one row; see :func:`best_arms`."""
+    """Write the probability that each arm is the largest of independent Gaussians to ``out`` (P,); see best_arms."""
     edges = nodes[0]
     spare = nodes[1]
     best = nodes[2]
+    # Between the largest of the arms' lower bounds, below which no arm is the largest, and the largest upper bound.
     low = means[0] - _BOUND * widths[0]
     high = means[0] + _BOUND * widths[0]
     for a in range(means.size):
         low = max(low, means[a] - _BOUND * widths[a])
         high = max(high, means[a] + _BOUND * widths[a])
         out[a] = 0.0
-    n = 0
+    n = 0  # arms that can be the largest
     for a in range(means.size):
         if means[a] + _BOUND * widths[a] > low:
             active[n] = a
@@ -222,8 +234,8 @@ def best_arm(means, widths, sizes, nodes, arms, active, out):
             n += 1
     m = arms[0, :n]
     scales = arms[1, :n]
-    lower = arms[2, :n]
-    upper = arms[3, :n]
+    lower = arms[2, :n]  # distribution functions at the lower edge of a cell
+    upper = arms[3, :n]  # and at its upper edge
     chance = arms[4, :n]
     n_edges = sizes[0]
     for g in range(n_edges):
@@ -253,15 +265,16 @@ def best_arm(means, widths, sizes, nodes, arms, active, out):
 
 @kernel
 def best_arms(means, widths, sizes, nodes, arms, active, out):
-    """Chance of each arm to be the largest of independent Gaussians, each row normalised; means, widths, out (n, P).
+    """Write the probability that each arm is the largest of independent Gaussians to ``out`` (n, P), rows sum to 1.
 
-    With F_a the distribution functions, the integral of prod_{b != a} F_b dF_a is a sum over cells of the increase of
-    F_a times the product of the others' means at the cell's edges: no arm's mass is lost, however narrow. The edges
-    are placed in stages: evenly at first, then where the best arm lies. An arm all of which, but 3e-7 of it, lies below
-    such a part of another has the chance 0.
+    With F_a the distribution functions, the probability is the integral of prod_{b != a} F_b dF_a. It is computed as a
+    sum over cells: the increase of F_a times the product of the other F_b, each averaged over the cell's two edges. So
+    no probability of an arm is lost, however narrow its distribution is. The edges are placed in stages: evenly at
+    first, then denser where the largest value lies. An arm gets 0 if its mean plus 5 standard deviations is below the
+    mean minus 5 standard deviations of another one.
 
-    sizes (stages,) int64: number of edges of each; nodes (3, the largest of them) and arms (5, P) float64, active (P,)
-    int64: scratch. Widths must be above 0.
+    means (n, P); widths (n, P) standard deviations, above 0; sizes (stages,) int64, number of edges in each stage;
+    scratch: nodes (3, largest size) and arms (5, P) float64, active (P,) int64.
     """
     for j in range(means.shape[0]):
         best_arm(means[j], widths[j], sizes, nodes, arms, active, out[j])

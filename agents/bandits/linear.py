@@ -21,18 +21,18 @@ from recsim_mnar.policies.slots import Entry
 
 
 class Bandit(DrawingPolicy):
-    """Acts by a distribution that it learns from the outcomes of all users.
+    """Base of bandits: policies with a distribution over items that is learned from the outcomes of all users.
 
-    A subclass keeps what it has learned in :attr:`state`, learns in ``_learn`` and says its distribution in
+    A subclass keeps what it has learned in :attr:`state`, updates it in ``_learn``, and computes the distribution in
     ``_distribution``.
 
     Args:
         n_items: number of items, the arms.
         name: the name under which results are reported.
-        parameters: of JSON types, for provenance.
+        parameters: parameters of the policy, JSON types, for provenance.
 
     Attributes:
-        state: arrays by name, all that it has learned; ``fresh`` copies them.
+        state: arrays by name, everything that the policy has learned; ``fresh`` copies them.
     """
 
     learns: Learns = "all users"
@@ -44,11 +44,11 @@ class Bandit(DrawingPolicy):
 
     @abc.abstractmethod
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
-        """Probability of every item for each user, (n, n_items); each row is computed independently of the others."""
+        """Compute the probabilities of all items for n users, (n, n_items), each row independently of the others."""
 
     @abc.abstractmethod
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
-        """Learn from outcomes, (n,) each, in order."""
+        """Update :attr:`state` by n outcomes in their order; all arguments are (n,)."""
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`recsim_mnar.policies.Policy.probabilities`."""
@@ -64,7 +64,7 @@ class Bandit(DrawingPolicy):
         self._learn(users, self._slots.find(users), checked_items(actions, self.n_items), rewards_)
 
     def fresh(self) -> Policy:
-        """A copy without users that keeps what this policy has learned."""
+        """Return a copy without users that has learned the same; the two learn independently from then on."""
         twin = copy.copy(self)
         twin.state = {name: values.copy() for name, values in self.state.items()}
         twin._start()
@@ -83,7 +83,7 @@ class Bandit(DrawingPolicy):
 
 
 class CountingBandit(Bandit):
-    """Counts how often each arm was shown and sums its rewards."""
+    """Base of bandits without context, which count how often each arm was shown and sum its rewards."""
 
     def __init__(self, n_items: int, name: str, parameters: dict[str, float]) -> None:
         super().__init__(n_items, name, parameters)
@@ -94,22 +94,23 @@ class CountingBandit(Bandit):
         np.add.at(self.state["earned"], actions, rewards)
 
     def _arm_scores(self) -> Floats:
-        """(n_items,) mean rewards; an arm never shown ranks above all others."""
+        """Return the mean reward of each arm, (n_items,); an arm that was never shown ranks above all others."""
         return self._untried_first(self.state["earned"] / np.maximum(self.state["shown"], 1.0))
 
     def _untried_first(self, scores: Floats) -> Floats:
+        """Return the scores (n_items,) with those of arms that were never shown raised above all others."""
         tried = self.state["shown"] > 0
         return np.where(tried, scores, scores[tried].max(initial=0.0) + 1.0)
 
     def scores(self, users: Ints) -> Scores:
-        """Every item's score, (n, n_items), the same for each user."""
+        """Return the score of every item, (n, n_items), the same for each user."""
         return np.tile(self._arm_scores(), (len(self._slots.find(users)), 1))
 
 
 class EpsilonGreedy(CountingBandit):
-    """The item with the best mean reward so far, with probability epsilon a random one; learns from all users.
+    """Policy that recommends the item with the best mean reward so far, with probability epsilon a random one.
 
-    Items never shown come first; tied items are equally likely.
+    It learns from all users. Items that were never shown come first; tied items are equally likely.
 
     Args:
         n_items: number of items.
@@ -123,14 +124,16 @@ class EpsilonGreedy(CountingBandit):
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
         greedy = best_of(self._arm_scores()[None])
-        return np.tile((1.0 - self._exploration) * greedy + self._exploration / self.n_items, (len(slots), 1))
+        distribution = (1.0 - self._exploration) * greedy + self._exploration / self.n_items
+        return np.tile(distribution, (len(slots), 1))
 
 
 class UCB1(CountingBandit):
-    """The item with the largest upper bound of its mean reward (UCB1, Auer et al. 2002); learns from all users.
+    """Policy that recommends the item with the largest upper bound of its mean reward (UCB1, Auer et al. 2002).
 
-    The bound is mean_a + exploration sqrt(2 ln t / n_a) after t decisions, n_a of them for the item (their figure 1 for
-    rewards in [0, 1] and exploration = 1). Items never shown come first; tied items are equally likely.
+    It learns from all users. The bound of item a is mean_a + exploration sqrt(2 ln t / n_a) after t decisions, n_a of
+    them for the item; with rewards in [0, 1] and exploration = 1 this is figure 1 of the paper. Items that were never
+    shown come first; tied items are equally likely.
 
     Args:
         n_items: number of items.
@@ -143,12 +146,13 @@ class UCB1(CountingBandit):
         super().__init__(n_items, name, {"exploration": self._exploration})
 
     def _arm_scores(self) -> Floats:
+        """Return the upper bound of each arm's mean reward, (n_items,)."""
         from recsim_mnar.kernels import elementary
 
         times_shown = np.maximum(self.state["shown"], 1.0)
         t = max(float(self.state["shown"].sum()), 1.0)
-        room = 2.0 * float(elementary.log(np.array([t]))[0])
-        bounds = self.state["earned"] / times_shown + self._exploration * np.sqrt(room / times_shown)
+        twice_log_t = 2.0 * float(elementary.log(np.array([t]))[0])
+        bounds = self.state["earned"] / times_shown + self._exploration * np.sqrt(twice_log_t / times_shown)
         return self._untried_first(bounds)
 
     def _distribution(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
@@ -156,26 +160,32 @@ class UCB1(CountingBandit):
 
 
 _MOST_NUMBERS = 1 << 27
-"""Of posterior precisions kept, 8 bytes each."""
+"""Largest number of entries of all arms' posterior covariances, 8 bytes each."""
 
 SIZES = np.array([17, 33, 65], np.int64)
-"""Edges of each stage of the quadrature by which Thompson sampling knows its distribution."""
+"""Numbers of edges in the stages of the quadrature by which Thompson sampling computes its distribution."""
 
 
 class ContextualBandit(Bandit):
-    """A bandit whose context is (1, x): x = h / (n + shrinkage) for a user's n views with counts h, or features.
+    """Base of bandits with a linear model per arm of a user's context (1, x).
+
+    The vector x is h / (n + shrinkage) for a user with n views and view counts h, or a row of given features.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        features: (U, d) array, or an ``.npz`` file that holds it as ``user_features``: the user u has the row u mod U,
-            as in the features world, and views are not used. None: the views.
-        shrinkage: views that a user is thought to lack.
+        features: (U, d) array, or path of an ``.npz`` file with the array ``user_features``. User u then has the row u
+            mod U, as in the features world, and views are not used. None for view counts.
+        shrinkage: number added to a user's number of views, so that few views give a small x; only for view counts.
         ridge: prior precision of each coefficient.
-        parameters: further ones, for provenance.
+        parameters: further parameters of the policy, for provenance.
+
+    Attributes:
+        state: ``inverse`` (n_items, d, d), posterior covariance of each arm's coefficients, and ``theta`` (n_items, d),
+            their posterior mean; d is the length of (1, x).
 
     Raises:
-        UserError: a parameter that is none, or too many items for contexts of this size.
+        UserError: an invalid parameter, or too many items for contexts of this length.
     """
 
     _counts: Floats
@@ -185,13 +195,14 @@ class ContextualBandit(Bandit):
     ) -> None:
         for key, value in (("shrinkage", shrinkage), ("ridge", ridge)):
             number_in(value, f"{name}: {key}", ends="(]")
-        if features is None:
-            self._features = None
-        else:
+        self._features = None
+        if features is not None:
             self._features = _features(name, features)
         self._shrinkage = float(shrinkage)
         super().__init__(n_items, name, {**parameters, "shrinkage": float(shrinkage), "ridge": float(ridge)})
-        d = 1 + (self.n_items if self._features is None else self._features.shape[1])
+        d = 1 + self.n_items
+        if self._features is not None:
+            d = 1 + self._features.shape[1]
         if self.n_items * d * d > _MOST_NUMBERS:
             raise UserError(
                 f"{name}: {n_items} items with contexts of {d} numbers need {8e-9 * n_items * d * d:.0f} GB of "
@@ -201,10 +212,9 @@ class ContextualBandit(Bandit):
         self.state["theta"] = np.zeros((self.n_items, d))
 
     def _entries(self) -> dict[str, Entry]:
+        width = 0  # features are not stored per user
         if self._features is None:
             width = self.n_items
-        else:
-            width = 0
         return {**super()._entries(), "_counts": Entry(np.float64, 0, (width,))}
 
     def _view(self, slots: NDArray[np.int64], items: NDArray[np.int32]) -> None:
@@ -213,10 +223,11 @@ class ContextualBandit(Bandit):
             np.add.at(self._counts, (slots, items), 1.0)
 
     def contexts(self, users: Ints) -> Floats:
-        """(n, d) contexts of users in their present states, the constant first."""
+        """Return the contexts (1, x) of users in their present states, (n, d)."""
         return self._contexts(users, self._slots.find(users))
 
     def _contexts(self, users: Ints, slots: NDArray[np.int64]) -> Floats:
+        """Return the contexts (1, x) of users in these slots, (n, d)."""
         if self._features is not None:
             contexts = self._features[np.asarray(users) % len(self._features)]
         else:
@@ -225,7 +236,7 @@ class ContextualBandit(Bandit):
         return np.concatenate([np.ones((len(contexts), 1)), contexts], axis=1)
 
     def _predicted(self, users: Ints, slots: NDArray[np.int64]) -> tuple[Floats, Floats]:
-        """Mean and width of every arm, (n, n_items) each."""
+        """Compute the posterior mean and standard deviation of each arm's prediction, (n, n_items) each."""
         from recsim_mnar.agents.bandits import _bandits_kernel
 
         x = self._contexts(users, slots)
@@ -237,26 +248,26 @@ class ContextualBandit(Bandit):
         return means, widths
 
     def scores(self, users: Ints) -> Scores:
-        """Mean x . theta of every item, (n, n_items), without the exploration term."""
+        """Return the predicted mean of every item, (n, n_items), without exploration."""
         return self._predicted(users, self._slots.find(users))[0]
 
     def fitted(self) -> tuple[dict[str, NDArray[Any]], Mapping[str, Any]]:
         """Implement :meth:`recsim_mnar.policies.storage.Stored.fitted`."""
         arrays, parameters = super().fitted()
-        return arrays if self._features is None else {**arrays, "features": self._features.copy()}, parameters
+        if self._features is not None:
+            arrays["features"] = self._features.copy()
+        return arrays, parameters
 
     @classmethod
     def refitted(cls, n_items: int, name: str, arrays: dict[str, NDArray[Any]], parameters: Mapping[str, Any]) -> Self:
         """Implement :meth:`recsim_mnar.policies.storage.Stored.refitted`."""
-        if "features" in arrays:
-            features = {"features": arrays["features"]}
-        else:
-            features = {}
-        rest = {key: values for key, values in arrays.items() if key != "features"}
-        return super().refitted(n_items, name, rest, {**parameters, **features})
+        state = {key: values for key, values in arrays.items() if key != "features"}
+        if "features" in arrays:  # an argument of the constructor, not part of what was learned
+            parameters = {**parameters, "features": arrays["features"]}
+        return super().refitted(n_items, name, state, parameters)
 
     def describe(self) -> Mapping[str, Any]:
-        """Name and parameters; features as their digest."""
+        """Return name and parameters, with a digest in place of the features."""
         described = {"name": self.name, **self._parameters}
         if self._features is not None:
             described["features"] = {"sha256": hashlib.sha256(self._features.astype("<f8").tobytes()).hexdigest()}
@@ -264,10 +275,13 @@ class ContextualBandit(Bandit):
 
 
 class LinearBandit(ContextualBandit):
-    """Ridge regression of each arm's rewards on the context, with the standard deviation of all rewards so far.
+    """Base of bandits with a ridge regression of each arm's rewards on the context x, the 1 included.
 
-    theta_a = V_a sum x r and V_a = (ridge I + sum x x')^-1 over the times that the arm was shown. Widths are in units
-    of the standard deviation of all rewards so far, 1 until two of them differ.
+    theta_a = V_a sum x r and V_a = (ridge I + sum x x')^-1, summed over the times that arm a was shown. The standard
+    deviation of a prediction is s sqrt(x' V_a x), s that of all rewards so far, or 1 until two of them differ.
+
+    Attributes:
+        state: in addition ``sums`` (3,): number, sum, and sum of squares of all rewards.
     """
 
     def __init__(self, n_items: int, name: str, **given: Any) -> None:
@@ -275,6 +289,7 @@ class LinearBandit(ContextualBandit):
         self.state["sums"] = np.zeros(3)
 
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
+        """Implement :meth:`Bandit._learn`."""
         from recsim_mnar.agents.bandits import _bandits_kernel
 
         x = self._contexts(users, slots)
@@ -286,26 +301,28 @@ class LinearBandit(ContextualBandit):
         state["sums"] += [len(rewards), rewards.sum(), (rewards * rewards).sum()]
 
     def _deviation(self) -> float:
-        n, first, second = self.state["sums"].tolist()
+        """Return the standard deviation of all rewards so far; 1 until two of them differ."""
+        n, total, squares = self.state["sums"].tolist()
+        variance = 0.0
         if n:
-            variance = second / n - (first / n) ** 2
-        else:
-            variance = 0.0
-        if variance > 1e-12:
+            variance = squares / n - (total / n) ** 2
+        if variance > 1e-12:  # less is rounding
             return float(np.sqrt(variance))
         return 1.0
 
 
 class LinEpsilonGreedy(LinearBandit):
-    """The item with the best linear prediction, with probability epsilon a random one; learns from all users.
+    """Policy that recommends the item with the best linear prediction, with probability epsilon a random one.
+
+    It learns from all users; tied items are equally likely.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
         exploration: epsilon, the probability of a uniformly random item.
         ridge: prior precision of each coefficient.
-        shrinkage: views that a user is thought to lack, where views are the context.
-        features: see :class:`ContextualBandit`.
+        shrinkage: number added to a user's number of views, so that few views give a small context.
+        features: (U, d) users' features or path of their file, as in :class:`ContextualBandit`; None for view counts.
     """
 
     def __init__(
@@ -328,18 +345,18 @@ class LinEpsilonGreedy(LinearBandit):
 
 
 class LinUCB(LinearBandit):
-    """The item with the largest linear upper bound (LinUCB, Li et al. 2010); learns from all users.
+    """Policy that recommends the item with the largest upper bound of a linear model (LinUCB, Li et al. 2010).
 
-    The bound is x . theta_a + alpha s sqrt(x' V_a x), algorithm 1 of Li et al. 2010 with s the standard deviation of
-    all rewards so far, so that alpha has no unit. Tied items are equally likely.
+    It learns from all users. The bound is x . theta_a + alpha s sqrt(x' V_a x), algorithm 1 of the paper with s added,
+    the standard deviation of all rewards so far, so that alpha has no unit. Tied items are equally likely.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
         alpha: width of the bound, in standard deviations.
         ridge: prior precision of each coefficient.
-        shrinkage: views that a user is thought to lack, where views are the context.
-        features: see :class:`ContextualBandit`.
+        shrinkage: number added to a user's number of views, so that few views give a small context.
+        features: (U, d) users' features or path of their file, as in :class:`ContextualBandit`; None for view counts.
     """
 
     def __init__(
@@ -362,43 +379,45 @@ class LinUCB(LinearBandit):
 
 
 def chance_of_best(means: Floats, widths: Floats, sizes: NDArray[np.int64] = SIZES) -> Floats:
-    """Probability that each arm is the largest of independent Gaussians, by quadrature and normalised.
+    """Compute the probability that each of P independent Gaussians is the largest, by quadrature.
 
     Args:
-        means: (n, P).
+        means: (n, P) means.
         widths: (n, P) standard deviations, above 0.
-        sizes: (S,) edges of each stage, see ``_bandits_kernel.best_arms``.
+        sizes: (S,) number of edges in each stage of the quadrature, see ``_bandits_kernel.best_arms``.
 
     Returns:
-        (n, P), rows summing to 1. With the default sizes the total variation between a row and the exact distribution
-        is some .0002 for arms of one width and below .01 for widths that differ by a factor of 30; where they differ by
-        many orders of magnitude it can reach .2.
+        (n, P) probabilities; rows sum to 1. With the default sizes the total variation between a row and the exact
+        distribution is about .0002 for equal widths, and below .01 for widths that differ by a factor of 30; for widths
+        that differ by many orders of magnitude it can reach .2.
     """
     from recsim_mnar.agents.bandits import _bandits_kernel
 
-    p = means.shape[1]
+    n_arms = means.shape[1]
     out = np.empty(means.shape)
+    # Scratch of the kernel.
     nodes = np.empty((3, int(sizes.max())))
-    arms = np.empty((5, p))
-    _bandits_kernel.best_arms(means, widths, sizes, nodes, arms, np.empty(p, np.int64), out)
+    arms = np.empty((5, n_arms))
+    active = np.empty(n_arms, np.int64)
+    _bandits_kernel.best_arms(means, widths, sizes, nodes, arms, active, out)
     return out
 
 
 class LinThompson(LinearBandit):
-    """Thompson sampling with a linear model (Agrawal & Goyal 2013), drawn by its distribution; learns from all users.
+    """Thompson sampling with a linear model (Agrawal & Goyal 2013) and exact propensities; learns from all users.
 
     Each arm's coefficients have the posterior N(theta_a, (spread s)^2 V_a), s the standard deviation of all rewards so
-    far, so that the arms' predictions at a context are independent Gaussians. Instead of sampling them, the chance of
-    each arm to be the largest is integrated (:func:`chance_of_best`), and the item is drawn from that distribution: its
-    propensity is exact for this policy, which differs from true Thompson sampling by the error of the integral.
+    far. So the arms' predictions at a context are independent Gaussians. Instead of sampling them, the policy computes
+    the probability of each arm to be the largest (:func:`chance_of_best`), and draws the item from this distribution.
+    Its propensities are therefore exact; only as a version of Thompson sampling it has the error of the quadrature.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        spread: of the posterior, in standard deviations.
+        spread: factor of the posterior's standard deviations.
         ridge: prior precision of each coefficient.
-        shrinkage: views that a user is thought to lack, where views are the context.
-        features: see :class:`ContextualBandit`.
+        shrinkage: number added to a user's number of views, so that few views give a small context.
+        features: (U, d) users' features or path of their file, as in :class:`ContextualBandit`; None for view counts.
     """
 
     def __init__(
@@ -421,19 +440,19 @@ class LinThompson(LinearBandit):
 
 
 class LogisticThompson(ContextualBandit):
-    """Thompson sampling with a logistic model (Chapelle & Li 2011), drawn by its distribution; learns from all users.
+    """Thompson sampling with a logistic model (Chapelle & Li 2011) and exact propensities; learns from all users.
 
-    Each arm's coefficients have a Gaussian posterior, after every outcome replaced by Laplace's approximation with its
-    full covariance. The arms' logits at a context are independent Gaussians, the largest logit is the largest mean
-    reward, and the item is drawn as :class:`LinThompson` does.
+    Each arm's coefficients have a Gaussian posterior, after every outcome Laplace's approximation with its full
+    covariance. So the arms' logits at a context are independent Gaussians. The arm with the largest logit has the
+    largest mean reward, so the item is drawn from the probabilities of the largest logit, as in :class:`LinThompson`.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
         spread: factor of the posterior's standard deviations.
         ridge: prior precision of each coefficient.
-        shrinkage: views that a user is thought to lack, where views are the context.
-        features: see :class:`ContextualBandit`.
+        shrinkage: number added to a user's number of views, so that few views give a small context.
+        features: (U, d) users' features or path of their file, as in :class:`ContextualBandit`; None for view counts.
     """
 
     def __init__(
@@ -451,6 +470,7 @@ class LogisticThompson(ContextualBandit):
         super().__init__(n_items, name, features=features, shrinkage=shrinkage, ridge=ridge, parameters=parameters)
 
     def _learn(self, users: Ints, slots: NDArray[np.int64], actions: NDArray[np.int32], rewards: Floats) -> None:
+        """Implement :meth:`Bandit._learn`."""
         from recsim_mnar.agents.bandits import _bandits_kernel
 
         if len(rewards) and not (rewards.min() >= 0.0 and rewards.max() <= 1.0):
@@ -468,7 +488,15 @@ class LogisticThompson(ContextualBandit):
 
 
 def _features(name: str, given: Any) -> Floats:
-    """(U, d) finite features from an array or a file."""
+    """Return features (U, d) from an array or the path of an ``.npz`` file, checked to be finite numbers.
+
+    Args:
+        name: name of the policy, for messages.
+        given: the array or the path.
+
+    Raises:
+        UserError: no such file, or no matrix of finite numbers.
+    """
     if isinstance(given, (str, Path)):
         try:
             given = read_arrays(given, ("user_features",))["user_features"]

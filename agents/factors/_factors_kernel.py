@@ -13,9 +13,10 @@ _TILE = 256
 
 @kernel
 def project(states, slots, factors, out):
-    """out[j] = states[slots[j]] @ factors in float32, summed in the order of the k rows of factors; 4 divides k.
+    """Write the scores ``states[slots[j]] @ factors`` to ``out[j]``, float32, summed in the order of the factors.
 
-    By tiles of items, whose factors stay in the first-level cache while all users pass.
+    states (n_slots, k); factors (k, n_items), k a multiple of 4; out (n, n_items). Computed by tiles of items, whose
+    factors stay in the first-level cache while all users are scored.
     """
     n = out.shape[1]
     for begin in range(0, n, _TILE):
@@ -40,11 +41,12 @@ def project(states, slots, factors, out):
 
 @kernel
 def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
-    """Steps first..last-1 of the Lanczos recurrence for A'A with full reorthogonalisation.
+    """Make steps first .. last - 1 of the Lanczos recurrence for A'A with full reorthogonalisation.
 
-    A is a CSR matrix (values float64). basis (last + 1 rows or more) holds orthonormal rows 0..first and takes the
-    next; alpha and beta take the tridiagonal matrix. Returns the number of steps made: it stops where the next vector
-    is shorter than ``tiny``, the space of those before being invariant.
+    A is a CSR matrix (starts, columns, values float64). basis (at least last + 1 rows) has orthonormal rows 0 .. first;
+    the following rows are written. The diagonal of the tridiagonal matrix is written to alpha, the off-diagonal to
+    beta. Returns the number of steps made; it is smaller if the next vector is shorter than ``tiny``, which means that
+    the vectors before it span an invariant space.
     """
     for j in range(first, last):
         v = basis[j]
@@ -60,7 +62,7 @@ def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
             for t in range(begin, end):
                 w[columns[t]] += values[t] * s
         alpha[j] = products(v, w)
-        # The three terms of the recurrence first, then one pass over all: together as good as two passes over all.
+        # Subtract the recurrence's two terms first, then the projections on all vectors: as precise as two full passes.
         for i in range(w.size):
             w[i] -= alpha[j] * v[i]
         if j > 0:
@@ -85,12 +87,15 @@ def lanczos(starts, columns, values, basis, alpha, beta, first, last, tiny):
 BLOCK = 16
 _ROWS = 256
 
-# The width of a block is read off the arrays: a loop of known length is unrolled before it can be vectorised.
+# The width of a block is read from the arrays: a loop of constant length would be unrolled and then not vectorised.
 
 
 @kernel
 def normal_product(starts, columns, values, x, s, out):
-    """Out = A'A x for a CSR matrix A (values float32) and x (m, 16) float32, a row of A at a time; s (16,) scratch."""
+    """Write A'A x to ``out``, with one pass over the rows of A.
+
+    A is a CSR matrix (starts, columns, values float32); x and out (m, 16) float32; s (16,) is scratch: a row of A x.
+    """
     width = np.uint64(x.shape[1])
     for i in range(out.shape[0]):
         for c in range(width):
@@ -114,7 +119,7 @@ def normal_product(starts, columns, values, x, s, out):
 
 @kernel
 def inner(x, y, out):
-    """Out = x'y of two (m, 16) float32 blocks, summed in float64; 4 divides m."""
+    """Write x'y to ``out`` (16, 16) float64, for blocks x and y (m, 16) float32, m a multiple of 4."""
     width = np.uint64(x.shape[1])
     for a in range(width):
         for c in range(width):
@@ -138,7 +143,7 @@ def inner(x, y, out):
 
 @kernel
 def take_away(x, weights, y):
-    """Y -= x weights, blocks (m, 16) float32, weights (16, 16) float32."""
+    """Subtract x weights from y in place, for blocks x and y (m, 16) and weights (16, 16), all float32."""
     width = np.uint64(x.shape[1])
     for i in range(np.uint64(x.shape[0])):
         row = y[i]

@@ -46,25 +46,29 @@ SPREADS = (
     0.2,
     1.0,
 )
+"""Values of ``spread`` tried in cross-validation, in units of the reward's standard deviation."""
 OFFSET_SPREADS = (0.01, 0.03, 0.06, 0.12, 0.3, 1.0)
+"""Values of ``offset_spread`` tried in cross-validation, in the same unit."""
 MAP_SPREADS = (0.0, 0.1)
-"""Tried in cross-validation, in units of the reward's standard deviation (the map's: of a user's factors)."""
+"""Values of ``map_spread`` tried in cross-validation, in units of the standard deviation of a user's factors."""
 
 
 class MFIPS(Learner):
-    """Factorisation of recorded rewards, each weighted by 1 / propensity.
+    """Learner of a factorisation of the recorded rewards, each weighted by 1 / propensity.
 
-    What is ``auto`` is chosen by the cross-validated IPS score (the weighted squared error of held-out users' rewards)
-    on the training log alone.
+    Parameters that are ``auto`` are chosen by cross-validation on the training log alone, by the IPS score: the
+    weighted squared error of held-out users' rewards.
 
     Args:
         rank: number of factors.
-        shrinkage: views that a user is thought to lack: few views then say little.
-        spread: how far an item's factors stray from its place among the views, in the reward's standard deviations.
-        offset_spread: how far an item's mean reward strays from that of the others, in the same unit.
-        map_spread: how far rewards may move the map that the views gave; 0: not at all.
-        folds: of cross-validation, over users.
-        clip: largest weight relative to a uniform recommendation's; 0 for none.
+        shrinkage: number added to a user's number of views, so that few views give small factors.
+        spread: prior standard deviation of an item's factors around those that the views give, in units of the
+            reward's standard deviation.
+        offset_spread: prior standard deviation of an item's mean reward around that of all items, in the same unit.
+        map_spread: prior standard deviation of the map from views to factors around the one that the views give; with 0
+            rewards do not change the map.
+        folds: number of folds of users in cross-validation.
+        clip: largest weight in units of a uniform recommendation's; 0 for no limit.
     """
 
     name = "mf-ips"
@@ -83,19 +87,21 @@ class MFIPS(Learner):
     ) -> None:
         for key, number, least in (("rank", rank, 1), ("folds", folds, 2)):
             whole_number(number, f"{self.name}: {key}", least)
-        for key, value, zero in (
+        for key, value, zero in (  # zero: 0 is allowed
             ("shrinkage", shrinkage, False),
             ("spread", spread, False),
             ("offset_spread", offset_spread, False),
             ("map_spread", map_spread, True),
             ("clip", clip, True),
         ):
+            auto = ""
             if key.endswith("spread"):
                 auto = " (or auto)"
-            else:
-                auto = ""
+            ends = "(]"
+            if zero:
+                ends = "[]"
             if not (auto and value == "auto"):
-                number_in(value, f"{self.name}: {key}{auto}", ends="[]" if zero else "(]")
+                number_in(value, f"{self.name}: {key}{auto}", ends=ends)
         self.rank = int(rank)
         self.folds = int(folds)
         self.clip = float(clip)
@@ -109,7 +115,7 @@ class MFIPS(Learner):
         problem = _Problem(self, log, n_items, seed)
         ridge, map_spread = problem.choose()
         view_map, solution = problem.solve(ridge, map_spread)
-        moments = problem.moments
+        moments = problem.moments  # they have the scale on which the solution predicts rewards
         parameters = {
             "rank": view_map.mapping.shape[1],
             "shrinkage": self.shrinkage,
@@ -129,7 +135,7 @@ class MFIPS(Learner):
         )
 
     def chosen_on(self, log: Log, *, n_items: int, seed: int = 0) -> Self:
-        """This learner with every ``auto`` setting chosen on a log, to be fitted many times on parts of it."""
+        """Return a copy with each ``auto`` parameter chosen on a log, to be fitted on parts of it without choosing."""
         problem = _Problem(self, log, n_items, seed)
         ridge, map_spread = problem.choose()
         twin = copy.copy(self)
@@ -140,14 +146,26 @@ class MFIPS(Learner):
 
 
 class MFNaive(MFIPS):
-    """The same factorisation without weights: as if recommendations had been drawn uniformly."""
+    """Learner of the same factorisation without weights, as if recommendations had been drawn uniformly."""
 
     name = "mf-naive"
     weighted = False
 
 
 class _Problem:
-    """A learner's settings, a log, and the sums that all fits share."""
+    """Learning problem of an :class:`MFIPS`: its parameters, a log, and the sums over the log that all fits use.
+
+    Args:
+        learner: the learner.
+        log: the training log.
+        n_items: number of items.
+        seed: seed of the map from views and of the folds.
+
+    Attributes:
+        weights: (n,) weight of each recommendation, 1 on average.
+        view_map: map from view counts to factors, by the log's views.
+        moments: weighted sums of rewards and factors, by fold.
+    """
 
     def __init__(self, learner: MFIPS, log: Log, n_items: int, seed: int) -> None:
         self.learner = learner
@@ -160,17 +178,25 @@ class _Problem:
             self.weights = 1.0 / (n_items * log["propensity"][bandit])
             if learner.clip:
                 self.weights = np.minimum(self.weights, learner.clip)
-            # A common factor would only change what the spreads mean.
+            # On average 1: a common factor of all weights would change the meaning of the spreads.
             self.weights /= self.weights.mean()
         self.view_map = ViewMap.from_log(log, n_items, rank=learner.rank, shrinkage=learner.shrinkage, seed=seed)
-        chooses = "auto" in (learner.spread, learner.offset_spread, learner.map_spread)
-        self.moments = RewardMoments.from_log(
-            log, bandit, self.view_map, self.weights, folds=learner.folds if chooses else 1, seed=seed
-        )
-        self._contexts: Contexts | None = None
+        folds = 1
+        if "auto" in (learner.spread, learner.offset_spread, learner.map_spread):
+            folds = learner.folds
+        self.moments = RewardMoments.from_log(log, bandit, self.view_map, self.weights, folds=folds, seed=seed)
+        self._contexts: Contexts | None = None  # read from the log when first needed
 
     def choose(self) -> tuple[Ridge, float]:
-        """The requested settings, each ``auto`` replaced by the best value tried, one setting after the other."""
+        """Choose the parameters that are ``auto``, one after another, by cross-validation.
+
+        Returns:
+            ridge: the spreads of items' factors and offsets.
+            map_spread: the spread of the map.
+
+        Raises:
+            UserError: a fold without recommendations.
+        """
         learner = self.learner
         folds = len(self.moments.rows)
         if folds > 1 and self.moments.rows.min() == 0:
@@ -181,7 +207,7 @@ class _Problem:
             )
         offset = learner.offset_spread
         if offset == "auto":
-            # Offsets alone; items' factors change little in which of these is best.
+            # With factors shrunk to almost nothing: they hardly change which offset spread is best.
             offset = min(OFFSET_SPREADS, key=lambda s: self._score(Ridge(1e-6, s)).sum())
         spread = learner.spread
         if spread == "auto":
@@ -193,7 +219,7 @@ class _Problem:
         return ridge, float(map_spread)
 
     def _score(self, ridge: Ridge, map_spread: float = 0.0) -> Floats:
-        """(folds,) weighted squared error on held-out users, less that of predicting the mean."""
+        """Return each fold's weighted squared error on held-out users minus that of predicting the mean, (folds,)."""
         scores = np.empty(len(self.moments.rows))
         for fold in range(len(scores)):
             if map_spread == 0.0:
@@ -205,16 +231,26 @@ class _Problem:
         return scores
 
     def solve(self, ridge: Ridge, map_spread: float, without: int | None = None) -> tuple[ViewMap, Solution]:
-        """The map and the item parameters, from all users or from all but one fold."""
+        """Fit the model to all users, or to those outside one fold.
+
+        Args:
+            ridge: spreads of items' factors and offsets.
+            map_spread: spread of the map; 0 keeps the map that the views give.
+            without: number of the fold that is left out; None for none.
+
+        Returns:
+            view_map: map from view counts to factors.
+            solution: items' factors and offsets.
+        """
         solution = self.moments.solve(self.view_map.places, ridge, without=without)
         if map_spread == 0.0 or self.view_map.mapping.shape[1] == 0:
             return self.view_map, solution
         data, rewards, fold = self._rows()
         scale = self.moments.scale(without)
-        if without is None:
-            kept = np.ones(len(rewards), bool)
-        else:
+        kept = np.ones(len(rewards), bool)
+        if without is not None:
             kept = fold != without
+        # Both map and items are fitted together, from the solution for the fixed map on; in standard units of the rows.
         objective = JointObjective(
             data.only(kept),
             (self.weights / scale.noise[data.actions])[kept],
@@ -228,7 +264,13 @@ class _Problem:
         return view_map, solution.times(scale.sd, scale.mean)
 
     def _rows(self) -> tuple[Contexts, Floats, NDArray[np.int64]]:
-        """The individual recommendations, their standardised rewards and their folds."""
+        """Return the single recommendations of the log.
+
+        Returns:
+            data: contexts and actions.
+            rewards: (n,) standardised rewards.
+            fold: (n,) fold of each recommendation's user.
+        """
         if self._contexts is None:
             self._contexts = Contexts.from_log(self.log, self.n_items, shrinkage=self.learner.shrinkage)
         data = self._contexts
@@ -237,19 +279,25 @@ class _Problem:
         return data, (data.rewards - moments.mean) / moments.sd, fold
 
     def _held_out(self, view_map: ViewMap, solution: Solution, fold: int) -> float:
-        data, rewards, of_row = self._rows()
-        rows = np.flatnonzero(of_row == fold)
+        """Return the weighted squared error in a fold minus that of predicting the mean, which is 0 after scaling."""
+        data, rewards, fold_of_row = self._rows()
+        rows = np.flatnonzero(fold_of_row == fold)
         u = data.features @ view_map.mapping - view_map.centre
         actions = data.actions[rows]
         guess = np.einsum("nk,nk->n", u[data.context[rows]], solution.factors[actions]) + solution.offsets[actions]
+        # (guess - reward)^2 - reward^2 = guess (guess - 2 reward)
         return float((self.weights[rows] * guess * (guess - 2.0 * rewards[rows])).sum())
 
 
 def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
-    """The smallest (most shrinking) value whose score is within one standard error of the best.
+    """Return the smallest value, which shrinks most, whose score is within one standard error of the best.
 
-    Not the best itself (Breiman et al. 1984): acting takes the largest of many predictions, and so suffers more from
-    too little shrinkage than from too much.
+    The rule of one standard error (Breiman et al. 1984) is used because a policy takes the largest of many predictions,
+    and so suffers more from too little shrinkage than from too much.
+
+    Args:
+        values: values of a parameter, ascending.
+        scores: (folds,) score of each value; smaller is better.
     """
     best = min(scores, key=np.sum)
     for value, score in zip(values, scores, strict=True):
@@ -260,17 +308,18 @@ def _smallest_good(values: Sequence[float], scores: Sequence[Floats]) -> float:
 
 
 class MFPolicy(MappedViews, GreedyPolicy):
-    """Greedy on the predicted reward (h M) . w_a / (n + shrinkage) + b_a; h M is updated with each view.
+    """Policy that recommends the item a with the largest predicted reward (h M) . w_a / (n + shrinkage) + b_a.
 
-    Scores are in units of the reward, so a ``+temperature`` is too: .001 where a click is one in a hundred.
+    A user has n views with counts h; h M is updated with each view. Scores are in units of the reward, and so is a
+    ``+temperature``: use about .001 if one recommendation in a hundred is clicked.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        mapping: (n_items, d), M.
-        factors: (d, n_items), item factors as rows.
-        offsets: (n_items,).
-        parameters: the learner's, for provenance; ``shrinkage`` is read.
+        mapping: (n_items, d) map M from view counts to a user's factors.
+        factors: (d, n_items) items' factors, w_a in column a.
+        offsets: (n_items,) items' offsets b_a.
+        parameters: the learner's parameters, for provenance; ``shrinkage`` is used.
     """
 
     ranks_strangers = True  # by the offsets
@@ -286,7 +335,7 @@ class MFPolicy(MappedViews, GreedyPolicy):
         parameters: Mapping[str, Any],
     ) -> None:
         self._mapping = mapping
-        # Rows padded to a multiple of four for the kernel; the last used one adds the offsets.
+        # The offsets are one more factor, by which users have 1. The kernel needs a multiple of four rows.
         used = len(factors) + 1
         self._width = len(factors)
         self._factors = np.zeros((-(-used // 4) * 4, n_items), np.float32)
@@ -297,6 +346,7 @@ class MFPolicy(MappedViews, GreedyPolicy):
         super().__init__(n_items, name, arrays, parameters)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.factors import _factors_kernel
 
         states = np.zeros((len(slots), len(self._factors)), np.float32)

@@ -29,18 +29,20 @@ Floats = NDArray[np.float64]
 
 SCORES = ("loss", "dcg")
 _CHUNK_CELLS = 4_000_000
+"""Largest number of predictions that are ranked at once, to bound memory."""
 _CROSS_VALIDATED: dict[str, Any] = {"max_iterations": 3000, "value_tolerance": 1e-5}
-"""How far a fit is taken that is to be compared with others."""
+"""Stopping rule of fits in cross-validation, less strict than that of the final fit."""
 
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Form of the model that predicts held-out ratings best.
+    """Result of a cross-validation between forms of the model.
 
     Attributes:
-        best: of ``forms``.
-        forms: tried.
-        scores: (forms,) mean IPS score over folds: the loss, to be small, or DCG, to be large.
+        best: the form with the best score.
+        forms: all forms that were compared.
+        scores: score of each form, the mean over folds of the IPS estimate of the loss (smaller is better) or of DCG
+            (larger is better).
     """
 
     best: FactorizationConfig
@@ -57,23 +59,23 @@ def cross_validate(
     n_folds: int = 4,
     seed: int = 0,
 ) -> CrossValidation:
-    """The IPS score of each form on held-out ratings (section 6.1).
+    """Choose the form of the model with the best IPS score on held-out ratings (Schnabel et al. 2016, section 6.1).
 
-    Of n_folds folds one is held out in turn; that a rating is both revealed and in the training folds has probability
-    P (k - 1)/k, that it is held out P / k: so the propensities are scaled.
+    Each of k folds is held out in turn. A rating is revealed and in the training folds with probability P (k - 1) / k,
+    and revealed and held out with probability P / k, so these take the place of P.
 
-    The score ``loss`` is the form's own loss, as in the paper: right for predicted ratings. ``dcg`` is what a form that
-    acts is for: DCG (section 3) of each user's items that are not in the training folds, ranked by predicted rating.
-    The two choose differently: under severe selection the loss is least for offsets alone, which rank the items alike
-    for everyone.
+    The score ``loss`` is the form's own loss, as in the paper, which suits the prediction of ratings. The score ``dcg``
+    suits recommendations: it is the DCG (section 3) of each user's items outside the training folds, ranked by
+    predicted rating. Under severe selection the loss is smallest for a model of offsets alone, which ranks the items
+    equally for all users.
 
     Args:
-        ratings: observed.
-        propensities: P of each; (U, I), (n,), or one number.
-        forms: to choose from.
+        ratings: the n observed ratings of a (U, I) matrix.
+        propensities: probability P with which each rating is revealed; (U, I), (n,), or one number.
+        forms: forms to choose from.
         score: ``loss`` or ``dcg``.
-        n_folds: k.
-        seed: of folds and starts.
+        n_folds: number of folds k.
+        seed: seed of the folds and of the fits' starting points.
 
     Raises:
         UserError: a propensity outside (0, 1], a fold without ratings, no form, an unknown score.
@@ -98,16 +100,25 @@ def cross_validate(
             else:
                 scores[j, f] = held_out_dcg(fit.factors, train, test, p[~inside], n_folds)
     mean = scores.mean(axis=1)
+    best = mean.argmax()
+    if score == "loss":
+        best = mean.argmin()
     if failed:
         most = _CROSS_VALIDATED["max_iterations"]
         line = f"{failed} of {len(forms) * n_folds} cross-validation fits stopped at {most} iterations"
         warnings.warn(line, NotConverged, stacklevel=2)
-    best = forms[int(mean.argmin() if score == "loss" else mean.argmax())]
-    return CrossValidation(best, tuple(forms), mean)
+    return CrossValidation(forms[int(best)], tuple(forms), mean)
 
 
 def held_out_loss(factors: Factors, form: FactorizationConfig, test: Ratings, p: Floats) -> float:
-    """IPS estimate of the mean loss over all cells."""
+    """Estimate a model's mean loss over all cells by IPS from held-out ratings.
+
+    Args:
+        factors: the fitted model.
+        form: form of the model, which has the loss.
+        test: held-out ratings.
+        p: (n_test,) probability with which each of them is revealed and held out.
+    """
     e = factors.at(test.users, test.items) - test.values
     if form.loss == "mse":
         delta = e * e
@@ -117,20 +128,30 @@ def held_out_loss(factors: Factors, form: FactorizationConfig, test: Ratings, p:
 
 
 def held_out_dcg(factors: Factors, train: Ratings, test: Ratings, p: Floats, n_folds: int) -> float:
-    """IPS estimate of DCG per user, over the items outside the training folds.
+    """Estimate a model's DCG per user over the items outside the training folds, by IPS from held-out ratings.
 
-    A cell outside these folds is held out with probability (P / k) / (1 - P (k - 1) / k).
+    A cell outside the k - 1 training folds is revealed and held out with probability (P / k) / (1 - P (k - 1) / k).
+
+    Args:
+        factors: the fitted model.
+        train: ratings in the training folds.
+        test: held-out ratings.
+        p: (n_test,) probability P with which each of them is revealed.
+        n_folds: number of folds k.
     """
-    held = (p / n_folds) / (1.0 - p * ((n_folds - 1) / n_folds))
+    p_held_out = (p / n_folds) / (1.0 - p * ((n_folds - 1) / n_folds))
     discount = 1.0 / np.log2(1.0 + ranks_outside(factors, train, test))
-    return float((discount * test.values / held).sum() / test.n_users)
+    return float((discount * test.values / p_held_out).sum() / test.n_users)
 
 
 def ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
-    """Rank by prediction of each test cell among its user's items outside ``train``; ties share the mean rank."""
+    """Rank each test rating's item by prediction among its user's items outside ``train``, (n_test,), from 1.
+
+    Tied items share their mean rank.
+    """
     from scipy import sparse
 
-    is_known = sparse.csr_array((np.ones(len(train), np.bool_), (train.users, train.items)), shape=train.shape)
+    in_train = sparse.csr_array((np.ones(len(train), np.bool_), (train.users, train.items)), shape=train.shape)
     ranks = np.empty(len(test))
     size = max(1, _CHUNK_CELLS // train.n_items)
     for first in range(0, len(test), size):
@@ -138,7 +159,7 @@ def ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
         items = test.items[first : first + size]
         scores = factors.v[users] @ factors.w.T + factors.b
         own_scores = scores[np.arange(len(users)), items]
-        scores[is_known[users].toarray()] = -np.inf
+        scores[in_train[users].toarray()] = -np.inf
         better = (scores > own_scores[:, None]).sum(axis=1)
         tied = (scores == own_scores[:, None]).sum(axis=1)
         ranks[first : first + size] = 1.0 + better + 0.5 * (tied - 1)
@@ -146,26 +167,28 @@ def ranks_outside(factors: Factors, train: Ratings, test: Ratings) -> Floats:
 
 
 SCALED_PENALTIES = (3.0, 1.0, 0.3, 0.1, 0.05, 0.025)
-"""lambda sqrt(U I) of the forms that the agents choose from.
+"""Values of lambda sqrt(U I) that agents choose from.
 
-The penalties of |V|^2 and |W|^2 add up to one of the nuclear norm of V W', which for entries of a given spread grows as
-sqrt(U I): next to a mean over the matrix, the same shrinkage takes a lambda that falls as 1 / sqrt(U I).
+The penalties of |V|^2 and |W|^2 amount to a penalty of the nuclear norm of V W'. For entries of the same size that norm
+grows as sqrt(U I), while the loss is a mean over the matrix. So equal shrinkage takes a lambda proportional to
+1 / sqrt(U I).
 """
 
 
 class RatingMF(Learner):
-    """Factorisation of revealed ratings, each weighted by 1 / P(revealed); greedy on predicted ratings (MF-IPS).
+    """Learner that factorises revealed ratings, each weighted by 1 / P(revealed), and ranks by predictions (MF-IPS).
 
-    Reads a log's organic rows: ``reward`` is the rating, the column ``observation_propensity`` its P. Unseen users are
-    folded in from the ratings that they reveal, and from their answers to recommendations.
+    It reads a log's organic rows, in which ``reward`` is the rating and ``observation_propensity`` its P. The policy
+    acts for new users, whose factors it fits to the ratings that they reveal, also in answer to recommendations.
 
     Args:
-        rank: d.
-        penalty: lambda; 0 for the best of :data:`SCALED_PENALTIES` by cross-validation.
-        biases: ``regularised`` or ``free``.
+        rank: number of factors d.
+        penalty: coefficient lambda of the squared factors; 0 to choose the best of :data:`SCALED_PENALTIES` by
+            cross-validation.
+        biases: ``regularised`` for offsets with the same penalty, or ``free`` for offsets without.
         loss: ``mse`` or ``mae``.
-        folds: of cross-validation.
-        score: by which it chooses, ``dcg`` or ``loss``; see :func:`cross_validate`.
+        folds: number of folds of cross-validation.
+        score: score of cross-validation, ``dcg`` or ``loss``; see :func:`cross_validate`.
         unrated: recommend only items that the user has not rated, as long as there are any.
     """
 
@@ -195,9 +218,8 @@ class RatingMF(Learner):
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
         ratings, propensities = ratings_of(log, n_items, need_propensities=self.weighted)
-        if self.weighted:
-            p = propensities
-        else:
+        p = propensities
+        if not self.weighted:
             p = np.full(len(ratings), ratings.density)
         cells = ratings.n_users * ratings.n_items
         form = self.form
@@ -209,17 +231,21 @@ class RatingMF(Learner):
             ]
             result = cross_validate(ratings, p, forms, score=self.score, n_folds=self.folds, seed=seed)
             form = result.best
-            tried = {f"{f.penalty:.4g}": s for f, s in zip(forms, result.scores.tolist(), strict=True)}
+            scores = result.scores.tolist()
+            tried = {f"{tried_form.penalty:.4g}": score for tried_form, score in zip(forms, scores, strict=True)}
             choice = {"score": self.score, "tried": tried}
         fit = factorise(ratings, 1.0 / p, form, seed=seed, max_iterations=5000, value_tolerance=1e-6)
         values, place = np.unique(ratings.values, return_inverse=True)
+        # An answer to a recommendation is revealed for certain: P = 1.
+        answer_weight = 1.0
+        if not self.weighted:
+            answer_weight = 1.0 / ratings.density
         parameters = {
             **form.to_dict(),
             "weighted": self.weighted,
             "unrated": self.unrated,
             "c": fit.factors.c,
-            # An answer to a recommendation is revealed for certain: P = 1.
-            "answer_weight": (1.0 if self.weighted else 1.0 / ratings.density) / cells,
+            "answer_weight": answer_weight / cells,
             "cross_validation": choice,
         }
         return RatingMFPolicy(
@@ -234,15 +260,16 @@ class RatingMF(Learner):
 
 
 class RatingMFNaive(RatingMF):
-    """Factorisation of revealed ratings as if they were revealed at random; greedy on predicted ratings (MF-Naive).
+    """Learner that factorises revealed ratings as if revealed at random, and ranks by predictions (MF-Naive).
 
     Args:
-        rank: d.
-        penalty: lambda; 0 for the best of :data:`SCALED_PENALTIES` by cross-validation.
-        biases: ``regularised`` or ``free``.
+        rank: number of factors d.
+        penalty: coefficient lambda of the squared factors; 0 to choose the best of :data:`SCALED_PENALTIES` by
+            cross-validation.
+        biases: ``regularised`` for offsets with the same penalty, or ``free`` for offsets without.
         loss: ``mse`` or ``mae``.
-        folds: of cross-validation.
-        score: by which it chooses, ``dcg`` or ``loss``; see :func:`cross_validate`.
+        folds: number of folds of cross-validation.
+        score: score of cross-validation, ``dcg`` or ``loss``; see :func:`cross_validate`.
         unrated: recommend only items that the user has not rated, as long as there are any.
     """
 
@@ -251,12 +278,16 @@ class RatingMFNaive(RatingMF):
 
 
 def ratings_of(log: Log, n_items: int, *, need_propensities: bool = True) -> tuple[Ratings, Floats]:
-    """Ratings in a log's organic rows, with users numbered from 0, and the propensities of revealing them.
+    """Read the ratings in a log's organic rows.
 
     Args:
-        log: of a world of ratings, or of that form.
+        log: log with a rating as the reward of each organic row.
         n_items: number of items.
-        need_propensities: otherwise they are returned as 1.
+        need_propensities: read the column ``observation_propensity``.
+
+    Returns:
+        ratings: the n ratings, with users numbered from 0.
+        propensities: (n,) probabilities with which they are revealed; 1 without ``need_propensities``.
 
     Raises:
         UserError: organic rows without ratings, an item out of range, or no known ``observation_propensity``.
@@ -287,18 +318,18 @@ def ratings_of(log: Log, n_items: int, *, need_propensities: bool = True) -> tup
 
 
 class RatingMFPolicy(GreedyPolicy):
-    """Greedy on predicted ratings; an unseen user's factors are folded in from the ratings revealed.
+    """Policy that recommends the item with the largest predicted rating; users' factors are fitted to their ratings.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        factors: (n_items, d), W.
-        offsets: (n_items,), b.
-        values: (r,) ratings met in training, ascending.
-        weights: (r,) mean weight of a rating of each value on the scale of the fit: what an unseen user's rating gets,
-            whose own propensity is unknown.
-        parameters: the learner's, for provenance; ``penalty``, ``biases``, ``c``, ``unrated`` and ``answer_weight``
-            are read.
+        factors: (n_items, d) items' factors W.
+        offsets: (n_items,) items' offsets b.
+        values: (r,) distinct ratings in the training data, ascending.
+        weights: (r,) mean weight of a training rating of each value, which a new user's rating of this value gets
+            because its propensity is unknown.
+        parameters: the learner's parameters, for provenance; ``penalty``, ``biases``, ``c``, ``unrated`` and
+            ``answer_weight`` are used.
     """
 
     batches_decisions = False  # it learns from every answer
@@ -323,7 +354,7 @@ class RatingMFPolicy(GreedyPolicy):
         super().__init__(n_items, name, arrays, parameters)
 
     def _start(self) -> None:
-        self._given: dict[int, dict[int, tuple[float, float]]] = {}  # slot -> item -> (rating, weight)
+        self._given: dict[int, dict[int, tuple[float, float]]] = {}  # by slot and item: (rating, weight)
         super()._start()
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
@@ -334,18 +365,24 @@ class RatingMFPolicy(GreedyPolicy):
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
         """Implement :meth:`recsim_mnar.policies.Policy.observe_ratings`."""
         values = self._arrays["values"]
+        # Index of the training value nearest to each rating.
         above = np.clip(np.searchsorted(values, ratings), 1, max(len(values) - 1, 1))
         nearest = above - (np.abs(ratings - values[above - 1]) <= np.abs(values[above % len(values)] - ratings))
         self._give(users, items, np.asarray(ratings, np.float64), self._arrays["weights"][nearest])
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """Record revealed ratings; a reward below every training rating is no rating (``repeat_pays`` is off)."""
+        """Implement :meth:`recsim_mnar.policies.Policy.learn`: store each reward as a rating of the recommended item.
+
+        A reward below every training rating is none: the world gives it for an item that was rated before, unless its
+        ``repeat_pays`` is on.
+        """
         rewards = np.asarray(rewards, np.float64)
         rated = rewards >= self._arrays["values"][0]
         weight = np.full(int(rated.sum()), float(self._parameters["answer_weight"]))
         self._give(np.asarray(users)[rated], np.asarray(actions)[rated], rewards[rated], weight)
 
     def _give(self, users: Ints, items: Ints, ratings: Floats, weights: Floats) -> None:
+        """Store ratings with their weights, (m,) each; a user's first rating of an item is kept."""
         slots = self._slots.find(users)
         columns = (slots, checked_items(items, self.n_items), ratings, weights)
         for slot, item, rating, weight in zip(*(column.tolist() for column in columns), strict=True):
@@ -353,6 +390,7 @@ class RatingMFPolicy(GreedyPolicy):
         self._ties[slots] = 0
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Fit the factors of the slots' users to their ratings, and predict all ratings, (n, n_items)."""
         ratings_given = [self._given.get(slot, {}) for slot in slots.tolist()]
         owner = np.repeat(np.arange(len(slots)), [len(g) for g in ratings_given])
         items = np.array([item for g in ratings_given for item in g], np.int64)
@@ -360,12 +398,15 @@ class RatingMFPolicy(GreedyPolicy):
         ratings = Ratings(owner, items, pairs[:, 0], len(slots), self.n_items)
         penalty = float(self._parameters["penalty"])
         free = self._parameters["biases"] == "free"
-        v, a = fold_in(self._model, ratings, pairs[:, 1], penalty, bias_penalty=0.0 if free else penalty)
+        bias_penalty = penalty
+        if free:
+            bias_penalty = 0.0
+        v, a = fold_in(self._model, ratings, pairs[:, 1], penalty, bias_penalty=bias_penalty)  # users' factors, offsets
         scores = self._model.b + self._model.c + a[:, None]
         for k in range(v.shape[1]):  # in a fixed order: a product of matrices may round by its shape
             scores += v[:, k : k + 1] * self._model.w[:, k]
         if self._parameters["unrated"]:
-            full = np.bincount(owner, minlength=len(slots)) == self.n_items
-            is_missing = ~full[owner]
-            scores[owner[is_missing], items[is_missing]] = -np.inf
+            has_rated_all = np.bincount(owner, minlength=len(slots)) == self.n_items
+            excluded = ~has_rated_all[owner]
+            scores[owner[excluded], items[excluded]] = -np.inf
         return scores.astype(np.float32)

@@ -19,32 +19,32 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 _GRAM_UP_TO = 64
-"""A matrix with a side this short is decomposed whole, by the dot products of that side."""
+"""Largest number of rows or columns for a dense decomposition of the dot products of these."""
 
 _NIL = 1e-6
-"""Singular values below this share of the Frobenius norm count as zero: from squares they are known to about 1e-7."""
+"""Share of the Frobenius norm below which a singular value counts as 0: computed from squares, its error is 1e-7."""
 
 
 _BLOCKS_FROM = 1 << 20
-"""Entries from which several vectors pass through the matrix together, where the tolerance lets float32 do."""
+"""Smallest number of entries for the block method, which needs a tolerance that float32 reaches."""
 
 _SINGLE_TOLERANCE = 1e-4
-"""Least tolerance that sums of float32 keep."""
+"""Smallest tolerance that sums in float32 reach."""
 
 _SINGLE_NIL = 1e-5
-"""Squared singular values below this share of the largest may be rounding of float32: float64 is asked then."""
+"""Share of the largest squared singular value below which one may be rounding of float32, so that float64 is used."""
 
 
 class SVD(Learner):
-    """Scores h V V' of a user with view counts h, V the leading right singular vectors of the view counts.
+    """Learner of a policy with the scores h V V' for a user with view counts h.
 
-    Rank 30 in Jeunen, Rohde & Vasile 2019. Singular values below rounding error are dropped, and the rank is never
-    above the number of items or of users.
+    V has the leading right singular vectors of the training users' view counts, 30 in Jeunen, Rohde & Vasile 2019.
+    There are fewer if the matrix has a lower rank.
 
     Args:
         rank: number of singular vectors.
-        tolerance: largest residual of a singular pair, relative to its squared singular value. A larger one is faster
-            on millions of interactions, at a cost in captured energy of about its square.
+        tolerance: largest residual of a singular pair, relative to its squared singular value. A larger tolerance is
+            faster on millions of interactions, and loses about its square of the captured energy.
     """
 
     name = "svd"
@@ -62,23 +62,23 @@ class SVD(Learner):
 
 
 def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, seed: int = 0) -> NDArray[np.float32]:
-    """The leading right singular vectors of a sparse (n, m) matrix.
+    """Compute the leading right singular vectors of a sparse (n, m) matrix A.
 
-    By the Lanczos recurrence for A'A with full reorthogonalisation and without restarts (Golub & Van Loan, Matrix
-    Computations, section 10.1): a serial kernel, because the dense linear algebra of other solvers runs in threads that
-    wait for each other wherever cores are shared (a hundredfold slowdown was seen), and rounds by their number. From a
-    million entries on, and with a tolerance from 1e-4, in blocks of 16 vectors of float32: what a step costs is to
-    fetch the entries, and a block fetches them once.
+    The method is the Lanczos recurrence for A'A with full reorthogonalisation and without restarts (Golub & Van Loan,
+    Matrix Computations, section 10.1). It is a serial kernel: the dense linear algebra of other solvers runs in threads
+    that wait for each other on shared cores (up to a hundred times slower), and its rounding depends on their number.
+    From a million entries on, and with a tolerance of at least 1e-4, blocks of 16 float32 vectors are used: a step
+    costs mostly the reading of A's entries, which a block reads once.
 
     Args:
-        matrix: scipy CSR array.
-        rank: how many.
-        tolerance: see :class:`SVD`.
-        seed: of the start vector, an addressed draw (``Stream.FIT``).
+        matrix: scipy CSR array A.
+        rank: number of vectors.
+        tolerance: largest residual of a singular pair, as in :class:`SVD`.
+        seed: seed of the start vector.
 
     Returns:
-        (rank, m) float32, by descending singular value, fewer rows where the matrix has a lower rank; the largest entry
-        of each vector is positive.
+        (rank, m) float32 vectors as rows, by descending singular value, fewer if A has a lower rank. The sign of each
+        is such that its entry of the largest absolute value is positive.
     """
     rank = min(rank, *matrix.shape)
     nil = _NIL * np.sqrt(np.square(matrix.data, dtype=np.float64).sum())
@@ -94,19 +94,34 @@ def right_singular_vectors(matrix: Any, rank: int, *, tolerance: float = 1e-6, s
 
 
 def _whole(matrix: Any, nil: float) -> tuple[NDArray[Any], NDArray[Any]]:
-    """All singular values above ``nil`` and their right vectors, from the eigenvectors of A'A or AA'."""
+    """Compute all singular values of A above ``nil`` from the eigenvectors of A'A or AA', whichever is smaller.
+
+    Returns:
+        values: singular values, descending.
+        vectors: right singular vectors as rows.
+    """
     tall = matrix.shape[0] >= matrix.shape[1]
-    gram = (matrix.T @ matrix if tall else matrix @ matrix.T).toarray()
-    squares, vectors = np.linalg.eigh(gram)
+    if tall:
+        gram = matrix.T @ matrix
+    else:
+        gram = matrix @ matrix.T
+    squares, vectors = np.linalg.eigh(gram.toarray())
     values = np.sqrt(np.maximum(squares[::-1], 0.0))
     kept = values > nil
     values = values[kept]
     rows = vectors[:, ::-1].T[kept]
-    return values, rows if tall else (matrix.T @ rows.T).T / values[:, None]
+    if tall:
+        return values, rows
+    return values, (matrix.T @ rows.T).T / values[:, None]  # from left to right singular vectors
 
 
 def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Singular values and right vectors; at least ``rank`` of them, unless the matrix has fewer."""
+    """Compute the leading singular values and right vectors of A by the Lanczos recurrence, in float64.
+
+    Returns:
+        values: singular values, descending; ``rank`` of them unless A has fewer.
+        vectors: right singular vectors as rows.
+    """
     from scipy.linalg import eigh_tridiagonal
 
     from recsim_mnar.agents.factors import _factors_kernel
@@ -117,10 +132,10 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
     basis = np.empty((0, n))
     alpha = np.empty(0)
     beta = np.empty(0)
-    done = 0
-    starts = 0
-    settled = np.full(rank, -1.0)
-    fresh = True
+    done = 0  # number of steps made
+    starts = 0  # number of start vectors used
+    settled = np.full(rank, -1.0)  # leading eigenvalues when the last invariant space was complete
+    fresh = True  # the next vector is a new start vector
     while True:
         if done + 1 >= len(basis):
             room = min(max(2 * rank + 20, len(basis) + max(rank, len(basis) // 4)), n + 1)
@@ -152,30 +167,41 @@ def _lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArr
         elif done >= rank and np.all(residual <= tolerance * np.maximum(top, tiny)):
             break
     n_kept = min(rank, done)
-    steps = -(-done // 4) * 4
-    combination = np.zeros((n_kept, steps), np.float32)
-    combination[:, :done] = weights[:, :n_kept].T
-    rows = np.zeros((steps, n), np.float32)
-    rows[:done] = basis[:done]
-    vectors = np.empty((n_kept, n), np.float32)
-    _factors_kernel.project(combination, np.arange(n_kept), rows, vectors)
-    return np.sqrt(np.maximum(values[:n_kept], 0.0)), vectors
+    return np.sqrt(np.maximum(values[:n_kept], 0.0)), _combined(weights[:, :n_kept], basis[:done])
+
+
+def _combined(weights: NDArray[np.float64], basis: NDArray[np.float64]) -> NDArray[np.float32]:
+    """Return the combinations ``weights' @ basis`` of basis vectors, (k, n), for weights (m, k) and a basis (m, n)."""
+    from recsim_mnar.agents.factors import _factors_kernel
+
+    n_vectors, n = basis.shape
+    padded = -(-n_vectors // 4) * 4  # the kernel needs a multiple of four basis vectors
+    combination = np.zeros((weights.shape[1], padded), np.float32)
+    combination[:, :n_vectors] = weights.T
+    rows = np.zeros((padded, n), np.float32)
+    rows[:n_vectors] = basis
+    vectors = np.empty((len(combination), n), np.float32)
+    _factors_kernel.project(combination, np.arange(len(combination)), rows, vectors)
+    return vectors
 
 
 def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """``rank`` singular values and right vectors: the Rayleigh-Ritz values of a block Krylov space of A'A.
+    """Compute the leading singular values and right vectors of A by the block Lanczos recurrence, in float32.
 
-    Only for a tolerance that float32 keeps, which the default of :class:`SVD` is not: ``svd+tolerance=0.05`` on a
-    million interactions and more.
+    They are Rayleigh-Ritz approximations from a block Krylov space of A'A, every new block of which is made orthogonal
+    to all blocks before (Golub & Van Loan, Matrix Computations, section 10.3.6; Musco & Musco 2015 on the captured
+    energy). This is only for tolerances that float32 reaches, which the default of :class:`SVD` is not: it is meant for
+    ``svd+tolerance=0.05`` on a million interactions or more.
 
-    The block Lanczos recurrence, every new block made orthogonal to all before it (Golub & Van Loan, Matrix
-    Computations, section 10.3.6; Musco & Musco 2015 on what such spaces capture).
+    Returns:
+        values: ``rank`` singular values, descending.
+        vectors: right singular vectors as rows.
     """
     from recsim_mnar.agents.factors import _factors_kernel as kernels
 
     n_items = matrix.shape[1]
     width = kernels.BLOCK
-    n = -(-n_items // 4) * 4  # as many rows as the kernels take at once; those added stay zero
+    n = -(-n_items // 4) * 4  # the kernels need a multiple of four rows; those added stay 0
     arrays = (matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.float32))
     small = np.empty((width, width))
     scratch = np.empty(width, np.float32)
@@ -187,6 +213,7 @@ def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple
     while True:
         basis.append(block)
         done = len(basis) * width
+        # The projection of A'A on the basis is block tridiagonal: ``small`` on the diagonal, ``beyond`` beside it.
         product = np.empty((n, width), np.float32)
         kernels.normal_product(*arrays, block, scratch, product)
         grown = np.zeros((done, done))
@@ -209,7 +236,7 @@ def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple
         residual = np.sqrt(np.square(beyond @ weights[-width:]).sum(axis=0))
         if np.all(residual <= tolerance * np.maximum(squares, 0.0)) or done + width > n_items:
             break
-    if squares[-1] <= _SINGLE_NIL * squares[0]:
+    if squares[-1] <= _SINGLE_NIL * squares[0]:  # float32 cannot tell the smallest from 0
         return _lanczos(matrix, rank, tolerance, seed)
     vectors = np.empty((rank, n), np.float32)
     rows = np.ascontiguousarray(np.concatenate(basis, axis=1).T)
@@ -220,61 +247,66 @@ def _block_lanczos(matrix: Any, rank: int, tolerance: float, seed: int) -> tuple
 def _orthonormalise(
     block: NDArray[np.float32], basis: list[NDArray[np.float32]], small: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Make a block orthogonal to the columns of ``basis`` and orthonormalise it in place.
+    """Make a block (n, 16) orthogonal to the blocks of ``basis``, and orthonormalise it, in place.
+
+    Args:
+        block: the block.
+        basis: orthonormal blocks.
+        small: (16, 16) scratch.
 
     Returns:
-        R (16, 16) with what was left of the block outside the basis equal to the new block times R.
+        R (16, 16) such that the block's component orthogonal to the basis is the new block times R.
     """
     from recsim_mnar.agents.factors import _factors_kernel as kernels
 
     rotation = np.eye(len(small))
     kernels.inner(block, block, small)
-    before = small.trace()
-    rest = basis
-    for _ in range(2):
-        for other in rest:
+    before = small.trace()  # squared length of the block
+    remaining = basis
+    for _ in range(2):  # twice, because the first subtraction may leave mostly rounding
+        for other in remaining:
             kernels.inner(other, block, small)
             kernels.take_away(other, small.astype(np.float32), block)
         kernels.inner(block, block, small)
         squares, turn = np.linalg.eigh(small)
-        # Directions of which only rounding is left are held at a length that the next round can divide by.
+        # Directions of which only rounding is left get a length by which can be divided.
         length = np.sqrt(np.maximum(squares, max(squares[-1], 1e-30) * 1e-10))
         mixed = np.zeros_like(block)
         kernels.take_away(block, -(turn / length).astype(np.float32), mixed)
         block[:] = mixed
         rotation = (length[:, None] * turn.T) @ rotation
         if squares[0] > 1e-6 * before:
-            rest = basis[-1:]  # nothing was lost in the differences, and what is left needs little mending
+            remaining = basis[-1:]  # little was cancelled: a second pass over the last block suffices
     return rotation
 
 
 def _orthogonal_start(basis: NDArray[np.float64], seed: int, index: int) -> NDArray[np.float64]:
-    """A random unit vector orthogonal to the rows of ``basis``."""
+    """Return a random unit vector orthogonal to the rows of ``basis``; ``index`` is the address of its draw."""
     start = rng.normals(seed, rng.Stream.FIT, index, (1, basis.shape[1]))[0]
-    for _ in range(2):
+    for _ in range(2):  # the second time removes the rounding of the first
         for row in basis:
             start -= (row * start).sum() * row
     return start / np.sqrt((start * start).sum())
 
 
 class SVDPolicy(GreedyPolicy):
-    """Greedy on h V V'; each user's h V is updated with each view.
+    """Policy that recommends the item with the largest score h V V'; a user's h V is updated with each view.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        vectors: (rank, n_items) float32, the rows V'.
-        parameters: the learner's, for provenance.
+        vectors: (rank, n_items) float32, V', the right singular vectors as rows.
+        parameters: the learner's parameters, for provenance.
     """
 
     _states: NDArray[np.float32]
 
     def __init__(self, n_items: int, name: str, *, vectors: NDArray[Any], parameters: Mapping[str, Any]) -> None:
-        # Padded to a multiple of four rows for the kernel; a row of zeros changes no score.
+        # The kernel needs a multiple of four rows; a row of zeros changes no score.
         rank = -(-max(len(vectors), 1) // 4) * 4
         self._vectors = np.zeros((rank, n_items), np.float32)
         self._vectors[: len(vectors)] = vectors
-        self._rows = (
+        self._rows = (  # V as a CSR matrix, whose row of an item is added with each view of it
             np.arange(n_items + 1, dtype=np.int64) * rank,
             np.tile(np.arange(rank, dtype=np.int32), n_items),
             np.ascontiguousarray(self._vectors.T).ravel(),
@@ -291,6 +323,7 @@ class SVDPolicy(GreedyPolicy):
         _neighbours_kernel.add_rows(self._states, slots, items, *self._rows, None, None)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.factors import _factors_kernel
 
         out = np.empty((len(slots), self.n_items), np.float32)

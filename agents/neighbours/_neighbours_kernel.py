@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted core of the neighbourhood agents: similarities, score updates, nearest users, and scores without one view."""
+"""Jitted core of the neighbourhood agents: similarities, score updates, nearest users, and ranks without one view."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from recsim_mnar.agents._acting_kernel import best_of
 from recsim_mnar.kernels.jit import inlined, kernel, spliced
 
 BLOCK = 32
+"""Number of values whose maximum is computed first, in the search for the k largest values."""
 
 
 @inlined
 def _kth_largest(values, n, k):
-    """The k-th largest (k from 1) of the first n positive float32 given as their bits, and how many are larger.
+    """Return the k-th largest (k from 1) of n positive float32, given as their bits, and the number of larger ones.
 
-    Bits of positive floats are ordered as the floats are, so that bisection ends at the value itself; counting what is
-    not below a bound is a vector loop.
+    Positive floats have the same order as their bits read as integers. So the search is a bisection over integers,
+    which ends at the value itself; counting the values that are not below a bound is a vectorised loop.
     """
     low = np.int64(0)  # at least k values are not below it
-    high = np.int64(0x7F800000)  # fewer than k are
+    high = np.int64(0x7F800000)  # fewer than k values are not below it; these are the bits of infinity
     above = np.int64(0)
     while high - low > 1:
         middle = np.int32((low + high) >> 1)
@@ -36,9 +37,10 @@ def _kth_largest(values, n, k):
 
 @spliced
 def _candidates(bits, k, maxima, candidates):
-    """Positions, ascending, of positive values among which the k largest are; returns how many.
+    """Write the positions, ascending, of values that include the k largest positive ones; return their number.
 
-    The k-th largest of the maxima of blocks is a lower bound of the k-th largest value: few others pass it.
+    The k-th largest maximum of blocks of values is a lower bound of the k-th largest value, which few others exceed.
+    bits: the float32 values as integers; maxima and candidates: scratch and result.
     """
     n_blocks = maxima.size
     bound = np.int32(1)
@@ -67,7 +69,10 @@ def _candidates(bits, k, maxima, candidates):
 
 @spliced
 def _keep_largest(bits, values, k, maxima, candidates, chosen, out_items, out_values):
-    """Write the k largest positive values, equals by lower position, in the order of positions; returns how many."""
+    """Write the k largest positive values and their positions, in the order of positions; return their number.
+
+    Of equal values those at lower positions are taken. bits and values are the same memory as int32 and float32.
+    """
     n = _candidates(bits, k, maxima, candidates)
     threshold = np.int64(0)
     equal = np.int64(n)
@@ -91,12 +96,13 @@ def _keep_largest(bits, values, k, maxima, candidates, chosen, out_items, out_va
 
 @kernel
 def similar_items(columns, table, scale, k, include_self, first, last, work, out_items, out_values, n_out):
-    """The k items most similar to each of items first..last-1 by cosine, equals by lower index; rows in index order.
+    """Write the k items with the largest cosine of each of the items first .. last - 1, ascending by index.
 
-    columns, table: the counts by columns (CSC) and by rows (CSR), those of the rows empty where all counts are 1;
-    scale: 1 / norm of each column, float64. work = (dots (n_items,) integers of zeros, candidates (n_items,) int32,
-    bits (n_items,) int32, chosen (n_items,) int32, view of bits as float32, maxima (n_items / 32 rounded up,) int32).
-    Row i is written at (i - first) of out_items and out_values (rows, k); n_out takes its length.
+    Only positive cosines count; of equal ones the lower index is taken. columns, table: the view counts by columns
+    (CSC) and by rows (CSR), the latter's counts empty if all are 1; scale: 1 / norm of each column, float64. work =
+    (dots (n_items,) integers of zeros, candidates (n_items,) int32, bits (n_items,) int32, chosen (n_items,) int32,
+    bits as float32, maxima (n_items / 32 rounded up,) int32). The neighbours of item i are written to row i - first of
+    out_items and out_values (rows, k), and their number to n_out.
     """
     by_item, users, counts_by_item = columns
     by_user, items, counts_by_user = table
@@ -127,10 +133,11 @@ def similar_items(columns, table, scale, k, include_self, first, last, work, out
 
 @kernel
 def top_items(starts, items, counts, row_starts, columns, values, sums, out_items, out_scores):
-    """The items with the largest positive scores of each row of views, equals by lower index, best first.
+    """Write the n items with the largest positive scores for each user, best first, equal ones by index.
 
-    starts, items, counts: views (CSR); row_starts, columns, values: each item's neighbours; sums (n_items,) float64 of
-    zeros; out_items (rows, n) int32, -1 where fewer items have a score, out_scores (rows, n) float64.
+    starts, items, counts: view counts (CSR), a row per user; row_starts, columns, values: each item's neighbours; sums
+    (n_items,) float64, zeros before and after; out_items (users, n) int32, -1 in the rest of a row if fewer items have
+    a positive score; out_scores (users, n) float64, 0 there.
     """
     n = out_items.shape[1]
     for u in range(starts.size - 1):
@@ -145,7 +152,7 @@ def top_items(starts, items, counts, row_starts, columns, values, sums, out_item
             for t in range(np.uint64(row_starts[item]), np.uint64(row_starts[item + 1])):
                 sums[np.uint64(columns[t])] += count * np.float64(values[t])
         worst = 0.0
-        # Once more over the same entries: each item is met with its sum once, and found empty afterwards.
+        # A second loop over the same entries: the first time an item occurs its sum is inserted and then set to 0.
         for a in range(np.uint64(starts[u]), np.uint64(starts[u + 1])):
             item = np.uint64(items[a])
             for t in range(np.uint64(row_starts[item]), np.uint64(row_starts[item + 1])):
@@ -167,10 +174,10 @@ def top_items(starts, items, counts, row_starts, columns, values, sums, out_item
 
 @kernel
 def add_rows(states, slots, items, starts, columns, values, ties, tied):
-    """states[slots[j]] += row items[j] of a CSR matrix, one j after another.
+    """Add row items[j] of a CSR matrix to ``states[slots[j]]``, in the order of j.
 
-    With ties and tied, as in ``_acting_kernel.best`` (or None), a slot's best items are found when its views, which
-    come one after another, are in: then its sums are still in a near cache.
+    With ties and tied (as in ``_acting_kernel.best``, or None), a slot's best items are also found, after the last of
+    its consecutive views, while its sums are still in the cache.
     """
     for j in range(slots.size):
         slot = slots[j]
@@ -184,7 +191,11 @@ def add_rows(states, slots, items, starts, columns, values, ties, tied):
 
 @inlined
 def _enter(nearest, similarity, found, user, s):
-    """Put a user among the ``found`` nearest, by similarity and then row; returns how many there are now."""
+    """Insert a user with similarity s into a list of the nearest ones, and return the list's new length.
+
+    nearest and similarity hold ``found`` users, by descending similarity, then ascending row. In a full list the last
+    one is replaced, unless the new user comes after it.
+    """
     room = nearest.size
     at = found
     if found == room:
@@ -202,12 +213,13 @@ def _enter(nearest, similarity, found, user, s):
 
 @kernel
 def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
-    """Scores of all items from the k training users most similar to each slot's user: sum of cosine times their counts.
+    """Write each slot's scores of all items: the view counts of the k most similar training users, times the cosines.
 
-    histories: pool, start, length; own_row (n_slots,) the slot's own training row, which is left out (-1: none);
-    the counts as in ``similar_items``, with ``scale`` = 1 / norm of each row. work = (dots (n_users,) int64 of zeros,
-    touched (n_users + 1,) int32, own counts (n_items,) int32 of zeros, nearest (k,) int32, similarity (k,) float64).
-    Equally similar users are taken by lower row. out (n, n_items) float32 is overwritten.
+    histories: pool, start, length of the slots' views; own_row (n_slots,) row of the slot's user in the training data,
+    which is left out (-1: none); columns, table: view counts of training users as in ``similar_items``; scale: 1 / norm
+    of each row. work = (dots (n_users,) int64 of zeros, touched (n_users + 1,) int32, own counts (n_items,) int32 of
+    zeros, nearest (k,) int32, similarity (k,) float64). Of equally similar users those with lower rows are taken. out
+    (n, n_items) float32 is overwritten.
     """
     pool, start, length = histories
     by_item, users, counts_by_item = columns
@@ -227,7 +239,7 @@ def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
             for b in range(np.uint64(by_item[item]), np.uint64(by_item[item + np.uint64(1)])):
                 user = np.uint64(users[b])
                 before = dots[user]
-                # Written in any case, and kept where it is new: whether it is cannot be foreseen by a branch.
+                # Written always, but n grows only for a new user: this avoids a branch that cannot be predicted.
                 touched[n] = users[b]
                 n += np.uint64(before == 0)
                 dots[user] = before + np.int64(counts_by_item[b])
@@ -238,8 +250,7 @@ def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
             own_items[item] = 0
         norm = np.sqrt(np.float64(square))
         n_kept = 0
-        # Below this nobody comes in.
-        least = -1.0
+        least = -1.0  # smallest similarity in a full list: users below it cannot enter
         for t in range(n):
             place = np.uint64(touched[t])
             s = np.float64(dots[place]) * scale[place]
@@ -261,7 +272,7 @@ def user_scores(histories, slots, own_row, columns, table, scale, k, work, out):
 
 @inlined
 def _find(sorted_items, n, item):
-    """Position of an item among the first n of sorted ones, or -1."""
+    """Return the position of an item among the first n of ascending ones by bisection; -1 if it is not there."""
     low = np.int64(0)
     high = np.int64(n)
     while low < high:
@@ -277,7 +288,7 @@ def _find(sorted_items, n, item):
 
 @inlined
 def _begin_user(user, table, rows, own, base):
-    """Fill ``own`` with the user's counts and ``base`` with the scores of all the user's views."""
+    """Write the user's view counts to ``own``, and the scores of all items by all of these views to ``base``."""
     by_user, items, counts = table
     row_items = rows[0]
     row_values = rows[1]
@@ -296,7 +307,7 @@ def _begin_user(user, table, rows, own, base):
 
 @inlined
 def _end_user(user, table, own):
-    """Empty ``own`` again."""
+    """Set the user's entries of ``own`` to 0."""
     by_user, items, _ = table
     for b in range(by_user[user], by_user[user + 1]):
         own[items[b]] = 0
@@ -304,11 +315,12 @@ def _end_user(user, table, own):
 
 @inlined
 def _without(user, item, columns, table, gram, squares, scale, k, include_self, rows, work, own, base, row):
-    """row: scores of the user's views but one of ``item``, as fitted without that one.
+    """Write the scores by the user's views without one view of ``item`` to ``row``, fitted without that view, too.
 
-    Taking one view of item i by user u away changes the dot products of i with u's items and the norm of i, nothing
-    else: so in the neighbour row of another item only the entry of i may change, enter or leave, and the row of i is
-    made anew (only where u viewed i more than once). The scores are exact sums, so that they can be mended.
+    Removing one view of item i by user u changes only the dot products of i with u's items, and the norm of i. So in
+    the neighbours of another item only i may enter, leave, or change its value, and the neighbours of i are computed
+    anew, which is needed only if u viewed i more than once. Scores are exact sums in float64, so a term that is
+    subtracted leaves no rounding error. The arguments are those of :func:`item_places`.
     """
     by_item, users, counts_by_item = columns
     by_user, items, counts_by_user = table
@@ -333,7 +345,7 @@ def _without(user, item, columns, table, gram, squares, scale, k, include_self, 
             c = dots.dtype.type(counts_by_item[a])
             for b in range(np.uint64(by_user[users[a]]), np.uint64(by_user[users[a] + 1])):
                 dots[np.uint64(items[b])] += c * counts_by_user[b]
-    # Without the view the dots of the item lose the user's counts, and its square loses 2 count - 1.
+    # Without the view, the item's dot products are smaller by the user's counts, and its squared norm by 2 count - 1.
     square = squares[item] - 2 * count + 1
     item_scale = 1.0 / np.sqrt(np.float64(square)) if square > 0 else 0.0
 
@@ -346,7 +358,7 @@ def _without(user, item, columns, table, gram, squares, scale, k, include_self, 
         at = _find(row_items[viewed], row_length[viewed], item)
         if at >= 0:
             row[item] -= times * np.float64(row_values[viewed, at])
-            # The best item outside comes in where it beats the changed entry.
+            # The best item that was no neighbour replaces i if it is now more similar.
             best = next_item[viewed]
             if best >= 0 and (next_value[viewed] > new or (next_value[viewed] == new and best < item)):
                 row[best] += times * np.float64(next_value[viewed])
@@ -388,14 +400,15 @@ def _without(user, item, columns, table, gram, squares, scale, k, include_self, 
 def item_places(
     unseen, columns, table, gram, squares, scale, k, include_self, rows, work, own, base, row, above, level
 ):
-    """For each entry of ``table`` the place of its item, by the user's other views, as fitted without a view of it.
+    """Rank the item of each entry of ``table`` by the user's other views, with a fit without one view of it.
 
-    columns, table: the counts by columns and by rows; gram (n_items, n_items) their dot products, or empty; squares
-    (n_items,) int64 squared norms, scale their inverse roots; rows: row_items, row_values (n_items, k) and row_length
-    (n_items,), each item's neighbours, last_item, last_value, the weakest of a full row, next_item, next_value, the
-    best that is not in it (-1: none); work as in ``similar_items``; own (n_items,) int64 of zeros; base, row (n_items,)
-    float64, scratch; above, level (entries,): how many items score above, and how many others as much; where
-    ``unseen``, the user's other items are not counted.
+    columns, table: the view counts by columns (CSC) and by rows (CSR); gram (n_items, n_items): dot products of the
+    columns, or empty; squares (n_items,) int64: squared norms of the columns, scale: 1 / norm; rows: each item's
+    neighbours row_items and row_values (n_items, k), their number row_length, the weakest of a full row last_item and
+    last_value, and the best item that is no neighbour next_item and next_value (-1: none); work as in
+    ``similar_items``; own (n_items,) int64 zeros, base and row (n_items,) float64: scratch. Written: above (entries,),
+    number of items with a larger score, and level (entries,), of other items with an equal one; with ``unseen`` the
+    user's other items are not counted.
     """
     by_user, items, _ = table
     for user in range(by_user.size - 1):
@@ -424,7 +437,11 @@ def item_places(
 
 @kernel
 def leave_out_seen(starts, items, popularity, above, level):
-    """Take the user's other items out of the places of each entry, its item standing at its popularity less one."""
+    """Subtract the user's other items from the ranks of each entry by popularity, in place.
+
+    above and level (entries,): number of items that are viewed more often than the entry's item without one view, and
+    equally often.
+    """
     for user in range(starts.size - 1):
         for e in range(starts[user], starts[user + 1]):
             bar = popularity[items[e]] - 1
@@ -436,14 +453,16 @@ def leave_out_seen(starts, items, popularity, above, level):
 
 @kernel
 def user_places(unseen, columns, table, scale, k, dots, touched, stamp, listed, chosen, row, above, level):
-    """For each entry of ``table`` the place of its item by the k users nearest to its user, who lacks one view of it.
+    """Rank the item of each entry of ``table`` by the k users most similar to its user without one view of it.
 
-    The dot products with all users are made once a user; a missing view lowers those with the users of that item. The
-    nearest are then the first of a list made beforehand, without those lowered, and those lowered that still belong.
+    The dot products with all other users are computed once per user, with a list of more than k nearest ones. A missing
+    view lowers only the dot products with users of that item. So the nearest are the first of the list that have other
+    items only, and those users of the item that are still similar enough.
 
-    columns, table: the counts by columns and by rows; scale: 1 / norm of each row; dots (n_users,) int64 of zeros,
-    touched (n_users,) int32, stamp (n_users,) int64 of -1; listed, chosen: users and similarities, room for more than k
-    and for k; row (n_items,) float32 of zeros; above, level as in ``item_places``.
+    columns, table: the view counts by columns (CSC) and by rows (CSR); scale: 1 / norm of each row; scratch: dots
+    (n_users,) int64 zeros, touched (n_users,) int32, stamp (n_users,) int64 of -1 (entry for which a user's dot product
+    was last lowered), listed and chosen (users and similarities, of the list and of the k nearest), row (n_items,)
+    float32 zeros; above, level as in ``item_places``.
     """
     by_item, users, counts_by_item = columns
     by_user, items, counts = table
@@ -490,7 +509,7 @@ def user_places(unseen, columns, table, scale, k, dots, touched, stamp, listed, 
                     if n_kept == k:
                         break
             if n_kept < k and not complete:
-                # Too many of the list are lowered: the rest are looked through.
+                # Too many of the list have the item: look through all users.
                 n_kept = 0
                 for t in range(n):
                     other = np.int64(touched[t])
@@ -522,7 +541,7 @@ def user_places(unseen, columns, table, scale, k, dots, touched, stamp, listed, 
                 excluded = last - first - 1
                 for b in range(first, last):
                     row[items[b]] = 0.0
-            # Only items of the nearest have a score; each is met once with it, and then found zero.
+            # Only items of the nearest users have a score; it is counted at the first occurrence and then set to 0.
             more = np.int64(0)
             same = np.int64(0)
             for t in range(n_kept):

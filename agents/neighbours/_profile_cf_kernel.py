@@ -4,8 +4,8 @@
 Sums are of integers, so no order of addition and no subtraction changes a bit: leaving a pair out of the sums is the
 same as never having added it.
 
-Pairs of items that somebody holds together stand row by row: begins (I + 1,), partners and values of each item. What no
-item of a profile was met with scores 0, and is counted and not visited.
+Pairs of items that are together in some profile are given row by row: begins (I + 1,), partners and values of each
+item. An item that is in no pair with an item of the profile scores 0; such items are counted without a loop over them.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import numpy as np
 
 from recsim_mnar.kernels.jit import kernel
 
-_NEVER = -(1 << 62)
+_NEVER = -(1 << 62)  # a sum below every other: no item with it scores above another
 
 
 @kernel
 def cosine_scores(histories, slots, own, begins, partners, values, starts, items, unit, held, sums, out):
-    """Fixed-point scores sum over v != u of |x and B_v| unit_v B_v, x being the distinct items of each slot's user.
+    """Write the scores of all items for each slot's user: the sum over v != u of |x and B_v| unit_v B_v.
 
-    histories: pool, start, length; own (n,): row of the user among the training users, -1: none; begins,
-    partners, values: of pairs; starts, items, unit: the training users; held (I,) bool, all False, and sums (I,) int64:
-    scratch; out (n, I) float64: sums, -inf for known items. A user without views has 0 everywhere.
+    x is the set of the user's viewed items, B_v the profile of training user v, and unit_v its 1 / norm in fixed point.
+    histories: pool, start, length; own (n_slots,) row of the slot's user among the training users, -1 for none; begins,
+    partners, values: pairs; starts, items, unit: the training users' profiles; held (I,) bool, all False, and sums (I,)
+    int64: scratch; out (n, I) float64: scores, -inf for viewed items. A user without views has 0 everywhere.
     """
     pool, start, length = histories
     n_items = held.size
@@ -52,13 +53,14 @@ def cosine_scores(histories, slots, own, begins, partners, values, starts, items
 
 @kernel
 def cosine_places(starts, items, unit, begins, partners, values, sums, minus, seen, touched, above, level):
-    """For each pair (u, i), of the items that u does not hold, how many score above i and how many level with it.
+    """Count for each item i of each user u the items outside u's profile that score above i, and equal to i.
 
-    With x = B_u without i: score(c) = sum over j in x of (G_jc - own_jc), where G holds the pairs' values and own, the
-    user's part of it, is unit_u for c in B_u and 0 elsewhere. Only c = i is both a candidate and in B_u.
+    Scores are those of user u without i. With x = B_u without i, score(c) = sum over j in x of (G_jc - own_jc), where G
+    has the pairs' values, and own, the user's part of them, is unit_u for c in B_u and 0 elsewhere. Of the candidates
+    only c = i is in B_u.
 
-    starts (U + 1,), items (E,), unit (U,), above and level (E,) int64; scratch: sums, minus, touched (I,) int64 and
-    seen (I,) bool, all but touched 0.
+    starts (U + 1,), items (E,) and unit (U,): profiles; begins, partners, values: pairs G; above and level (E,) int64
+    are written; scratch: sums, minus, touched (I,) int64 and seen (I,) bool, zeros except touched.
     """
     n_items = sums.size
     for u in range(starts.size - 1):
@@ -72,7 +74,8 @@ def cosine_places(starts, items, unit, begins, partners, values, sums, minus, se
                     touched[n] = c
                     n += 1
                 sums[c] += values[e]
-        for k in range(row.size):  # the user's own items become known ones; their sums are kept in ``above`` meanwhile
+        # The user's items are no candidates: their sums become _NEVER, after ``above`` has stored them for ``mine``.
+        for k in range(row.size):
             above[starts[u] + k] = sums[row[k]]
         for k in range(row.size):
             sums[row[k]] = _NEVER
@@ -99,7 +102,10 @@ def cosine_places(starts, items, unit, begins, partners, values, sums, minus, se
 
 @kernel
 def best_ratios(histories, slots, begins, partners, ratios, out):
-    """Max over j in x of #(U_i and U_j)/#U_j; ratios of pairs; out (n, I) float64, -inf for known items."""
+    """Write each item i's score for each slot's user: the maximum over viewed items j of #(U_i and U_j) / #U_j.
+
+    ratios: that share for each pair (j, i); out (n, I) float64, -inf for viewed items.
+    """
     pool, start, length = histories
     n_items = out.shape[1]
     for j in range(slots.size):
@@ -118,13 +124,15 @@ def best_ratios(histories, slots, begins, partners, ratios, out):
 def ratio_places(
     starts, items, begins, partners, counts, ratios, holders, first, second, which, common, seen, touched, above, level
 ):
-    """Compute :func:`cosine_places` for naive CF.
+    """Count for each item i of each user u the items outside u's profile that score above i, and equal to i (naive CF).
 
-    Without the pair, #(U_i and U_j) is one less for every j that u holds.
+    Without item i in u's profile, #(U_i and U_j) is one less for every other item j of u. A candidate's score is the
+    best ratio over u's items except i: the best and second-best are kept, and the second is used if i gives the best.
 
-    counts and ratios of pairs, those counts over the holders of the pair's first item; holders (I,) int64. Scratch:
-    first, second (I,) float64 and which (I,) int64, the best and second-best ratio of each candidate and the item that
-    gives the best; common (I,) int64 and seen (I,) bool, all 0, and touched (I,) int64.
+    starts, items: profiles; begins, partners, counts, ratios: pairs, a ratio being the count over the users of the
+    pair's first item; holders (I,) int64, users of each item; above and level (E,) int64 are written. Scratch: first,
+    second (I,) float64, best and second-best ratio of each candidate, and which (I,) int64, the item that gives the
+    best; common (I,) int64 and seen (I,) bool, zeros; touched (I,) int64.
     """
     n_items = first.size
     for u in range(starts.size - 1):

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 _ROWS_AT_A_TIME = 4096
+"""Number of items whose neighbours are found in one call of the kernel, to bound memory."""
 
 
 def inverse_norms(counts: Any, axis: int) -> NDArray[np.float64]:
-    """1 / Euclidean norm of the columns (axis 0) or rows (axis 1) of counts; 0 for empty ones."""
+    """Return 1 / Euclidean norm of each column (axis 0) or row (axis 1) of a CSR array of counts; 0 for empty ones."""
     square = np.zeros(counts.shape[1 - axis], np.int64)
-    if axis == 0:
-        index = counts.indices
-    else:
+    index = counts.indices
+    if axis == 1:
         index = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
     np.add.at(square, index, counts.data.astype(np.int64) ** 2)
     scale = np.zeros(len(square))
@@ -34,25 +34,35 @@ def inverse_norms(counts: Any, axis: int) -> NDArray[np.float64]:
 
 
 def compressed(matrix: Any) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int32]]:
-    """Index pointer, indices and counts of a compressed matrix, in the types the kernels are compiled for."""
+    """Return index pointers, indices and counts of a CSR or CSC matrix, in the types that kernels are compiled for."""
     return matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32), matrix.data.astype(np.int32)
 
 
 def squared_norms(counts: Any) -> NDArray[np.int64]:
-    """Compressed columns of the count matrix."""
+    """Return the squared Euclidean norm of each column of a CSR array of counts, (n_items,) int64."""
     squares = np.zeros(counts.shape[1], np.int64)
     np.add.at(squares, counts.indices, counts.data.astype(np.int64) ** 2)
     return squares
 
 
 def work_space(squares: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
-    """Scratch arrays of the kernels that find neighbours."""
+    """Return the scratch arrays of the kernels that find neighbours, in their order.
+
+    Args:
+        squares: (n_items,) squared norm of each item's column.
+
+    Returns:
+        dot products, candidates, float32 cosines as integers, chosen cosines, the same memory as float32, and maxima of
+        blocks.
+    """
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
     n_items = len(squares)
     bits = np.zeros(n_items, np.int32)
-    # No dot product of columns is larger than the largest squared norm; half the bytes, where they suffice, are faster.
-    kind = np.int32 if squares.max(initial=0) < 2**31 else np.int64
+    # No dot product of two columns exceeds the largest squared norm; if 32 bits suffice, they are faster.
+    kind: type = np.int64
+    if squares.max(initial=0) < 2**31:
+        kind = np.int32
     return (
         np.zeros(n_items, kind),
         np.empty(n_items, np.int32),
@@ -66,12 +76,17 @@ def work_space(squares: NDArray[np.int64]) -> tuple[NDArray[Any], ...]:
 def most_similar(
     counts: Any, k: int, include_self: bool
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
-    """The k items of largest cosine with each item, as (starts, items, cosines); rows in the order of items.
+    """Find the k items with the largest cosine of each item.
 
     Args:
-        counts: (n_users, n_items) scipy CSR array of integers.
-        k: at most so many an item; only positive cosines count, and equal ones go to the lower item.
-        include_self: let an item be among its own.
+        counts: (n_users, n_items) scipy CSR array of integer view counts.
+        k: largest number of neighbours of an item. Only positive cosines count; of equal ones the lower item is taken.
+        include_self: let an item be its own neighbour.
+
+    Returns:
+        starts: (n_items + 1,) index of each item's first neighbour.
+        items: neighbours, ascending for each item.
+        cosines: float32 cosine of each neighbour.
     """
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
@@ -82,7 +97,8 @@ def most_similar(
     by_item = compressed(counts.tocsc())
     by_user = compressed(counts)
     if counts.data.max(initial=1) == 1:
-        by_user = (*by_user[:2], by_user[2][:0])
+        starts, items, data = by_user
+        by_user = (starts, items, data[:0])  # the kernel's sign that all counts are 1
     n_out = np.empty(n_items, np.int64)
     columns = []
     values = []
@@ -101,27 +117,32 @@ def most_similar(
 
 
 _GRAM_UP_TO = 4096
-"""Items up to which all dot products are made at once: 64 MB at most."""
+"""Largest number of items for which all dot products are computed at once, in at most 64 MB."""
 
 _SPARE = 2
-"""How many nearest users are kept beyond those needed, as a multiple of these, against the loss of some of them."""
+"""Number of nearest users in reserve, as a multiple of those needed, because some may drop out without a view."""
 
 
 def entry_of_each_view(counts: Any, log: Log, n_items: int) -> Ints:
-    """(V,) position of each organic row's user and item among the entries of the CSR count matrix."""
+    """Return for each of V views the position of its user and item among the entries of the CSR count matrix, (V,)."""
     users, items = views_of(log, n_items)
-    owner = np.cumsum(np.concatenate([[False], users[1:] != users[:-1]]))
-    keys = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr)) * n_items + counts.indices
-    return np.searchsorted(keys, owner * n_items + items)
+    row = np.cumsum(np.concatenate([[False], users[1:] != users[:-1]]))
+    # One ascending number per entry of the matrix, in which the views' numbers are searched.
+    entry_keys = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr)) * n_items + counts.indices
+    return np.searchsorted(entry_keys, row * n_items + items)
 
 
 def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]:
-    """For each view: items viewed more often than its item when the view is left out, and items tied with it.
+    """Rank each view's item by popularity, when the view is left out.
 
     Args:
-        log: the organic rows are the views.
+        log: log with V views.
         n_items: number of items.
         unseen: leave the items of the user's other views out.
+
+    Returns:
+        above: (V,) number of items that are viewed more often.
+        level: (V,) number of other items that are viewed equally often.
     """
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
@@ -143,17 +164,18 @@ def popularity_places(log: Log, n_items: int, unseen: bool) -> tuple[Ints, Ints]
 
 
 def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool) -> tuple[Ints, Ints]:
-    """For each view, the rank of its item by the user's other views, under a neighbourhood fitted without that view.
+    """Rank each view's item by the user's other views, with neighbours fitted on the log without that view.
 
     Args:
-        log: the organic rows are the views.
+        log: log with V views.
         n_items: number of items.
-        k: neighbours of an item.
-        include_self: an item may be its own neighbour.
+        k: number of neighbours of an item.
+        include_self: let an item be its own neighbour.
         unseen: leave the items of the user's other views out.
 
     Returns:
-        Items above it, and items tied with it, by the scores, to the last bit, of a fit on the log without that row.
+        above: (V,) number of items with a larger score, where scores equal to the last bit those of a separate fit.
+        level: (V,) number of other items with an equal score.
     """
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
@@ -165,7 +187,9 @@ def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool
     if n_items <= _GRAM_UP_TO:
         gram = np.ascontiguousarray((counts.T @ counts).toarray(), dtype=gram.dtype)
     tables = compressed(counts.tocsc()), compressed(counts), gram, squares, inverse_norms(counts, 0)
-    rows, above, level = _rows_and_next(counts, k, include_self), *np.empty((2, counts.nnz), np.int64)
+    rows = _rows_and_next(counts, k, include_self)
+    above = np.empty(counts.nnz, np.int64)
+    level = np.empty(counts.nnz, np.int64)
     own_counts = np.zeros(n_items, np.int64)
     base = np.empty(n_items)
     row = np.empty(n_items)
@@ -175,13 +199,17 @@ def item_places(log: Log, n_items: int, k: int, include_self: bool, unseen: bool
 
 
 def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Ints]:
-    """For each view, the rank of its item under the user neighbourhood, from the user's other views.
+    """Rank each view's item by the most similar other users, when the view is left out.
 
     Args:
-        log: the organic rows are the views.
+        log: log with V views.
         n_items: number of items.
-        k: most similar users taken; a user is never compared with their own row.
+        k: number of most similar users.
         unseen: leave the items of the user's other views out.
+
+    Returns:
+        above: (V,) number of items with a larger score.
+        level: (V,) number of other items with an equal score.
     """
     from recsim_mnar.agents.neighbours import _neighbours_kernel
 
@@ -196,12 +224,12 @@ def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Int
         compressed(counts),
         inverse_norms(counts, 1),
         k,
-        np.zeros(n_users, np.int64),
-        np.empty(n_users, np.int32),
-        np.full(n_users, -1, np.int64),
-        (np.empty(room, np.int32), np.empty(room)),
-        (np.empty(k, np.int32), np.empty(k)),
-        np.zeros(n_items, np.float32),
+        np.zeros(n_users, np.int64),  # from here on scratch: dots
+        np.empty(n_users, np.int32),  # touched
+        np.full(n_users, -1, np.int64),  # stamp
+        (np.empty(room, np.int32), np.empty(room)),  # listed
+        (np.empty(k, np.int32), np.empty(k)),  # chosen
+        np.zeros(n_items, np.float32),  # row
         above,
         level,
     )
@@ -210,7 +238,18 @@ def user_places(log: Log, n_items: int, k: int, unseen: bool) -> tuple[Ints, Int
 
 
 def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any], ...]:
-    """Neighbour rows (n_items, k), their lengths, the weakest entry of each full row, and the best item outside."""
+    """Find the neighbours of each item, with what is needed to change one of them.
+
+    Args:
+        counts: (n_users, n_items) scipy CSR array of view counts.
+        k: number of neighbours of an item.
+        include_self: let an item be its own neighbour.
+
+    Returns:
+        items (n_items, k), ascending, and their cosines; number of neighbours (n_items,); item and cosine of the
+        weakest neighbour of each full row, (n_items,) each; item and cosine of the best item that is no neighbour. Item
+        -1 stands for none.
+    """
     n_items = counts.shape[1]
     starts, neighbours, cosines = most_similar(counts, k + 1, include_self)
     length = np.diff(starts)
@@ -218,17 +257,18 @@ def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any
     items = np.full((n_items, max(width, k) + 1), n_items, np.int32)
     values = np.full(items.shape, np.inf, np.float32)
     filled = np.arange(items.shape[1]) < length[:, None]
-    items[filled], values[filled] = neighbours, cosines
+    items[filled] = neighbours
+    values[filled] = cosines
+    # Of rows with k + 1 neighbours the weakest is the best item that is no neighbour.
     best_out = _take_weakest(items, values, length > k)
     length = np.minimum(length, k)
     kept_items = items.copy()
     kept_values = values.copy()
     weakest = _take_weakest(kept_items, kept_values, length == k)
-    order = np.argsort(items, axis=1, kind="stable")[:, :k]
-    in_order = np.take_along_axis(items, order, axis=1), np.take_along_axis(values, order, axis=1)
+    order = np.argsort(items, axis=1, kind="stable")[:, :k]  # removed items sort last
     return (
-        np.ascontiguousarray(in_order[0]),
-        np.ascontiguousarray(in_order[1]),
+        np.ascontiguousarray(np.take_along_axis(items, order, axis=1)),
+        np.ascontiguousarray(np.take_along_axis(values, order, axis=1)),
         length.astype(np.int64),
         *weakest,
         *best_out,
@@ -238,24 +278,38 @@ def _rows_and_next(counts: Any, k: int, include_self: bool) -> tuple[NDArray[Any
 def _take_weakest(
     items: NDArray[np.int32], values: NDArray[np.float32], rows: NDArray[np.bool_]
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Remove the smallest value (of ties the highest item) from the named rows; (-1, 0) for the other rows."""
+    """Remove the entry with the smallest value from some rows, of equal ones that of the highest item.
+
+    Args:
+        items: (n_items, w) items of each row, ascending; changed in place.
+        values: (n_items, w) their values; changed in place.
+        rows: (n_items,) True for the rows from which an entry is removed.
+
+    Returns:
+        item: (n_items,) the removed item; -1 for other rows.
+        value: (n_items,) its value; 0 for other rows.
+    """
     which = np.flatnonzero(rows)
     item = np.full(len(items), -1, np.int32)
     value = np.zeros(len(items), np.float32)
-    # Rows are in the order of items: the last of the smallest is the first in reverse.
+    # Rows are in the order of items: the last of the smallest values is the first in reverse.
     column = items.shape[1] - 1 - values[which, ::-1].argmin(axis=1)
-    item[which], value[which] = items[which, column], values[which, column]
-    items[which, column], values[which, column] = np.iinfo(np.int32).max, np.inf
+    item[which] = items[which, column]
+    value[which] = values[which, column]
+    items[which, column] = np.iinfo(np.int32).max
+    values[which, column] = np.inf
     return item, value
 
 
 class ItemKNN(Learner):
-    """Sum over the user's views of each item's cosine with the viewed item, where it is among that item's neighbours.
+    """Learner of a policy that ranks items by their similarity to the user's views (item-based neighbourhood).
 
-    Cosine of the columns of the matrix of view counts (Sarwar et al. 2001; Jeunen, Rohde & Vasile 2019).
+    An item's score is the sum of its similarities to the viewed items of which it is a neighbour. The similarity is the
+    cosine of two columns of the matrix of view counts (Sarwar et al. 2001; Jeunen, Rohde & Vasile 2019).
 
     Args:
-        neighbours: most similar items kept for each item; equally similar ones by lower index.
+        neighbours: number of most similar items that are the neighbours of an item; of equally similar ones the lower
+            index is taken.
         include_self: count an item as its own neighbour with similarity 1, as the authors' notebook of 2019 does.
     """
 
@@ -284,18 +338,18 @@ class ItemKNN(Learner):
 
 
 class ItemKNNPolicy(GreedyPolicy):
-    """Greedy on the sum of the similarity rows of the user's views.
+    """Policy that recommends the item with the largest sum of similarities to the user's views.
 
-    Cosines are rounded to float32 and summed in float64, which holds their sums exactly: scores do not depend on the
-    order of the views, and items with equal cosines tie.
+    Similarities are rounded to float32 and summed in float64, in which such sums are exact. So scores do not depend on
+    the order of the views, and items with equal similarities are tied.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        starts: (n_items + 1,) where each item's neighbours begin.
-        neighbours: items.
-        similarities: cosines, float32.
-        parameters: the learner's, for provenance.
+        starts: (n_items + 1,) index of each item's first neighbour.
+        neighbours: neighbours of all items.
+        similarities: float32 similarity of each neighbour.
+        parameters: the learner's parameters, for provenance.
     """
 
     def __init__(
@@ -322,6 +376,7 @@ class ItemKNNPolicy(GreedyPolicy):
         super()._start()
 
     def _resize(self, n_slots: int) -> None:
+        """Grow to ``n_slots`` slots; rows of unused slots are not copied, so that they take no memory."""
         super()._resize(n_slots)
         sums = np.zeros((n_slots, self.n_items))
         used = np.zeros(n_slots, np.bool_)
@@ -333,7 +388,7 @@ class ItemKNNPolicy(GreedyPolicy):
 
     def _clear(self, slots: NDArray[np.int64]) -> None:
         super()._clear(slots)
-        # Zeros that were never written to take no memory yet, and are left alone.
+        # Rows of zeros that were never written to take no memory yet: writing zeros to them would.
         used = slots[self._used[slots]]
         self._sums[used] = 0.0
         self._used[used] = False
@@ -346,15 +401,16 @@ class ItemKNNPolicy(GreedyPolicy):
         _neighbours_kernel.add_rows(self._sums, slots, items, *self._rows, self._ties, self._tied)
 
     def top(self, views: Any, n: int) -> tuple[NDArray[np.int32], NDArray[np.float64]]:
-        """Best items for many users at once, without keeping a state for them.
+        """Return the n best items for many users at once, without storing their views.
 
         Args:
             views: (n_users, n_items) scipy CSR array of view counts.
-            n: how many items.
+            n: number of items per user.
 
         Returns:
-            (n_users, n) items, best first, equals by lower index, -1 where fewer have a positive score; and their
-            scores, 0 there.
+            items: (n_users, n) items, best first, of equal ones the lower index; -1 in the rest of a row if fewer items
+                have a positive score.
+            scores: (n_users, n) their scores; 0 in the rest of such a row.
         """
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
@@ -379,10 +435,12 @@ class ItemKNNPolicy(GreedyPolicy):
 
 
 class UserKNN(Learner):
-    """Sum of the view counts of the most similar training users, each weighted by its cosine with the user.
+    """Learner of a policy that ranks items by the views of the most similar training users (user-based neighbourhood).
+
+    An item's score is the sum of these users' view counts, each weighted by the cosine with the user's own counts.
 
     Args:
-        neighbours: most similar users taken; equally similar ones by their order in the log.
+        neighbours: number of most similar users; of equally similar ones the first in the log is taken.
     """
 
     name = "user-knn"
@@ -411,16 +469,16 @@ class UserKNN(Learner):
 
 
 class UserKNNPolicy(TrainingRows, GreedyPolicy):
-    """Greedy on the counts of the nearest training users.
+    """Policy that recommends the item with the largest weighted view count among the most similar training users.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        starts: (n_users + 1,) where each training user's items begin.
+        starts: (n_users + 1,) index of each training user's first item.
         items: items that the training users viewed.
-        counts: how often.
-        users: (n_users,) ascending ids of the training users.
-        parameters: the learner's, for provenance.
+        counts: view count of each of these.
+        users: (n_users,) ids of the training users, ascending.
+        parameters: the learner's parameters, for provenance.
     """
 
     keeps_views = True
@@ -448,17 +506,19 @@ class UserKNNPolicy(TrainingRows, GreedyPolicy):
         super().__init__(n_items, name, {**stored, "users": self._users}, parameters)
 
     def _start(self) -> None:
+        """Remove all users, and make new scratch arrays, which a copy of the policy must not share."""
         n_users = len(self._users)
-        self._work = (
-            np.zeros(n_users, np.int64),
-            np.empty(n_users + 1, np.int32),
-            np.zeros(self.n_items, np.int32),
-            np.empty(self._k, np.int32),
-            np.empty(self._k),
+        self._work = (  # scratch of the kernel
+            np.zeros(n_users, np.int64),  # dots
+            np.empty(n_users + 1, np.int32),  # touched
+            np.zeros(self.n_items, np.int32),  # the user's counts
+            np.empty(self._k, np.int32),  # nearest users
+            np.empty(self._k),  # their similarities
         )
         super()._start()
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.neighbours import _neighbours_kernel
 
         out = np.empty((len(slots), self.n_items), np.float32)

@@ -19,21 +19,21 @@ if TYPE_CHECKING:
 Int64s = NDArray[np.int64]
 
 _BITS = 32
-"""Fraction bits of 1 / sqrt(n): sums of such numbers are exact, and fit in 62 bits for a thousand million terms."""
+"""Number of fraction bits of 1 / sqrt(n) in fixed point: sums are exact, and up to 10^9 terms fit in 62 bits."""
 
 
 def _units(lengths: Int64s) -> Int64s:
-    """1 / sqrt(n) in fixed point for each profile length n, (U,) int64."""
+    """Return 1 / sqrt(n) in fixed point for each profile length n, (U,) int64."""
     return np.rint(2.0**_BITS / np.sqrt(np.maximum(lengths, 1).astype(np.float64))).astype(np.int64)
 
 
 class Pairs(NamedTuple):
-    """A number of each ordered pair of items that somebody holds together, an item and itself included.
+    """Number for each ordered pair of items that are together in some user's profile, also of an item with itself.
 
     Attributes:
-        begins: (I + 1,) where each item's partners begin.
-        partners: of each item, ascending.
-        values: the number of each pair.
+        begins: (I + 1,) index of each item's first partner.
+        partners: second items of the pairs, ascending for each first item.
+        values: number of each pair.
     """
 
     begins: Int64s
@@ -42,12 +42,12 @@ class Pairs(NamedTuple):
 
 
 def pairs_of(starts: Int64s, items: NDArray[np.int32], unit: Int64s, n_items: int) -> Pairs:
-    """Sum ``unit[u]`` over the users u who hold both items of each pair.
+    """Sum ``unit[u]`` over the users u with both items in their profiles, for each pair of items.
 
     Args:
-        starts: (U + 1,) where each user's items begin.
-        items: distinct items of each user.
-        unit: (U,).
+        starts: (U + 1,) index of each user's first item.
+        items: distinct items of each user's profile.
+        unit: (U,) integer of each user.
         n_items: number of items I.
     """
     from scipy import sparse
@@ -61,14 +61,18 @@ def pairs_of(starts: Int64s, items: NDArray[np.int32], unit: Int64s, n_items: in
 
 
 def counts_of(starts: Int64s, items: NDArray[np.int32], n_items: int) -> Pairs:
-    """Count the users who hold both items of each pair."""
+    """Count the users with both items of each pair; the arguments are those of :func:`pairs_of`."""
     return pairs_of(starts, items, np.ones(len(starts) - 1, np.int64), n_items)
 
 
 def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | None:
-    """Index pointers of the users and items of the organic rows, in order.
+    """Return the users' profiles with an entry for each view, if no user views an item twice.
 
-    None where a user has an item twice, so that leaving one row out leaves the item in the profile.
+    Returns:
+        starts: (U + 1,) index of each user's first view.
+        items: (V,) viewed items, in the order of the log.
+
+        None instead of both if a user views an item twice: leaving out one view then leaves the item in the profile.
     """
     users, items = views_of(log, n_items)
     if len(np.unique(users * n_items + items)) < len(items):
@@ -78,17 +82,18 @@ def distinct_rows(log: Log, n_items: int) -> tuple[Int64s, NDArray[np.int32]] | 
 
 
 class _ProfilePolicy(GreedyPolicy):
-    """Greedy on float64 scores; known items score -inf."""
+    """Base of policies that recommend the best item by float64 scores, in which viewed items have -inf."""
 
     keeps_views = True
     score_type = np.float64
 
 
 class CosineCF(Learner):
-    """Sum of all other users' profiles, each weighted by its cosine with the user's; known items excluded.
+    """Learner of a policy that scores items by all other users' profiles, weighted by cosine; viewed items excluded.
 
-    ``b_u = sum over v != u of (B_u . B_v) / (|B_u| |B_v|) B_v`` (de Myttenaere et al. 2015, section 5.1 a). Linear in
-    the profile x: ``b = x' G / |x|`` with ``G = sum over v of B_v B_v' / |B_v|``, the user's own row taken out.
+    With B_v the indicator vector of user v's profile, the scores of user u are ``b_u = sum over v != u of
+    (B_u . B_v) / (|B_u| |B_v|) B_v`` (de Myttenaere et al. 2015, section 5.1 a). They are linear in the profile x up to
+    its norm: ``b = x' G / |x|`` with ``G = sum over v of B_v B_v' / |B_v|``, from which the user's own term is taken.
     """
 
     name = "cosine-cf"
@@ -101,23 +106,24 @@ class CosineCF(Learner):
         return CosineCFPolicy(n_items, self.name, starts=starts, items=items, users=users)
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
-        """Exhaustive leave-one-out ranks in closed form: each organic row's item, fitted without that row.
+        """Rank each view's item by a policy fitted without that view, for all V views of a log, without refitting.
 
         Args:
-            log: whose rows are left out.
+            log: log of which each view is left out in turn.
             n_items: number of items.
-            unseen: the items of the user's other rows are no candidates.
+            unseen: True to exclude the items of the user's other views from the candidates.
 
         Returns:
-            (E,) how many of the items that the user does not hold score above it, and (E,) how many level with it;
-            None, there being no closed form, where known items are candidates or a user has an item twice.
+            above: (V,) number of candidates with a larger score than the item.
+            level: (V,) number of other candidates with an equal score.
+
+            None instead of both without ``unseen``, or if a user views an item twice, for lack of a closed form.
         """
         from recsim_mnar.agents.neighbours import _profile_cf_kernel as kernel
 
-        if unseen:
-            distinct = distinct_rows(log, n_items)
-        else:
-            distinct = None
+        if not unseen:
+            return None
+        distinct = distinct_rows(log, n_items)
         if distinct is None:
             return None
         starts, items = distinct
@@ -131,14 +137,14 @@ class CosineCF(Learner):
 
 
 class CosineCFPolicy(TrainingRows, _ProfilePolicy):
-    """Greedy on the cosine-weighted sum of the training users' profiles.
+    """Policy that recommends the item with the largest cosine-weighted sum over the training users' profiles.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        starts: (U + 1,) where each training user's items begin.
-        items: the distinct items of each.
-        users: (U,) their ids, ascending.
+        starts: (U + 1,) index of each training user's first item.
+        items: distinct items of each training user's profile.
+        users: (U,) ids of the training users, ascending.
     """
 
     def __init__(
@@ -151,10 +157,13 @@ class CosineCFPolicy(TrainingRows, _ProfilePolicy):
         super().__init__(n_items, name, {"starts": self._rows[0], "items": self._rows[1], "users": self._users})
 
     def _start(self) -> None:
-        self._held, self._sums = np.zeros(self.n_items, np.bool_), np.empty(self.n_items, np.int64)
+        # Scratch of the kernel.
+        self._held = np.zeros(self.n_items, np.bool_)
+        self._sums = np.empty(self.n_items, np.int64)
         super()._start()
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.neighbours import _profile_cf_kernel
 
         out = np.empty((len(slots), self.n_items))
@@ -162,14 +171,15 @@ class CosineCFPolicy(TrainingRows, _ProfilePolicy):
         _profile_cf_kernel.cosine_scores(
             self._histories.arrays, slots, self._own_row, *self._pairs, *self._rows, self._unit, *work
         )
-        # A power of two keeps every bit; the norm of the user's own profile scales a row alone and is left out.
+        # A factor that is a power of two rounds nothing. The user's own norm would not change the ranking.
         return out * 2.0**-_BITS
 
 
 class NaiveCF(Learner):
-    """Largest share, over the user's items j, of the users with j who also have the item; known items excluded.
+    """Learner of a policy that scores an item by its share among the users of one of the user's items.
 
-    b_u(i) = max over j in I_u of #(U_i and U_j) / #U_j (de Myttenaere et al. 2015, section 5.1 b).
+    With U_i the users who have item i and I_u the items of user u, the score is the maximum over j in I_u of
+    #(U_i and U_j) / #U_j (de Myttenaere et al. 2015, section 5.1 b). Viewed items are excluded.
     """
 
     name = "naive-cf"
@@ -181,13 +191,12 @@ class NaiveCF(Learner):
         return NaiveCFPolicy(n_items, self.name, begins=begins, partners=partners, counts=counts)
 
     def leave_one_out_ranks(self, log: Log, *, n_items: int, unseen: bool = True) -> tuple[Int64s, Int64s] | None:
-        """Compute :meth:`CosineCF.leave_one_out_ranks`."""
+        """Rank each view's item by a policy fitted without that view, as :meth:`CosineCF.leave_one_out_ranks` does."""
         from recsim_mnar.agents.neighbours import _profile_cf_kernel as kernel
 
-        if unseen:
-            distinct = distinct_rows(log, n_items)
-        else:
-            distinct = None
+        if not unseen:
+            return None
+        distinct = distinct_rows(log, n_items)
         if distinct is None:
             return None
         starts, items = distinct
@@ -206,14 +215,14 @@ class NaiveCF(Learner):
 
 
 class NaiveCFPolicy(_ProfilePolicy):
-    """Greedy on the largest share.
+    """Policy that recommends the item with the largest score of :class:`NaiveCF`.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        begins: (n_items + 1,) where each item's partners begin, as in :class:`Pairs`.
-        partners: of each item, ascending.
-        counts: users who hold both items of each pair.
+        begins: (n_items + 1,) index of each item's first partner, as in :class:`Pairs`.
+        partners: second items of the pairs, ascending for each first item.
+        counts: number of users with both items of each pair.
     """
 
     def __init__(
@@ -233,6 +242,7 @@ class NaiveCFPolicy(_ProfilePolicy):
         super().__init__(n_items, name, stored)
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[Any]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.neighbours import _profile_cf_kernel
 
         out = np.empty((len(slots), self.n_items))
@@ -242,10 +252,10 @@ class NaiveCFPolicy(_ProfilePolicy):
 
 
 def _ratios(counts: Pairs) -> NDArray[np.float64]:
-    """Share of the users with item j who also have item i, for each pair (j, i)."""
+    """Compute the share of the users with item j who also have item i, for each pair (j, i)."""
     begins, partners, values = counts
     item = np.repeat(np.arange(len(begins) - 1), np.diff(begins))
-    itself = item == partners
-    holders = np.zeros(len(begins) - 1)
-    holders[item[itself]] = values[itself]
-    return values / holders[item]
+    with_itself = item == partners
+    n_users = np.zeros(len(begins) - 1)  # of each item
+    n_users[item[with_itself]] = values[with_itself]
+    return values / n_users[item]

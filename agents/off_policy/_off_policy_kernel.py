@@ -11,7 +11,7 @@ from recsim_mnar.kernels.jit import inlined, kernel
 
 @inlined
 def softmax(features, weights, out):
-    """Fill ``out`` (P,) with the softmax of the logits weights @ features; weights (P, D), features (D,)."""
+    """Write the softmax of the logits weights @ features to ``out`` (P,); weights (P, D), features (D,)."""
     top = -np.inf
     for a in range(out.size):
         z = 0.0
@@ -29,7 +29,7 @@ def softmax(features, weights, out):
 
 @kernel
 def probabilities(features, weights, out):
-    """Softmax of every row: features (n, D), weights (P, D), out (n, P)."""
+    """Write the softmax policy's probabilities to ``out`` (n, P); features (n, D), weights (P, D)."""
     for j in range(features.shape[0]):
         softmax(features[j], weights, out[j])
 
@@ -38,14 +38,15 @@ def probabilities(features, weights, out):
 def weighted(
     batch, starts, features, actions, propensities, rewards, weights, model, settings, scratch, sums, gradient
 ):
-    """Sums over the rows of some contexts, and the gradient of sum k u, of importance-weighted objectives.
+    """Add the sums of an importance-weighted objective over the rows of some contexts, and the gradient of sum k u.
 
-    With pi the softmax policy, w = min(pi(a|x) / p, clip) and q(x, a) = model_a . x, a row's value is
-    u = w (r - q(x, a)) + sum_b pi(b|x) q(x, b), and its factor k = -1 + slope (u - centre), held fixed.
+    With pi the softmax policy, w = min(pi(a|x) / p, clip) and q(x, a) = model_a . x, a row's term is
+    u = w (r - q(x, a)) + sum_b pi(b|x) q(x, b). Its factor k = -1 + slope (u - centre) is treated as a constant, as the
+    tangent of the standard error makes it; slope 0 gives the gradient of -sum u.
 
-    batch (m,) contexts; starts (C + 1,) rows of each; features (C, D); actions, propensities, rewards (n,); weights and
-    model (P, D); settings: clip, slope, centre; scratch (3, P). sums (5,) takes u, u^2, w, w r and rows, added up;
-    gradient (P, D) is added to.
+    batch (m,) contexts; starts (C + 1,) index of each context's first row; features (C, D) regressors x; actions,
+    propensities, rewards (n,); weights and model (P, D); settings: clip, slope, centre; scratch (3, P). Added to: sums
+    (5,) of u, u^2, w, w r, and the number of rows; gradient (P, D).
     """
     clip = settings[0]
     slope = settings[1]
@@ -93,9 +94,9 @@ def weighted(
 
 @kernel
 def cross_entropy(batch, starts, features, actions, costs, weights, scratch, sums, gradient):
-    """Sum of -cost log pi(a|x) over the rows of some contexts, in sums[0], rows in sums[4]; its gradient is added to.
+    """Add the sum of -cost log pi(a|x) over the rows of some contexts to sums[0], and its gradient to ``gradient``.
 
-    costs (n,) take the place of propensities and rewards; other arguments as :func:`weighted`.
+    The number of rows is added to sums[4]. costs (n,); the other arguments are those of :func:`weighted`.
     """
     pi = scratch[0]
     towards = scratch[1]

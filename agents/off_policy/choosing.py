@@ -32,21 +32,22 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 SHARPNESS = (1.0, 3.0, 10.0)
-"""Factors of the logits tried of every policy learned."""
+"""Factors by which the logits of each learned policy are multiplied, each giving a candidate."""
 
 _SPLIT = 99
-"""Index of the draws that put users in the part that policies are judged on."""
+"""Address of the draws that put users into the held-out part."""
 _CHUNK = 8192
+"""Number of contexts that are evaluated at once, to bound memory."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A policy and its estimate on the held-out log.
+    """Policy that may be chosen, with its estimated value on the held-out users.
 
     Attributes:
-        policy: fitted on the other users.
-        settings: the learner's.
-        estimate: of its value.
+        policy: policy that was fitted on the other users.
+        settings: parameters of its learner.
+        estimate: estimate of its value on the held-out users.
     """
 
     policy: HistorySoftmax
@@ -55,13 +56,13 @@ class Candidate:
 
     @property
     def name(self) -> str:
-        """The learner and the settings that distinguish it."""
+        """Name of the learner with the parameters that distinguish it from other candidates."""
         options = [f"{key}={self.settings[key]}" for key in ("weight", "variance", "penalty") if key in self.settings]
         return "+".join([self.policy.name, *options, f"sharpness={self.policy.describe()['sharpness']:g}"])
 
 
 def default_learners(**settings: Any) -> list[OffPolicyLearner]:
-    """Default candidates, with further settings applied to all of them."""
+    """Return the learners that are compared by default; ``settings`` are parameters of all of them."""
     return [
         RewardCrossEntropy(**settings),
         RewardCrossEntropy(weight="ips", **settings),
@@ -74,20 +75,21 @@ def default_learners(**settings: Any) -> list[OffPolicyLearner]:
 
 
 class OffPolicyChoice(Learner):
-    """The best of several policies learned from a part of the log, by off-policy evaluation on the other users.
+    """Learner that fits several policies on a part of the users, and chooses the best by its estimate on the others.
 
-    Learners are POEM, BanditNet, doubly robust and cross-entropy weighted by reward, each at several sharpnesses. The
-    policy with the largest lower limit wins: of many estimates the largest belongs to a policy that few rows of the log
-    speak of, as often as to a good one. The doubly robust estimate takes its model from the users that policies are
-    learned from.
+    The learners are POEM, BanditNet, doubly robust and cross-entropy weighted by reward, each with several sharpnesses.
+    The policy with the largest lower limit of its value is chosen: the largest of many estimates often belongs to a
+    policy with few effective rows and a large error, not to a good one. The reward model of the doubly robust estimate
+    is fitted on the users on whom policies are learned.
 
     Args:
-        held_out: share of the users on whose rows policies are judged.
-        estimator: by which: ``dr``, ``snips``, ``ips`` or ``clipped_ips``.
-        by: ``low``, the lower limit of the estimate's 95 % interval over users, or ``value``, the estimate itself.
-        clip: of ``clipped_ips``.
-        epochs: of every learner.
-        learners: instead of :func:`default_learners`.
+        held_out: share of the users on whom policies are evaluated.
+        estimator: estimator of a policy's value: ``dr``, ``snips``, ``ips`` or ``clipped_ips``.
+        by: number that is compared: ``low``, the lower limit of the 95 % interval over users, or ``value``, the
+            estimate.
+        clip: largest weight of ``clipped_ips``.
+        epochs: number of epochs of each default learner.
+        learners: learners to compare; :func:`default_learners` if None.
     """
 
     name = "off-policy-choice"
@@ -107,10 +109,9 @@ class OffPolicyChoice(Learner):
         self.by = one_of(by, f"{self.name}: by", ("low", "value"))
         self.clip = number_in(clip, f"{self.name}: clip", ends="(]")
         epochs = whole_number(epochs, f"{self.name}: epochs", 1)
-        if learners is not None:
-            self.learners = list(learners)
-        else:
-            self.learners = default_learners(epochs=epochs)
+        if learners is None:
+            learners = default_learners(epochs=epochs)
+        self.learners = list(learners)
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> HistorySoftmax:
         """Implement :meth:`recsim_mnar.policies.Learner.fit`."""
@@ -131,52 +132,61 @@ class OffPolicyChoice(Learner):
         return HistorySoftmax(n_items, self.name, **arrays, parameters={**parameters, "chosen": chosen})
 
     def candidates(self, log: Log, *, n_items: int, seed: int = 0) -> list[Candidate]:
-        """All policies, fitted on one part of the users and evaluated on the others.
+        """Return all candidates: policies fitted on one part of the users and evaluated on the others.
 
         Raises:
-            UserError: a part has no recommendations, or a learner can use none.
+            UserError: a part of the users has no recommendations, or a learner cannot learn from them.
         """
         check_log(log, n_items)
-        train, held = split_users(log, self.held_out, seed)
-        for part, what in ((train, "to learn from"), (held, "to be judged on")):
+        train, held_out = split_users(log, self.held_out, seed)
+        for part, what in ((train, "to learn from"), (held_out, "to be judged on")):
             if not part.is_bandit.any():
                 raise UserError(f"{self.name}: no recommendations are left {what}: give more users")
         shrinkage = self.learners[0].settings["shrinkage"]
         model = reward_model(train, n_items, rank=self.learners[0].settings["rank"], shrinkage=shrinkage, seed=seed)
         result = []
         for learner in self.learners:
-            contexts = Contexts.from_log(held, n_items, shrinkage=learner.settings["shrinkage"])
+            contexts = Contexts.from_log(held_out, n_items, shrinkage=learner.settings["shrinkage"])
             fitted = learner.fit(train, n_items=n_items, seed=seed)
             for sharpness in SHARPNESS:
+                policy = fitted
                 if sharpness != 1.0:
                     policy = fitted.sharpened(sharpness)
-                else:
-                    policy = fitted
                 estimate = judged(policy, contexts, model, estimator=self.estimator, clip=self.clip)
                 result.append(Candidate(policy, learner.settings, estimate))
         return result
 
 
 def split_users(log: Log, held_out: float, seed: int) -> tuple[Log, Log]:
-    """Split a log into two with different users; the second has about the share ``held_out`` of them."""
+    """Split a log at random into two with different users.
+
+    Args:
+        log: the log.
+        held_out: expected share of the users in the second part.
+        seed: seed of the draws.
+
+    Returns:
+        the log of the users to learn from, and that of the held-out users.
+    """
     users = log["user"]
-    new = user_begins(users)
-    held = rng.uniforms(seed, rng.Stream.FIT, users[new], _SPLIT) < held_out
-    rows = held[np.cumsum(new) - 1]
+    begins = user_begins(users)
+    is_held_out = rng.uniforms(seed, rng.Stream.FIT, users[begins], _SPLIT) < held_out  # by user
+    rows = is_held_out[np.cumsum(begins) - 1]
     return log.select(~rows), log.select(rows)
 
 
 def judged(
     policy: HistorySoftmax, contexts: Contexts, model: tuple[Floats, Floats], *, estimator: str, clip: float
 ) -> Estimate:
-    """A policy's value estimated on a log's contexts.
+    """Estimate a policy's value from the recommendations of a log.
 
     Args:
-        policy: whose logits are linear in its factors.
-        contexts: of the log, made with the policy's shrinkage.
-        model: map (P, K) and rewards (P, K + 1), see :func:`recsim_mnar.agents.off_policy.learners.reward_model`.
+        policy: the policy, whose logits are linear in the user's factors.
+        contexts: contexts and recommendations of the log, computed with the policy's shrinkage.
+        model: map (P, K) and coefficients (P, K + 1) of a reward model, as
+            :func:`recsim_mnar.agents.off_policy.learners.reward_model` returns them; used by ``dr`` alone.
         estimator: a name of :data:`recsim_mnar.estimators.ESTIMATORS`.
-        clip: for those that clip.
+        clip: largest weight, for estimators that clip.
     """
     from recsim_mnar.agents.off_policy import _off_policy_kernel
 
@@ -193,12 +203,16 @@ def judged(
         pi = np.empty((len(one), policy.n_items))
         _off_policy_kernel.probabilities(features, np.ascontiguousarray(arrays["weights"]), pi)
         q = np.concatenate([one, x @ model[0]], axis=1) @ model[1].T
+        # Recommendations are ordered by context: those of this chunk, and their contexts' places in it.
         first, last = np.searchsorted(contexts.context, [begin, begin + len(one)])
-        here = contexts.context[first:last] - begin
+        place = contexts.context[first:last] - begin
         action = contexts.actions[first:last]
-        target[first:last] = np.minimum(pi[here, action], 1.0)
-        q_logged[first:last] = q[here, action]
-        q_target[first:last] = (pi * q).sum(axis=1)[here]
+        target[first:last] = np.minimum(pi[place, action], 1.0)
+        q_logged[first:last] = q[place, action]
+        q_target[first:last] = (pi * q).sum(axis=1)[place]
+    predictions = None
+    if estimator == "dr":
+        predictions = (q_logged, q_target)
     return estimate_value(
         contexts.rewards,
         contexts.propensities,
@@ -206,5 +220,5 @@ def judged(
         estimator=estimator,
         clip=clip,
         cluster=contexts.user_of_context[contexts.context],
-        model=(q_logged, q_target) if estimator == "dr" else None,
+        model=predictions,
     )

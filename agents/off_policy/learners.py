@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class HistorySoftmax(MappedViews, DrawingPolicy):
-    """Draws item a with probability proportional to exp(weights_a . (1, x M - centre)), x = h / (n + shrinkage).
+    """Softmax policy on the user's views: item a has a probability proportional to exp(weights_a . (1, x M - centre)).
 
-    The h are the counts of the user's n views so far. Every item has a probability above 0, down to e^-700 of the
-    largest.
+    For a user with n views and view counts h, x = h / (n + shrinkage). Every item has a positive probability unless it
+    is below e^-700 times the largest one.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        mapping: (n_items, K), M.
-        centre: (K,).
-        weights: (n_items, K + 1), the constant's first.
-        parameters: the learner's, for provenance; ``shrinkage`` is read.
+        mapping: (n_items, K) map M from view counts to factors.
+        centre: (K,) vector that is subtracted from the factors.
+        weights: (n_items, K + 1) weights of the constant 1 and of the factors.
+        parameters: the learner's parameters, for provenance; ``shrinkage`` is used.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
         super().__init__(n_items, name, arrays, parameters)
 
     def _features(self, users: Ints) -> Floats:
+        """Return the regressors (1, x M - centre) of n users, (n, K + 1)."""
         slots = self._slots.find(users)
         factors = self._sums[slots] / (self._views[slots] + self._shrinkage)[:, None] - self._centre
         return np.concatenate([np.ones((len(slots), 1)), factors], axis=1)
@@ -74,7 +75,7 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
         return out
 
     def scores(self, users: Ints) -> Scores:
-        """The logits, (n, n_items)."""
+        """Return the logits of all items for n users, (n, n_items)."""
         features = self._features(users)
         out = np.zeros((len(users), self.n_items))
         for d in range(features.shape[1]):  # in a fixed order: a product of matrices rounds by its shape
@@ -82,7 +83,7 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
         return out
 
     def sharpened(self, factor: float) -> HistorySoftmax:
-        """The same policy with its logits multiplied by ``factor``."""
+        """Return a policy whose logits are this one's times ``factor``; above 1 it is less random."""
         parameters = {**self._parameters, "sharpness": factor * float(self._parameters.get("sharpness", 1.0))}
         return HistorySoftmax(
             self.n_items,
@@ -96,15 +97,15 @@ class HistorySoftmax(MappedViews, DrawingPolicy):
 
 @dataclass(frozen=True)
 class Logged:
-    """Recommendations grouped by context, the state of a user's views; n rows, C contexts.
+    """The n recommendations of a log grouped by context, a user's views at that time; there are C contexts.
 
     Attributes:
-        starts: (C + 1,) where the rows of each context begin.
-        features: (C, K + 1), (1, x M - centre) of each context.
-        actions: (n,) int64.
-        propensities: (n,).
-        rewards: (n,).
-        centre: (K,) mean of the factors over the recommendations.
+        starts: (C + 1,) index of each context's first recommendation, and n at the end.
+        features: (C, K + 1) regressors (1, x M - centre) of each context.
+        actions: (n,) int64 recommended items.
+        propensities: (n,) their probabilities.
+        rewards: (n,) their rewards.
+        centre: (K,) mean of the factors x M over the recommendations.
     """
 
     starts: NDArray[np.int64]
@@ -116,17 +117,22 @@ class Logged:
 
     @classmethod
     def of(cls, log: Log, mapping: Floats, *, shrinkage: float) -> Logged:
-        """The recommendations of a log.
+        """Collect the recommendations of a log.
+
+        Args:
+            log: the log.
+            mapping: (n_items, K) map M from view counts to factors.
+            shrinkage: number added to a user's number of views, by which view counts are divided.
 
         Raises:
-            UserError: as :func:`recsim_mnar.models.factorization.check_log`.
+            UserError: the log has no recommendations, or invalid ones.
         """
         data = Contexts.from_log(log, len(mapping), shrinkage=shrinkage)
         n = data.features.shape[0]
         starts = np.searchsorted(data.context, np.arange(n + 1)).astype(np.int64)
         features = np.ascontiguousarray(np.concatenate([np.ones((n, 1)), data.features @ mapping], axis=1))
-        rows = np.diff(starts)
-        centre = (rows @ features[:, 1:]) / rows.sum()
+        n_rows = np.diff(starts)
+        centre = (n_rows @ features[:, 1:]) / n_rows.sum()
         features[:, 1:] -= centre
         propensities, rewards = (
             np.ascontiguousarray(column, np.float64) for column in (data.propensities, data.rewards)
@@ -135,23 +141,24 @@ class Logged:
 
 
 _FIRST_EPOCH = 100
-"""Index of the draws that put the first epoch's contexts in their order; smaller ones are other learners'."""
+"""Address of the draws that order the first epoch's contexts; other learners use smaller addresses of the stream."""
 
 
 class OffPolicyLearner(Learner):
-    """Base of the learners: the factors, the minibatches, and Adam.
+    """Base of learners that fit a softmax policy by Adam on minibatches of contexts.
 
     Args:
         rank: number of factors of the views.
-        shrinkage: views that a user is thought to lack: few views then say little.
-        penalty: half of it times the weights' squares is added to the objective, the mean of relative rewards.
-        epochs: passes over the log.
-        rate: Adam's step at first; it falls linearly to 0.
-        batch: contexts of a minibatch.
-        sharpness: logits of the fitted policy are multiplied by it.
+        shrinkage: number added to a user's number of views, so that few views give small factors.
+        penalty: coefficient of half the squared weights, which is added to the objective; rewards have mean 1 there.
+        epochs: number of passes over the log.
+        rate: Adam's first step size; it falls linearly to 0.
+        batch: number of contexts in a minibatch.
+        sharpness: factor by which the logits of the fitted policy are multiplied.
+        **own: parameters of the subclass, which are checked to be numbers.
 
     Attributes:
-        by_ratio: whether the estimate that is maximised is self-normalised.
+        by_ratio: True if the self-normalised estimate is maximised.
     """
 
     needs = frozenset({"outcomes"})
@@ -203,45 +210,65 @@ class OffPolicyLearner(Learner):
         )
 
     def factors(self, log: Log, n_items: int, seed: int) -> tuple[Floats, Floats]:
-        """The map (P, K) from views to factors, and a reward model (P, K + 1) on x M; zeros if none is needed."""
+        """Compute what is fitted before the policy: the map from views to factors, and the reward model.
+
+        Returns:
+            mapping: (P, K) map M from view counts of P items to K factors.
+            model: (P, K + 1) linear reward model of each item on (1, x M); zeros for learners without such a model.
+        """
         view_map = ViewMap.from_log(
             log, n_items, rank=self.settings["rank"], shrinkage=self.settings["shrinkage"], seed=seed
         )
         return view_map.mapping, np.zeros((n_items, view_map.mapping.shape[1] + 1))
 
     def objective(self, data: Logged, mean: float, model: Floats) -> Objective:
-        """Objective to minimise; rewards and the model (P, K + 1) are not yet divided by the mean."""
+        """Return the objective to minimise.
+
+        Args:
+            data: recommendations of the log.
+            mean: mean reward, by which rewards and model are to be divided.
+            model: (P, K + 1) linear reward model of each item on (1, x M - centre).
+        """
         variance = self.settings.get("variance", 0.0)
         return Weighted(data, mean, model, clip=self.settings["clip"], variance=variance, by_ratio=self.by_ratio)
 
     def _descend(self, objective: Objective, data: Logged, n_items: int, seed: int) -> Floats:
-        """Weights (P, K + 1) after all epochs, starting from a uniform policy."""
-        contexts = len(data.features)
+        """Minimise the objective by Adam (Kingma & Ba 2015), and return the weights (P, K + 1).
+
+        The first weights are 0, those of the uniform policy; each epoch has the contexts in another random order.
+        """
+        n_contexts = len(data.features)
         batch = self.settings["batch"]
         weights = np.zeros((n_items, data.features.shape[1]))
-        first = np.zeros_like(weights)
-        second = np.zeros_like(weights)
+        first_moment = np.zeros_like(weights)
+        second_moment = np.zeros_like(weights)
         gradient = np.zeros_like(weights)
         step = 0
-        steps = self.settings["epochs"] * -(-contexts // batch)
+        n_steps = self.settings["epochs"] * -(-n_contexts // batch)
         for epoch in range(self.settings["epochs"]):
             objective.prepare(weights)
-            order = np.argsort(rng.uniforms(seed, rng.Stream.FIT, np.arange(contexts), _FIRST_EPOCH + epoch))
-            for begin in range(0, contexts, batch):
+            order = np.argsort(rng.uniforms(seed, rng.Stream.FIT, np.arange(n_contexts), _FIRST_EPOCH + epoch))
+            for begin in range(0, n_contexts, batch):
                 gradient[:] = 0.0
-                rows = objective.add(order[begin : begin + batch], weights, gradient)[4]
-                gradient /= max(rows, 1.0)
+                sums = objective.add(order[begin : begin + batch], weights, gradient)
+                gradient /= max(sums[_N_ROWS], 1.0)
                 gradient += self.settings["penalty"] * weights
                 step += 1
-                first += 0.1 * (gradient - first)
-                second += 0.001 * (gradient**2 - second)
-                size = self.settings["rate"] * (1.0 - (step - 1.0) / steps)
-                weights -= size * first / (1.0 - 0.9**step) / (np.sqrt(second / (1.0 - 0.999**step)) + 1e-10)
+                # Decay rates .9 and .999, and the bias corrections, are those of the paper.
+                first_moment += 0.1 * (gradient - first_moment)
+                second_moment += 0.001 * (gradient**2 - second_moment)
+                size = self.settings["rate"] * (1.0 - (step - 1.0) / n_steps)
+                deviation = np.sqrt(second_moment / (1.0 - 0.999**step)) + 1e-10
+                weights -= size * first_moment / (1.0 - 0.9**step) / deviation
         return weights
 
 
+_N_ROWS = 4
+"""Index of the number of rows in the sums of an objective: u, u^2, w, w r, number of rows."""
+
+
 class Objective(abc.ABC):
-    """A sum over rows with its gradient, context by context."""
+    """Objective of learning, a sum over the log's recommendations, computed with its gradient context by context."""
 
     def __init__(self, data: Logged, n_items: int) -> None:
         self.data = data
@@ -252,21 +279,34 @@ class Objective(abc.ABC):
 
     @abc.abstractmethod
     def add(self, contexts: NDArray[np.int64], weights: Floats, gradient: Floats) -> Floats:
-        """Add the gradient over the rows of some contexts; returns their sums (5,), see the kernel."""
+        """Add the gradient over the recommendations of some contexts to ``gradient``, and return their sums (5,).
+
+        The sums are those of u, u^2, w, w r, and the number of rows, as the kernel defines them.
+        """
 
     def whole(self, weights: Floats) -> tuple[Floats, Floats]:
-        """Sums (5,) and the mean row's gradient (P, K + 1) of all contexts."""
+        """Return the sums (5,) over the whole log, and the mean gradient of a recommendation, (P, K + 1)."""
         gradient = np.zeros_like(weights)
         sums = self.add(np.arange(len(self.data.features)), weights, gradient)
-        return sums, gradient / sums[4]
+        return sums, gradient / sums[_N_ROWS]
 
 
 class Weighted(Objective):
-    """-mean u + variance sqrt(Var u / n), u = w (r - q) + sum_b pi_b q_b, w = min(pi / p, clip); see the kernel.
+    """Importance-weighted objective: -mean u + variance sqrt(Var u / n) over the n recommendations.
 
-    The variance enters by its tangent at the weights that an epoch begins with (Swaminathan & Joachims 2015, section
-    5.2), which bounds it from above. With ``by_ratio`` q is the ratio sum w r / sum w at these weights: the step then
-    follows the gradient of that ratio.
+    u = w (r - q) + sum_b pi_b q_b is a recommendation's term of the doubly robust estimate, with the weight
+    w = min(pi / p, clip) and the reward model q, which is 0 for IPS. The standard error is replaced by its tangent at
+    the weights with which an epoch begins, which bounds it from above (Swaminathan & Joachims 2015, section 5.2). With
+    ``by_ratio`` the model q is the constant sum w r / sum w at these weights: the gradient is then that of this ratio,
+    the self-normalised estimate.
+
+    Args:
+        data: recommendations of the log.
+        mean: mean reward, by which rewards and model are divided.
+        model: (P, K + 1) linear reward model of each item.
+        clip: largest weight.
+        variance: factor of the standard error.
+        by_ratio: maximise the self-normalised estimate.
     """
 
     def __init__(
@@ -282,16 +322,17 @@ class Weighted(Objective):
 
     def prepare(self, weights: Floats) -> None:
         """Implement :meth:`Objective.prepare`."""
-        self._slope = self._centre = 0.0
+        self._slope = self._centre = 0.0  # of the variance's tangent
         if not (self._variance or self._by_ratio):
             return
         if self._by_ratio:
             self._model = np.zeros_like(self._model)
-        u, u2, w, wr, n = self.whole(weights)[0].tolist()
+        sums, _ = self.whole(weights)
+        u, u_squared, w, w_r, n = sums.tolist()
         if self._by_ratio:
-            self._model[:, 0] = wr / w
+            self._model[:, 0] = w_r / w
         elif n > 1:
-            variance = (u2 - u * u / n) / (n - 1.0)
+            variance = (u_squared - u * u / n) / (n - 1.0)
             if variance > 0.0:
                 self._centre = u / n
                 self._slope = self._variance * n / ((n - 1.0) * math.sqrt(variance * n))
@@ -320,14 +361,20 @@ class Weighted(Objective):
 
 
 class CrossEntropy(Objective):
-    """-mean of cost log pi(a|x)."""
+    """Cross-entropy with the recommended actions: the mean of -cost log pi(a|x).
+
+    Args:
+        data: recommendations of the log.
+        costs: (n,) weight of each recommendation, not negative.
+        n_items: number of items.
+    """
 
     def __init__(self, data: Logged, costs: Floats, n_items: int) -> None:
         super().__init__(data, n_items)
         self._costs = costs
 
     def add(self, contexts: NDArray[np.int64], weights: Floats, gradient: Floats) -> Floats:
-        """Convert a model on (1, x M - centre) to one on (1, x M)."""
+        """Implement :meth:`Objective.add`; only the first sum, the objective, and the number of rows are computed."""
         from recsim_mnar.agents.off_policy import _off_policy_kernel
 
         data = self.data
@@ -339,12 +386,12 @@ class CrossEntropy(Objective):
 
 
 class POEM(OffPolicyLearner):
-    """A softmax policy by clipped IPS with a penalty on its variance (POEM, Swaminathan & Joachims 2015).
+    """Learner of a softmax policy by clipped IPS minus its standard error (POEM, Swaminathan & Joachims 2015).
 
     Args:
         clip: largest importance weight.
-        variance: factor of the estimate's standard error that is taken from it (equation 12).
-        **settings: see :class:`OffPolicyLearner`.
+        variance: factor of the standard error that is subtracted from the estimate (equation 12).
+        **settings: parameters of :class:`OffPolicyLearner`.
     """
 
     name = "poem"
@@ -354,14 +401,14 @@ class POEM(OffPolicyLearner):
 
 
 class BanditNet(OffPolicyLearner):
-    """A softmax policy by self-normalised IPS (BanditNet, Joachims, Swaminathan & de Rijke 2018).
+    """Learner of a softmax policy by self-normalised IPS (BanditNet, Joachims, Swaminathan & de Rijke 2018).
 
-    The ratio sum w r / sum w is maximised by steps along the gradient of sum w (r - lambda), their equation 11; lambda
-    is the ratio itself, taken anew before each epoch, instead of one of a grid.
+    The ratio sum w r / sum w is maximised by steps along the gradient of sum w (r - lambda), their equation 11. The
+    paper tries a grid of lambda; here lambda is the ratio itself, computed before each epoch.
 
     Args:
         clip: largest importance weight.
-        **settings: see :class:`OffPolicyLearner`.
+        **settings: parameters of :class:`OffPolicyLearner`.
     """
 
     name = "banditnet"
@@ -372,12 +419,12 @@ class BanditNet(OffPolicyLearner):
 
 
 class DRPolicy(OffPolicyLearner):
-    """A softmax policy by the doubly robust estimate (Dudik, Langford & Li 2011), its reward model that of ``mf-ips``.
+    """Learner of a softmax policy by the doubly robust estimate (Dudik, Langford & Li 2011), with ``mf-ips`` as model.
 
     Args:
         clip: largest importance weight of the model's errors.
-        variance: factor of the estimate's standard error that is taken from it.
-        **settings: see :class:`OffPolicyLearner`.
+        variance: factor of the standard error that is subtracted from the estimate.
+        **settings: parameters of :class:`OffPolicyLearner`.
     """
 
     name = "dr-policy"
@@ -391,15 +438,15 @@ class DRPolicy(OffPolicyLearner):
 
 
 class RewardCrossEntropy(OffPolicyLearner):
-    """A softmax policy by cross-entropy with the recorded actions, each weighted by its reward.
+    """Learner of a softmax policy by cross-entropy with the recorded actions, weighted by their rewards.
 
-    With ``weight="ips"`` by reward / propensity, at most ``clip`` of it: the policy then tends to be proportional to
-    the expected reward of each item, else to that times the logging policy.
+    The fitted probabilities tend to be proportional to each item's expected reward times the logging policy's
+    probability, or with ``weight="ips"`` to the expected reward alone.
 
     Args:
-        weight: ``reward`` or ``ips``.
-        clip: largest 1 / propensity, relative to a uniform recommendation's.
-        **settings: see :class:`OffPolicyLearner`.
+        weight: ``reward``, or ``ips`` for reward / propensity.
+        clip: largest 1 / propensity, in units of a uniform recommendation's.
+        **settings: parameters of :class:`OffPolicyLearner`.
     """
 
     name = "reward-cross-entropy"
@@ -417,14 +464,23 @@ class RewardCrossEntropy(OffPolicyLearner):
         costs = data.rewards / mean
         if self.settings["weight"] == "ips":
             costs *= np.minimum(1.0 / (len(model) * data.propensities), self.settings.get("clip", math.inf))
-            costs /= costs.mean()
+            costs /= costs.mean()  # so that the penalty keeps its meaning
         return CrossEntropy(data, costs, len(model))
 
 
 def reward_model(log: Log, n_items: int, *, rank: int, shrinkage: float, seed: int) -> tuple[Floats, Floats]:
-    """Map (P, K) and reward model (P, K + 1), the constant first, of ``mf-ips`` fitted on a log.
+    """Fit ``mf-ips`` on a log, and return its reward model: the reward of item a at context x is model_a . (1, x M).
 
-    The reward of item a is model_a . (1, x M) for the context x.
+    Args:
+        log: the log.
+        n_items: number of items P.
+        rank: number of factors K.
+        shrinkage: number added to a user's number of views, by which view counts are divided.
+        seed: seed of the fit.
+
+    Returns:
+        mapping: (P, K) map M from view counts to factors.
+        model: (P, K + 1) coefficients of each item, the constant first.
     """
     from recsim_mnar.agents.factors.mf import MFIPS, MFPolicy
 
@@ -436,7 +492,7 @@ def reward_model(log: Log, n_items: int, *, rank: int, shrinkage: float, seed: i
 
 
 def _about(model: Floats, centre: Floats) -> Floats:
-    """A model on (1, x M) as one on (1, x M - centre)."""
-    moved = model.copy()
-    moved[:, 0] += model[:, 1:] @ centre
-    return moved
+    """Convert a linear model on (1, x M), (P, K + 1), to the equal one on (1, x M - centre)."""
+    centred = model.copy()
+    centred[:, 0] += model[:, 1:] @ centre
+    return centred

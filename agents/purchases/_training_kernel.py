@@ -1,9 +1,9 @@
 # mypy: ignore-errors
 """Jitted core of training factor models: draws, gradients of the pair and point losses, Adam and SGD, and their loops.
 
-Draws are users and items of the observed classes, in constant time. A row of a table is [factors, padded with zeros to
-d | bias, response, zeros], float32; d and the row length are multiples of 8. A table of a coupled model holds the rows
-without recommendation first, then those with it.
+A sample, a user and one or two items of the observed classes, is drawn in constant time. A row of a table is [factors,
+padded with zeros to d | bias, response, zeros], float32; d and the row length are multiples of 8. A table with separate
+rows for recommended items has these after all others.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ else:
 
     @inlined
     def prefetch(array, place):
-        """Bring the cache line of a place, counted in elements of a C-ordered array, nearer ahead of its use."""
+        """Prefetch the cache line of element ``place`` of a C-ordered array."""
         _prefetch(array, np.int64(place))
 
 
 @inlined
 def _below(word, n):
-    """floor(word n / 2^32): uniform on 0 .. n - 1 but for a relative n / 2^32."""
+    """Map a random 32-bit word to 0 .. n - 1, as floor(word n / 2^32), uniform up to a relative n / 2^32."""
     return np.int64((word * np.uint64(n)) >> _U32)
 
 
 @inlined
 def _free(taken, first, last, k):
-    """The k-th (from 0) number that is not among the ascending taken[first:last].
+    """Return the k-th (from 0) number that is not among the ascending taken[first:last].
 
-    taken[j] - (j - first) of the numbers below taken[j] are free, which grows with j: a binary search without branches,
-    whose length does not depend on the number of items.
+    Of the numbers below taken[j], taken[j] - (j - first) are free, which grows with j. So a binary search finds it,
+    here without branches; its length does not depend on the number of items.
     """
     low = first
     n = last - first
@@ -76,7 +76,7 @@ def _free(taken, first, last, k):
 
 @inlined
 def _count(b0, b1, b2, b3, n_items, mask):
-    """Number of items of the classes in the mask."""
+    """Return the number of a row's items in the classes of a mask; b0 .. b3 are the row's bounds."""
     total = b1 - b0 if mask & 1 else 0
     total += b2 - b1 if mask & 2 else 0
     total += b3 - b2 if mask & 4 else 0
@@ -86,9 +86,10 @@ def _count(b0, b1, b2, b3, n_items, mask):
 
 @inlined
 def _place(b0, b1, b2, b3, mask, k):
-    """The k-th item of the masked classes: (its place in items, its class), or (-1 - k', NR-NP) for the k'-th free.
+    """Return the place in ``items`` of the k-th item of the masked classes, and the bit of its class.
 
-    A row's items lie as [NR-P | R-P | R-NP], so a class is a slice; NR-NP is what is not taken.
+    A row's items are ordered [NR-P | R-P | R-NP], so a class is a slice. NR-NP items are all others: for the k'-th of
+    these the place is -1 - k'.
     """
     n0 = b1 - b0 if mask & 1 else 0
     n1 = b2 - b1 if mask & 2 else 0
@@ -106,15 +107,16 @@ def _place(b0, b1, b2, b3, mask, k):
 
 @kernel
 def draw(seed, stream, first, n, plan, observed, n_items, out):
-    """Samples first .. first + n - 1 into the head of the arrays of ``out``; each is a function of its number.
+    """Draw samples first .. first + n - 1 into the first n entries of the arrays of ``out``.
 
-    In passes, so that the loads of one pass do not wait for each other: a sample is a chain of four cache misses.
+    A sample depends on the seed and its number alone. Drawing one is a chain of four cache misses; so all samples go
+    through the chain together, in four passes that prefetch for the next one.
 
     plan: cumulative probabilities of the strata (K,), masks of the first and of the second item (K,; second 0: none),
         pointers (K + 1,) to groups, pointers (groups + 1,) to slots, rows of the slots.
     observed: user of each row, bounds (n_rows, 4), items, taken.
-    out: user, first item, second item, stratum, class of the first item, its place in items (-1: NR-NP); and, for the
-        passes, row, two words, place of the second item.
+    out: user, first item, second item, stratum, class of the first item, its place in items (-1: NR-NP); and, as
+        scratch between the passes, row, two random words, place of the second item.
     """
     cumulative, firsts, seconds, groups, slots, rows = plan
     row_user, bounds, items, items_held = observed
@@ -185,13 +187,13 @@ _ONE = _F(1.0)
 _TWO = _F(2.0)
 _EPSILON = _F(1e-8)
 _LIMIT = _F(1e4)
-"""A score this large is of a model that has diverged: the logistic function is 0 or 1 in float32 from 104 on."""
-_AHEAD = 8  # samples whose rows are asked for ahead
+"""Score from which on a model has diverged: the logistic function is 0 or 1 in float32 from 104 on."""
+_AHEAD = 8  # number of samples by which rows are prefetched ahead
 
 
 @inlined
 def dot(a, b, d):
-    """Sum of the first d products (8 divides d), in eight fixed lanes: the same bits on every machine."""
+    """Return the sum of the first d products, d a multiple of 8, by eight partial sums: the same bits anywhere."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _NIL
     for k in range(0, d, 8):
         x = a[k : k + 8]
@@ -209,7 +211,7 @@ def dot(a, b, d):
 
 @inlined
 def difference_dot(a, b, c, d):
-    """Sum of a (b - c) over the first d places, as :func:`dot`."""
+    """Return the sum of a (b - c) over the first d entries, summed as in :func:`dot`."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _NIL
     for k in range(0, d, 8):
         x = a[k : k + 8]
@@ -228,13 +230,13 @@ def difference_dot(a, b, c, d):
 
 @inlined
 def sigmoid(x):
-    """Logistic function in float32."""
+    """Compute the logistic function in float32."""
     return _ONE / (_ONE + exp32(-x))
 
 
 @inlined
 def pair_slope(x, signed):
-    """Derivative by x of |w| log(1 + exp(-sign(w) x)) for the signed weight w."""
+    """Return the derivative by x of |w| log(1 + exp(-sign(w) x)), w being ``signed``."""
     if signed >= _NIL:
         return -signed * sigmoid(-x)
     return -signed * sigmoid(x)
@@ -242,14 +244,14 @@ def pair_slope(x, signed):
 
 @inlined
 def _ask(table, row, width):
-    """Ask for a row of a table ahead of its use."""
+    """Prefetch a row of a table."""
     for k in range(0, width, _LINE):
         prefetch(table, np.int64(row) * width + k)
 
 
 @inlined
 def _slot(row, slot_of, touched, count, gradient):
-    """Find where the gradient of a row is gathered; a new row gets the next place, emptied."""
+    """Return the index of a row's gradient and the number of rows with one; a new row gets the next, with zeros."""
     if slot_of[row] < 0:
         slot_of[row] = count
         touched[count] = row
@@ -262,10 +264,11 @@ def _slot(row, slot_of, touched, count, gradient):
 
 @kernel
 def pair_gradients(users, items, d, drawn, signed, n, penalties, gathered):
-    """Gather the gradient of n drawn pairs' loss; returns (rows touched of users, of items, first bad sample or -1).
+    """Add the gradients of n drawn pairs' losses to the collected gradients of their rows.
 
-    Loss of a pair: |w| log(1 + exp(-sign(w)(s_ui - s_uj))) + penalties of the three rows:
-    penalties[0] ||factors||^2 + penalties[1] ||bias and response||^2.
+    The loss of a pair is |w| log(1 + exp(-sign(w)(s_ui - s_uj))) plus the penalties of its three rows, penalties[0]
+    ||factors||^2 + penalties[1] ||bias and response||^2. Returns the numbers of users' and of items' rows with a
+    gradient, and the first sample at which the model had diverged, -1 for none.
     """
     who = drawn[0]
     ones = drawn[1]
@@ -318,7 +321,10 @@ def pair_gradients(users, items, d, drawn, signed, n, penalties, gathered):
 
 @inlined
 def _couple(a, b, ga, gb, d, distance, weight):
-    """Add weight times the gradient of the distance of two rows: 1: L1, 2: squared L2, 3: 1 - cosine of the factors."""
+    """Add weight times the gradient of the distance of rows a and b to their gradients ga and gb.
+
+    distance: 1 for L1, 2 for squared L2, 3 for 1 - cosine of the factors.
+    """
     if distance == 1:
         for k in range(a.size):
             e = a[k] - b[k]
@@ -343,11 +349,12 @@ def _couple(a, b, ga, gb, d, distance, weight):
 
 @kernel
 def point_gradients(users, items, d, drawn, n, form, penalties, between, gathered):
-    """Gather the gradient of n drawn points' logistic loss; returns as :func:`pair_gradients`.
+    """Add the gradients of n drawn single items' losses to the collected gradients of their rows.
 
-    form: (labels of the strata or -1: purchased, response 0/1, users a table (0: one), items a table (0), distance).
-    The loss of a point adds the penalties of its two rows, and between times the distance of each of its coupled rows
-    from its counterpart.
+    The loss is the logistic loss of the label plus the penalties of the two rows, and ``between`` times the distance of
+    each row from its counterpart in the other half of its table, if it has one. form: (labels of the strata, -1 for
+    "purchased or not"; response 0 or 1; offset of users' separate rows, 0 for none; offset of items' separate rows;
+    number of the distance). Returns the same as :func:`pair_gradients`.
     """
     who = drawn[0]
     ones = drawn[1]
@@ -411,9 +418,10 @@ def point_gradients(users, items, d, drawn, n, form, penalties, between, gathere
 
 @kernel
 def adam(table, first, second, powers, slot_of, touched, count, gradient, scale, rate, betas):
-    """One step of Adam on the touched rows, each by its own number of steps; forgets which were touched.
+    """Make a step of Adam on the rows with a gradient, and forget the gradients.
 
-    powers (rows, 2) float64: each row's beta^steps. gradient is multiplied by ``scale``.
+    The bias correction of a row counts the steps of this row: powers (rows, 2) float64 has each row's beta^steps. The
+    gradient is multiplied by ``scale``.
     """
     b1 = _F(betas[0])
     b2 = _F(betas[1])
@@ -445,7 +453,7 @@ def adam(table, first, second, powers, slot_of, touched, count, gradient, scale,
 
 @kernel
 def descend(table, slot_of, touched, count, gradient, step):
-    """One step of gradient descent on the touched rows; forgets which were touched."""
+    """Make a step of gradient descent on the rows with a gradient, and forget the gradients."""
     for t in range(count):
         row = touched[t]
         slot_of[row] = -1
@@ -457,14 +465,14 @@ def descend(table, slot_of, touched, count, gradient, step):
 
 @kernel
 def forget(slot_of, touched, count):
-    """No row is touched."""
+    """Forget the collected gradients: mark the touched rows as rows without one."""
     for t in range(count):
         slot_of[touched[t]] = -1
 
 
 @inlined
 def _step(users, items, moments, gathered, n_u, n_i, n, rate, betas):
-    """One step of the optimiser on what was gathered of n samples; the loss is their mean."""
+    """Make a step of the optimiser by the collected gradients of n samples, whose mean loss is reduced."""
     slot_u, touched_u, gradient_u, slot_i, touched_i, gradient_i = gathered
     mu, vu, pu, mi, vi, pi = moments
     scale = _F(1.0 / n)
@@ -479,10 +487,10 @@ def _step(users, items, moments, gathered, n_u, n_i, n, rate, betas):
 
 @kernel
 def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
-    """SGD one pair after another, of drawn pairs first .. last - 1; returns the first bad sample, or -1.
+    """Make a step of SGD for each of the drawn pairs first .. last - 1, one after another.
 
-    Where both items are the same (plans that compare with any item draw such pairs), the pair's loss is a constant and
-    only the penalties have a gradient, the item's twice.
+    Returns the first sample at which the model had diverged, -1 for none. If both items of a pair are the same, which
+    some plans allow, its loss is a constant, and only the penalties have a gradient, the item's twice.
     """
     who = drawn[0]
     ones = drawn[1]
@@ -528,11 +536,12 @@ def follow_pairs(users, items, d, drawn, signed, first, last, penalties, rate):
 
 @kernel
 def train(where, draws, tables, d, form, signed, penalties, between, moments, gathered, rate, betas):
-    """Batches first .. last - 1; returns the batch at which the model diverged, or -1.
+    """Train on batches first .. last - 1, and return the batch at which the model diverged, -1 for none.
 
-    where: (seed, stream, first, last, batch). draws: (plan, observed, n_items, drawn). form: None for pairs, which
-    ``signed`` weighs; of points, ``between`` couples their rows. Empty moments: SGD; gathered None: SGD of one pair
-    after another, drawn a batch at a time.
+    where: (seed, stream, first, last, batch size). draws: (plan, observed, n_items, arrays of a batch). form: as in
+    :func:`point_gradients`; None for samples that are pairs. signed: weights of pairs, empty for 1. between:
+    coefficient of the distance between separate rows. moments: Adam's, empty for SGD. gathered: arrays for the
+    gradients of a batch; None for SGD of one pair after another.
     """
     seed, stream, first, last, batch = where
     plan, observed, n_items, drawn = draws
@@ -557,7 +566,7 @@ def train(where, draws, tables, d, form, signed, penalties, between, moments, ga
 
 @kernel
 def uplift_of_scores(shown, hidden):
-    """In place of ``shown``: sigma(shown) - sigma(hidden); both (n, n_items) float32."""
+    """Replace the scores ``shown`` by sigma(shown) - sigma(hidden), in place; both (n, n_items) float32."""
     for j in range(shown.shape[0]):
         a = shown[j]
         b = hidden[j]

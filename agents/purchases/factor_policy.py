@@ -13,9 +13,10 @@ from recsim_mnar.agents.acting import GreedyPolicy, KnownUsersPolicy, MappedView
 from recsim_mnar.policies.base import Ints
 
 EXTRAS = 8
-"""Places after the factors in a row of a table: bias, response to a recommendation, and zeros."""
+"""Number of columns after the factors in a row of a table: bias, response to a recommendation, and zeros."""
 
 _TILE = 256
+"""Number of users scored at once, to bound memory."""
 
 
 def padded(factors: int) -> int:
@@ -25,12 +26,12 @@ def padded(factors: int) -> int:
 
 @dataclass(frozen=True)
 class FactorModelConfig:
-    """Layout of a model: which rows and terms it has.
+    """Terms and tables of a factor model.
 
     Attributes:
-        response: each user and item has a term of its own that is added where the item is recommended (RecResp).
-        apart_users: users have rows of their own for recommended items (CausE).
-        apart_items: likewise items (CausE, CausE-Prod).
+        response: True if each user and item has a term that is added for recommended items (RecResp).
+        apart_users: True if users have separate rows for recommended items (CausE).
+        apart_items: True if items have separate rows for when they are recommended (CausE, CausE-Prod).
     """
 
     response: bool = False
@@ -45,13 +46,16 @@ class FactorModelConfig:
 
 @dataclass(frozen=True)
 class FactorModel:
-    """Tables of float32 rows [factors | bias, response, zeros]; the rows for recommended items come after the others.
+    """Parameters of a factor model of purchases: a row [factors | bias, response, zeros] for each user and item.
 
     Attributes:
-        n_users, n_items: numbers of users and items (a table that is kept apart has twice as many rows).
-        factors: length of the factors, a multiple of 8.
-        form: which terms there are.
-        users, items: the tables.
+        n_users: number of users.
+        n_items: number of items.
+        factors: number of columns for factors, a multiple of 8.
+        form: terms and tables of the model.
+        users: float32 rows of the users; if they have separate rows for recommended items, these follow after all
+            others, so that the table has 2 n_users rows.
+        items: float32 rows of the items, laid out in the same way.
     """
 
     n_users: int
@@ -65,36 +69,48 @@ class FactorModel:
     def start(
         cls, shape: tuple[int, int], factors: int, form: FactorModelConfig, *, scale: float, seed: int
     ) -> FactorModel:
-        """Factors from N(0, scale^2), addressed draws; biases and responses 0; coupled rows start equal."""
+        """Return a model before training: factors drawn from N(0, scale^2), biases and responses 0.
+
+        Separate rows for recommended items start equal to the others.
+
+        Args:
+            shape: number of users and number of items.
+            factors: number of factors.
+            form: terms and tables of the model.
+            scale: standard deviation of the factors.
+            seed: seed of the draws.
+        """
         d = padded(factors)
         tables = []
         for label, n, apart in (("users", shape[0], form.apart_users), ("items", shape[1], form.apart_items)):
             table = np.zeros((n, d + EXTRAS), np.float32)
             draws = rng.normals(rng.derive_seed(seed, f"factors/{label}"), rng.Stream.FIT, 0, (n, factors))
             table[:, :factors] = scale * draws
-            tables.append(np.concatenate([table, table]) if apart else table)
+            if apart:
+                table = np.concatenate([table, table])
+            tables.append(table)
         return cls(shape[0], shape[1], d, form, tables[0], tables[1])
 
     def copy(self) -> FactorModel:
-        """A copy with separate tables."""
+        """Return a model with copies of the tables."""
         return self.of(self.users.copy(), self.items.copy())
 
     def of(self, users: NDArray[np.float32], items: NDArray[np.float32]) -> FactorModel:
-        """The same form with other tables."""
+        """Return a model of the same form and size with other tables."""
         return FactorModel(self.n_users, self.n_items, self.factors, self.form, users, items)
 
     def average_user(self) -> NDArray[np.float32]:
-        """(1 or 2, row) mean row of the users; one row each without and with recommendation if these are separate."""
+        """Return the mean row of the users, (1, row length), or two rows if recommended items have separate ones."""
         return (
             self.users.reshape(-1, self.n_users, self.users.shape[1]).mean(axis=1, dtype=np.float64).astype(np.float32)
         )
 
     def scorer(self) -> Scorer:
-        """The model laid out for scoring."""
+        """Return the model's scorer, with tables laid out for it."""
         return Scorer(self)
 
     def scores(self, users: Ints) -> NDArray[np.float32]:
-        """Ranking scores, (n, n_items): see :meth:`Scorer.of`."""
+        """Return the ranking scores of n users, (n, n_items), see :meth:`Scorer.of`."""
         return self.scorer().of(np.asarray(users, np.int64))
 
 
@@ -113,13 +129,14 @@ class Scorer:
         self._d = d
         self._users = model.users.reshape(-1, model.n_users, model.users.shape[1])
         items = model.items.reshape(-1, model.n_items, model.items.shape[1]).transpose(0, 2, 1).copy()
-        items[:, d + 2] = 1.0  # meets the user's own terms
+        items[:, d + 2] = 1.0  # multiplies the user's bias and response in a product of rows
         self._items = items
 
     def of(self, users: NDArray[np.int64]) -> NDArray[np.float32]:
-        """(n, n_items): x, or sigma(x with) - sigma(x without) for models that distinguish the two.
+        """Score all items for n users, (n, n_items).
 
-        Each row comes from fixed operations that depend on no other row.
+        The score is x, or sigma(x with recommendation) - sigma(x without) for models that distinguish the two. A user's
+        scores are the same to the last bit, whatever other users are scored.
         """
         return self.of_rows(self._users[:, users])
 
@@ -132,40 +149,52 @@ class Scorer:
         if not self.form.ranks_by_difference:
             self._project(rows[0], self._items[0], 0.0, out)
             return out
-        without = np.empty((min(n, _TILE), self.n_items), np.float32)
+        scratch = np.empty((min(n, _TILE), self.n_items), np.float32)
         for begin in range(0, n, _TILE):
             part = slice(begin, min(begin + _TILE, n))
-            base = without[: part.stop - begin]
+            without = scratch[: part.stop - begin]
+            # Separate rows for recommended items are last; without them the last is also the first.
             self._project(rows[-1, part], self._items[-1], 1.0, out[part])
-            self._project(rows[0, part], self._items[0], 0.0, base)
-            _training_kernel.uplift_of_scores(out[part], base)
+            self._project(rows[0, part], self._items[0], 0.0, without)
+            _training_kernel.uplift_of_scores(out[part], without)
         return out
 
     def _project(self, rows: NDArray[Any], items: NDArray[Any], shown: float, out: NDArray[np.float32]) -> None:
+        """Write x of n users and all items to ``out`` (n, n_items).
+
+        Args:
+            rows: (n, row length) users' rows.
+            items: (row length, n_items) items' rows as columns.
+            shown: 1 if the items are recommended, 0 if not.
+            out: (n, n_items), overwritten.
+        """
         from recsim_mnar.agents.factors import _factors_kernel
 
         d = self._d
         states = np.zeros((len(rows), d + EXTRAS), np.float32)
         states[:, :d] = rows[:, :d]
-        states[:, d] = 1.0
-        z = shown if self.form.response else 0.0
+        states[:, d] = 1.0  # multiplies the item's bias
+        z = 0.0
+        if self.form.response:
+            z = shown
         states[:, d + 1] = z
         states[:, d + 2] = rows[:, d] + np.float32(z) * rows[:, d + 1]
         _factors_kernel.project(states, np.arange(len(rows)), items, out)
 
 
 _RIDGE = 1e-3
-"""Share of the mean square of the regressors that is added to the regression's diagonal."""
+"""Ridge of :func:`folded`: share of the regressors' mean square that is added to the diagonal."""
 
 
 class FactorPolicy(KnownUsersPolicy):
-    """Greedy by a factor model of known users; other users get the mean row.
+    """Policy that recommends the best item by a factor model of the training users; other users get the mean row.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        users, items: the model's tables.
-        parameters: the learner's, and ``model``: numbers of users and factors, and the form.
+        users: the model's table of users.
+        items: the model's table of items.
+        parameters: the learner's parameters, and under ``model`` the numbers of users and factors, and the form.
     """
 
     def __init__(
@@ -183,7 +212,7 @@ class FactorPolicy(KnownUsersPolicy):
 
     @classmethod
     def of(cls, model: FactorModel, name: str, parameters: dict[str, Any]) -> FactorPolicy:
-        """Policy of a fitted model."""
+        """Return the policy of a fitted model; ``parameters`` are the learner's."""
         shape = {"n_users": model.n_users, "factors": model.factors, "form": asdict(model.form)}
         return cls(model.n_items, name, users=model.users, items=model.items, parameters={**parameters, "model": shape})
 
@@ -192,47 +221,51 @@ class FactorPolicy(KnownUsersPolicy):
 
 
 def folded(model: FactorModel, counts: Any) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Linear map that best predicts a training user's factors from the mean factors of the items viewed.
+    """Fit a linear map that predicts a training user's factors from the mean factors of the viewed items.
 
-    Ridge regression over the training users, with an intercept. It makes a score additive in the views, which needs no
-    training when a new user comes, and no user id.
+    By ridge regression over the training users, with an intercept. A new user's factors then follow from the views,
+    without further training.
 
     Args:
-        model: without response and coupled rows.
+        model: a model without responses and without separate rows for recommended items.
         counts: (n_users, n_items) scipy CSR array of the views that the model was trained on.
 
     Returns:
-        (n_items, d) what a view of each item adds to the (not yet divided) sum, and (d,) the intercept.
+        rows: (n_items, d) vector of each item; the mean of these over a user's views, plus the intercept, predicts the
+            user's factors.
+        intercept: (d,).
     """
     d = model.factors
     q = model.items[:, :d].astype(np.float64)
     n = np.asarray(counts.sum(axis=1), np.float64).ravel()
-    seen = n > 0
-    x = (counts @ q)[seen] / n[seen, None]
-    p = model.users[seen, :d].astype(np.float64)
-    centre = x.mean(axis=0)
-    target = p.mean(axis=0)
-    x = x - centre
-    p = p - target
+    has_views = n > 0
+    x = (counts @ q)[has_views] / n[has_views, None]
+    p = model.users[has_views, :d].astype(np.float64)
+    mean_x = x.mean(axis=0)
+    mean_p = p.mean(axis=0)
+    x = x - mean_x
+    p = p - mean_p
     gram = x.T @ x
+    # The tiny number keeps the matrix regular if all regressors are 0.
     gram[np.diag_indices(d)] += _RIDGE * np.trace(gram) / d + np.finfo(np.float64).tiny
     weights = np.linalg.solve(gram, x.T @ p)
-    return (q @ weights).astype(np.float32), (target - centre @ weights).astype(np.float32)
+    return (q @ weights).astype(np.float32), (mean_p - mean_x @ weights).astype(np.float32)
 
 
 class FoldInPolicy(MappedViews, GreedyPolicy):
-    """Greedy by a factor model for new users: their factors are predicted from their views.
+    """Policy that recommends the best item by a factor model; users' factors are predicted from their views.
 
-    A user's factors are ``intercept + mean of rows[item] over the views``; without a view, the average training user's.
+    A user's factors are ``intercept + mean of rows[item] over the views``; before the first view they are those of the
+    average training user.
 
     Args:
         n_items: number of items.
         name: the name under which results are reported.
-        rows: (n_items, d) what each view adds, see :func:`folded`.
-        intercept: (d,).
-        average: (d,) the average training user's factors.
+        rows: (n_items, d) vector of each item, averaged over the views, see :func:`folded`.
+        intercept: (d,) added to that average.
+        average: (d,) factors of the average training user.
         items: (n_items, d + 1) factors and bias of the items.
-        parameters: the learner's, for provenance.
+        parameters: the learner's parameters, for provenance.
     """
 
     ranks_strangers = True  # as the average training user
@@ -258,7 +291,7 @@ class FoldInPolicy(MappedViews, GreedyPolicy):
 
     @classmethod
     def of(cls, model: FactorModel, counts: Any, name: str, parameters: dict[str, Any]) -> FoldInPolicy:
-        """Policy of a model trained on these view counts."""
+        """Return the policy of a model that was trained on these view counts; ``parameters`` are the learner's."""
         rows, intercept = folded(model, counts)
         d = model.factors
         return cls(
@@ -272,6 +305,7 @@ class FoldInPolicy(MappedViews, GreedyPolicy):
         )
 
     def _score(self, slots: NDArray[np.int64]) -> NDArray[np.float32]:
+        """Implement :meth:`recsim_mnar.agents.acting.GreedyPolicy._score`."""
         from recsim_mnar.agents.factors import _factors_kernel
 
         n = self._views[slots]

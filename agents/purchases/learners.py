@@ -41,27 +41,27 @@ if TYPE_CHECKING:
 
 
 class ExposureLearner(Learner):
-    """Learns from exposures: items recommended to each user, items not recommended, and items purchased."""
+    """Base of learners from exposures: the items recommended to each user, not recommended, and purchased."""
 
     def exposed(self, exposures: Exposures, periods: Sequence[int] | None) -> Observed:
-        """Observed classes of items in some periods (all by default).
+        """Return each user's items by class (recommended or not, purchased or not) in some periods; all if None.
 
         Raises:
-            UserError: nothing is purchased in them.
+            UserError: nothing is purchased in these periods.
         """
-        with self.named():
+        with self.errors_name_agent():
             return Observed.of(exposures.classes(periods))
 
     @contextlib.contextmanager
-    def named(self) -> Iterator[None]:
-        """Prefix an error about missing data with the learner's name."""
+    def errors_name_agent(self) -> Iterator[None]:
+        """Put the learner's name in front of the message of a UserError that the block raises."""
         try:
             yield
         except UserError as error:
             raise UserError(f"{self.name}: {error}") from None
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """Implement :meth:`recsim_mnar.policies.Learner.fit`; the log's users keep their ids.
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; the policy knows the log's users by their ids.
 
         Raises:
             UserError: the log has no recommendation flags.
@@ -75,27 +75,27 @@ class ExposureLearner(Learner):
 
     @abc.abstractmethod
     def fit_exposures(self, exposures: Exposures, *, seed: int = 0) -> Policy:
-        """A policy for the users of the exposures."""
+        """Train on the exposures, and return the policy for their users."""
 
 
 @dataclass(kw_only=True, eq=False)
 class FactorLearner(ExposureLearner):
-    """A factor model trained by sampled gradients (Sato et al. 2019, section 5.1, whose settings are the defaults).
+    """Base of learners of factor models by stochastic gradients; defaults are those of Sato et al. 2019, section 5.1.
 
     Args:
-        updates: samples in all.
-        factors: length of the factors.
+        updates: total number of samples.
+        factors: number of factors.
         rate: learning rate.
-        penalty: coefficient of the squares, lambda.
-        bias_penalty: that of the biases and responses, where it is another.
-        batch: samples a step.
+        penalty: coefficient lambda of the squared factors in the loss.
+        bias_penalty: coefficient of the squared biases and responses; that of the factors if None.
+        batch: number of samples per step.
         optimizer: ``adam`` or ``sgd``, see :class:`recsim_mnar.agents.purchases.training.Settings`.
 
     Attributes:
-        shares: names of parameters that are shares.
-        pairs: whether a sample is a pair of items, or one item with a label; see
+        shares: names of the parameters that must be in [0, 1].
+        pairs: True if a sample is a pair of items, False if it is one item with a label; see
             :class:`recsim_mnar.agents.purchases.training.Loss`.
-        form: of the model.
+        form: terms and tables of the model.
     """
 
     updates: int = 10_000_000
@@ -116,7 +116,7 @@ class FactorLearner(ExposureLearner):
         Raises:
             UserError: one is out of range.
         """
-        with self.named():
+        with self.errors_name_agent():
             self.settings = Settings(
                 self.factors, self.rate, self.penalty, self.bias_penalty, self.batch, self.optimizer
             )
@@ -128,70 +128,81 @@ class FactorLearner(ExposureLearner):
 
     @abc.abstractmethod
     def plan(self, observed: Observed) -> Plan:
-        """Plan the draws of samples."""
+        """Return the plan by which samples are drawn from the observed classes."""
 
     def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
-        """Loss of the samples."""
+        """Return the loss of a sample; the exposures are for losses that weight samples."""
         return Loss(self.pairs, form=self.form)
 
     def parameters(self) -> dict[str, Any]:
-        """The settings as JSON types, for provenance."""
+        """Return the parameters by name, JSON types, for provenance."""
         return asdict(self)
 
     def trainer(self, exposures: Exposures, *, periods: Sequence[int] | None = None, seed: int = 0) -> Trainer:
-        """Start a training on some periods (all by default) that the caller advances.
+        """Return a trainer that has taken no sample yet, which the caller advances.
+
+        Args:
+            exposures: the training data.
+            periods: periods to learn from; None for all.
+            seed: seed of the samples and of the first factors.
 
         Raises:
-            UserError: the exposures lack what the agent learns from.
+            UserError: the exposures lack a class of items that is needed.
         """
         observed = self.exposed(exposures, periods)
-        with self.named():
+        with self.errors_name_agent():
             return Trainer(self.plan(observed), self.loss(observed, exposures), self.settings, seed)
 
     def fit_exposures(
         self, exposures: Exposures, *, periods: Sequence[int] | None = None, seed: int = 0
     ) -> FactorPolicy:
-        """A policy for the users of the exposures.
+        """Train on the exposures, and return the policy for their users.
+
+        Args:
+            exposures: the training data.
+            periods: periods to learn from; None for all.
+            seed: seed of the samples and of the first factors.
 
         Raises:
-            UserError: the exposures lack what the agent learns from, or the training diverged.
+            UserError: the exposures lack a class of items that is needed, or the training diverged.
         """
         trainer = self.trainer(exposures, periods=periods, seed=seed)
-        with self.named():
+        with self.errors_name_agent():
             return FactorPolicy.of(trainer.run(self.updates), self.name, self.parameters())
 
 
 _DRAWN_BY = ("row", "cell")
+"""Ways in which :class:`BPR` draws samples."""
 
 
 class _AccuracyLearner(FactorLearner):
-    """Also learns from a log's views alone, and then ranks for new users by their views."""
+    """Base of learners that can also be fitted on a log's views alone; the policy then ranks for new users by views."""
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """Implement :meth:`recsim_mnar.policies.Learner.fit`; reads the log's organic rows, and acts for new users.
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`: train on the log's views, for a policy for new users.
 
-        What a user views more than once counts once. Users are guessed from their views, see
-        :class:`recsim_mnar.agents.purchases.factor_policy.FoldInPolicy`; ``fit_exposures`` makes a policy for known
-        users.
+        Several views of an item by a user count once. A user's factors are predicted from the views, see
+        :class:`recsim_mnar.agents.purchases.factor_policy.FoldInPolicy`; ``fit_exposures`` by contrast makes a policy
+        for the training users.
         """
         counts, _ = view_counts(log, n_items)
         counts.data[:] = 1
         observed = Observed.of_counts(counts)
-        with self.named():
+        with self.errors_name_agent():
             model = Trainer(self.plan(observed), self.loss(observed), self.settings, seed).run(self.updates)
         return FoldInPolicy.of(model, counts, self.name, self.parameters())
 
 
 @dataclass(kw_only=True, eq=False)
 class BPR(_AccuracyLearner):
-    """Purchased items above others, pair by pair (Rendle et al. 2009).
+    """Learner that ranks purchased items above others, by pairs of items (Rendle et al. 2009).
 
-    Loss -log sigma(x_ui - x_uj) of a purchased item i and one j that is not, in the same period. ``draw="row"`` takes a
-    period, a user and an item, each uniformly (Sato et al. 2019); ``cell`` any purchase uniformly (Rendle et al.).
-    Settings: see :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
+    The loss of a pair is -log sigma(x_ui - x_uj) for an item i that user u purchased and an item j that u did not, in
+    the same period. The other parameters are those of :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
 
     Args:
-        draw: ``row`` or ``cell``.
+        draw: ``row`` draws a period, a user, and a purchased item, each uniformly (Sato et al. 2019); ``cell`` draws
+            uniformly from all purchases (Rendle et al. 2009).
     """
 
     draw: str = "row"
@@ -205,18 +216,18 @@ class BPR(_AccuracyLearner):
         one_of(self.draw, f"{self.name}: draw", _DRAWN_BY)
 
     def plan(self, observed: Observed) -> Plan:
-        """One stratum: purchased against not purchased."""
+        """Return a plan of pairs: a purchased item, and one that is not purchased."""
         return Plan.of(observed, [Stratum(1.0, P, NP)], by=self.draw)
 
 
 @dataclass(kw_only=True, eq=False)
 class RMF(_AccuracyLearner):
-    """Purchased or not, item by item: logistic loss of x = p_u . q_i + b_u + b_i (Sato et al. 2019).
+    """Learner that predicts purchases by logistic regression of x = p_u . q_i + b_u + b_i (Sato et al. 2019).
 
-    Settings: see :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
+    The other parameters are those of :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
 
     Args:
-        gamma_p: share of the samples that are purchased.
+        gamma_p: share of purchased items among the samples.
     """
 
     gamma_p: float = 0.2
@@ -225,21 +236,22 @@ class RMF(_AccuracyLearner):
     shares = ("gamma_p",)
 
     def plan(self, observed: Observed) -> Plan:
-        """Purchased with gamma_P, else not purchased."""
+        """Return a plan of single items: purchased ones in the share gamma_P, and others."""
         return Plan.of(observed, [Stratum(self.gamma_p, P, label=1), Stratum(1.0 - self.gamma_p, NP, label=0)])
 
 
 @dataclass(kw_only=True, eq=False)
 class ULRMF(FactorLearner):
-    """Items that a recommendation may have sold, against others, item by item (Sato et al. 2019, algorithm 1).
+    """Learner of uplift by logistic regression on single items (Sato et al. 2019, algorithm 1).
 
-    R-P is positive, R-NP and NR-P are negative, NR-NP is positive with probability alpha. Settings: see
-    :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
+    Positive are the items that a recommendation may have sold: recommended and purchased ones (R-P), and with
+    probability alpha those that are neither (NR-NP). Items that are only one of both (R-NP, NR-P) are negative. The
+    other parameters are those of :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
 
     Args:
         alpha: probability that an item neither recommended nor purchased counts as positive.
-        gamma_p: share of the samples that are purchased.
-        gamma_r: share of the samples that are recommended, of the purchased and of the others.
+        gamma_p: share of purchased items among the samples.
+        gamma_r: share of recommended items among the purchased samples, and among the others.
     """
 
     alpha: float = 0.2
@@ -251,11 +263,11 @@ class ULRMF(FactorLearner):
     shares = ("alpha", "gamma_p", "gamma_r")
 
     def plan(self, observed: Observed) -> Plan:
-        """The four classes in shares gamma_P gamma_R, (1 - gamma_P) gamma_R, ...; the last one divided by alpha."""
+        """Return a plan of single items from the four classes, NR-NP with both labels."""
         p = self.gamma_p
         r = self.gamma_r
         a = self.alpha
-        rest = (1.0 - p) * (1.0 - r)
+        rest = (1.0 - p) * (1.0 - r)  # share of NR-NP
         strata = [
             Stratum(p * r, R_P, label=1),
             Stratum((1.0 - p) * r, R_NP, label=0),
@@ -268,11 +280,11 @@ class ULRMF(FactorLearner):
 
 @dataclass(kw_only=True, eq=False)
 class ULBPR(FactorLearner):
-    """Items that a recommendation may have sold above others, pair by pair (Sato et al. 2019, algorithm 2).
+    """Learner of uplift by pairs of a positive and a negative item (Sato et al. 2019, algorithm 2).
 
-    With probability alpha one of R-P and NR-NP, half each, against one of R-NP and NR-P, half each; otherwise R-P
-    against R-NP, NR-P and NR-NP, a third each. Settings: see
-    :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
+    With probability alpha the positive item is from R-P or NR-NP, with equal probabilities, and the negative one from
+    R-NP or NR-P; otherwise the positive item is from R-P, and the negative one from R-NP, NR-P or NR-NP. The other
+    parameters are those of :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
 
     Args:
         alpha: probability that an item neither recommended nor purchased may count as positive.
@@ -286,7 +298,7 @@ class ULBPR(FactorLearner):
     pairs = True
 
     def plan(self, observed: Observed) -> Plan:
-        """The five pairs of classes."""
+        """Return a plan of pairs from the five combinations of a positive and a negative class."""
         quarter = self.alpha / 4.0
         third = (1.0 - self.alpha) / 3.0
         strata = [
@@ -301,9 +313,10 @@ class ULBPR(FactorLearner):
 
 @dataclass(kw_only=True, eq=False)
 class _ResponseLearner(FactorLearner):
-    """Purchases predicted on samples that are recommended or not in given shares, not stratified by purchase.
+    """Base of learners of the purchase probability with and without recommendation, which rank by the difference.
 
-    A stratification by purchase would distort the probabilities whose difference is wanted (section 5.1).
+    Samples are stratified by recommendation alone: a stratification by purchase would distort the two probabilities
+    (Sato et al. 2019, section 5.1).
     """
 
     gamma_r: float = 0.5
@@ -312,19 +325,20 @@ class _ResponseLearner(FactorLearner):
     shares = ("gamma_r",)
 
     def plan(self, observed: Observed) -> Plan:
-        """Recommended with gamma_R, else not; the label is whether the item was purchased."""
+        """Return a plan of single items, recommended ones in the share gamma_R; the label says if it was purchased."""
         return Plan.of(observed, [Stratum(self.gamma_r, R), Stratum(1.0 - self.gamma_r, NR)])
 
 
 @dataclass(kw_only=True, eq=False)
 class RecResp(_ResponseLearner):
-    """A purchase model in which each user and item responds to a recommendation (Sato et al. 2016), by p^T - p^C.
+    """Learner of a purchase model with a response of each user and item to a recommendation (Sato et al. 2016).
 
-    x = p_u . q_i + b_u + b_i + Z (r_u + r_i). Settings: see
+    The purchase probability is sigma(p_u . q_i + b_u + b_i + Z (r_u + r_i)), Z = 1 for a recommended item and 0 else;
+    items are ranked by its difference between Z = 1 and Z = 0. The other parameters are those of
     :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
 
     Args:
-        gamma_r: share of the samples that are recommended.
+        gamma_r: share of recommended items among the samples.
     """
 
     name = "recresp"
@@ -333,14 +347,15 @@ class RecResp(_ResponseLearner):
 
 @dataclass(kw_only=True, eq=False)
 class CausE(_ResponseLearner):
-    """Two factor models, of recommended items and of others, kept near each other (Bonner & Vasile 2018), by p^T - p^C.
+    """Learner of two purchase models, with and without recommendation, kept close to each other (Bonner & Vasile 2018).
 
-    Users and items have two rows each; every sample adds ``between`` times the distance of its rows from their
-    counterparts. Settings: see :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
+    Items are ranked by the difference of the two probabilities. Users and items have a row of parameters in each model;
+    the loss of a sample has ``between`` times the distance between its rows and those in the other model. The other
+    parameters are those of :class:`recsim_mnar.agents.purchases.learners.FactorLearner`.
 
     Args:
-        gamma_r: share of the samples that are recommended.
-        between: coefficient of the distance, lambda_between.
+        gamma_r: share of recommended items among the samples.
+        between: coefficient lambda_between of the distance in the loss.
         distance: ``l1``, ``l2`` (squared) or ``cosine`` (1 - cosine of the factors).
     """
 
@@ -356,16 +371,13 @@ class CausE(_ResponseLearner):
         Loss(pairs=False, distance=self.distance, between=self.between)
 
     def loss(self, observed: Observed, exposures: Exposures | None = None) -> Loss:
-        """The point loss with the distance."""
+        """Return the logistic loss of single items with the distance between the two models."""
         return Loss(pairs=False, form=self.form, distance=self.distance, between=self.between)
 
 
 @dataclass(kw_only=True, eq=False)
 class CausEProd(CausE):
-    """CausE with one row per user in common: only the items have two (Bonner & Vasile 2018), by p^T - p^C.
-
-    Settings: see :class:`CausE`.
-    """
+    """Learner as :class:`CausE`, except that a user has the same row in both models (Bonner & Vasile 2018)."""
 
     name = "cause-prod"
     form = FactorModelConfig(apart_items=True)

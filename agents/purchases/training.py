@@ -31,20 +31,21 @@ NAMES = {
     NR: "not recommended (NR)",
     ANY: "of any kind",
 }
-"""Masks of classes: a set of classes is the sum of its members."""
+"""Names for messages, by mask. A mask is a set of classes, the sum of their bits, as in P = NR_P + R_P."""
 
 
 @dataclass(frozen=True)
 class Observed:
-    """Rows of (period, user), each with the items of three classes; rows without a purchase are left out.
+    """Observed classes of items for each (period, user) with a purchase, a row; other rows are left out.
 
     Attributes:
-        n_users, n_items: sizes.
-        user: (n_rows,) int32.
-        period: (n_rows,) int32, ascending.
-        bounds: (n_rows, 4) int64: where a row's NR-P, R-P and R-NP items begin, and where it ends.
-        items: int32; the items of a row by class, [NR-P | R-P | R-NP], ascending within each.
-        taken: int32; the same items of each row, ascending over all three.
+        n_users: number of users.
+        n_items: number of items.
+        user: (n_rows,) int32 user of each row.
+        period: (n_rows,) int32 period of each row, ascending.
+        bounds: (n_rows, 4) int64 indices in ``items`` at which a row's NR-P, R-P and R-NP items begin, and the end.
+        items: int32 items of all rows, those of a row by class, [NR-P | R-P | R-NP], ascending within a class.
+        taken: int32 items of all rows, those of a row ascending over its three classes; all others are NR-NP.
     """
 
     n_users: int
@@ -57,10 +58,10 @@ class Observed:
 
     @classmethod
     def of(cls, classes: Any) -> Observed:
-        """Build from :class:`recsim_mnar.purchases.exposures.Classes`.
+        """Convert :class:`recsim_mnar.purchases.exposures.Classes`, lists of items for every period and user.
 
         Raises:
-            UserError: no purchase at all.
+            UserError: there is no purchase.
         """
         rows = classes.active()
         if len(rows) == 0:
@@ -73,8 +74,8 @@ class Observed:
         bounds[:, 0] = np.concatenate([[0], bounds[:-1, 3]])
         items = np.empty(int(ends[-1]), np.int32)
         for k, part in enumerate(parts):
-            n = counts[:, k]
-            within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)
+            n = counts[:, k]  # items of this class in each row
+            within = np.arange(n.sum()) - np.repeat(np.cumsum(n) - n, n)  # position of each item among its row's
             items[np.repeat(bounds[:, k], n) + within] = part.items[np.repeat(part.indptr[rows], n) + within]
         owner = np.repeat(np.arange(len(rows)), bounds[:, 3] - bounds[:, 0])
         items_of_users = items[np.lexsort((items, owner))]
@@ -90,7 +91,10 @@ class Observed:
 
     @classmethod
     def of_counts(cls, counts: Any) -> Observed:
-        """Build from a scipy CSR array (n_users, n_items) with sorted indices; entries are purchases in one period."""
+        """Convert a scipy CSR array (n_users, n_items) with sorted indices, whose entries are purchases in one period.
+
+        Nothing counts as recommended: all items of a row are NR-P.
+        """
         start = counts.indptr.astype(np.int64)
         items = counts.indices.astype(np.int32)
         rows = np.flatnonzero(np.diff(start))
@@ -99,18 +103,19 @@ class Observed:
         return cls(*shape, rows.astype(np.int32), np.zeros(len(rows), np.int32), bounds, items, items)
 
     def sizes(self, mask: int) -> NDArray[np.int64]:
-        """(n_rows,) number of items in a set of classes."""
+        """Return each row's number of items in a set of classes, a mask, (n_rows,)."""
         counts = np.diff(self.bounds, axis=1)
         rest = self.n_items - counts.sum(axis=1)
-        every = np.column_stack([counts, rest])
-        return every[:, [bool(mask & bit) for bit in (NR_P, R_P, R_NP, NR_NP)]].sum(axis=1)
+        by_class = np.column_stack([counts, rest])
+        in_mask = [bool(mask & bit) for bit in (NR_P, R_P, R_NP, NR_NP)]
+        return by_class[:, in_mask].sum(axis=1)
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Arrays that the drawing kernel reads."""
+        """Return the arrays that the drawing kernel reads, in its order."""
         return self.user, self.bounds, self.items, self.taken
 
     def of_place(self) -> tuple[NDArray[np.int32], NDArray[np.int64], NDArray[np.int64]]:
-        """User, period and class of each entry of ``items``."""
+        """Return user, period, and bit of the class of each entry of ``items``, all of its length."""
         length = self.bounds[:, 3] - self.bounds[:, 0]
         counts = np.diff(self.bounds, axis=1)
         part = np.repeat(np.tile([NR_P, R_P, R_NP], len(counts)), counts.ravel())
@@ -119,13 +124,13 @@ class Observed:
 
 @dataclass(frozen=True)
 class Stratum:
-    """One stratum and its share of the samples.
+    """Stratum of samples: the classes from which items are drawn, and its share of all samples.
 
     Attributes:
-        probability: share of the samples, above 0.
-        first: mask of the classes of the first item, uniform over their items.
-        second: likewise of the second item; 0 where a sample has one item only.
-        label: 1, 0, or -1: whether the first item was purchased.
+        probability: share of the samples.
+        first: mask of the classes from whose items the first item is drawn uniformly.
+        second: mask of the classes of the second item; 0 if a sample has one item only.
+        label: label of the first item, 1 or 0; -1 for 1 if it was purchased, else 0.
     """
 
     probability: float
@@ -136,16 +141,13 @@ class Stratum:
 
 @dataclass(frozen=True)
 class Plan:
-    """Plan of draws of samples: a stratum; a row with the stratum's classes; the items, uniform within their classes.
+    """Plan by which samples are drawn: a stratum, then a row that has the stratum's classes, then items of these.
 
-    Rows without one of the classes that a stratum asks for are passed over in that stratum, so that each stratum has
-    exactly its share. ``by="row"``: a period uniformly, then a row of it (Sato et al. 2019, section 5.1).
-    ``by="cell"``: a row by the number of its items in the first classes, so that all cells of these are equally likely
-    (Rendle et al. 2009).
+    Rows that lack one of the stratum's classes are not drawn in it, so that each stratum has exactly its share.
 
     Attributes:
-        observed: what is drawn from.
-        strata: as given.
+        observed: rows of items from which samples are drawn.
+        strata: the strata with a positive share.
     """
 
     observed: Observed
@@ -154,12 +156,20 @@ class Plan:
 
     @classmethod
     def of(cls, observed: Observed, strata: Sequence[Stratum], *, by: str = "row") -> Plan:
-        """Lay out the rows that each stratum can use.
+        """Make a plan.
+
+        Args:
+            observed: rows of items from which samples are drawn.
+            strata: the strata; those with probability 0 are left out.
+            by: ``row`` draws a period uniformly, then a row of it (Sato et al. 2019, section 5.1); ``cell`` draws a row
+                with a probability proportional to its number of items in the first classes, so that all of these items
+                are equally likely (Rendle et al. 2009).
 
         Raises:
             UserError: no row has the classes that a stratum needs.
         """
         kept = [s for s in strata if s.probability > 0.0]
+        # A stratum is a range of groups (its periods), a group a range of slots, and each slot a row.
         rows = []
         slots = [0]
         groups = [0]
@@ -170,7 +180,9 @@ class Plan:
                 usable &= observed.sizes(stratum.second) > 0
             chosen = np.flatnonzero(usable)
             if len(chosen) == 0:
-                need = NAMES[stratum.first] + (f" and one {NAMES[stratum.second]}" if stratum.second else "")
+                need = NAMES[stratum.first]
+                if stratum.second:
+                    need += f" and one {NAMES[stratum.second]}"
                 raise UserError(
                     f"no user has, in one period, an item {need}: the log lacks what this agent learns from"
                 )
@@ -194,20 +206,28 @@ class Plan:
         return cls(observed, tuple(kept), arrays)
 
     def arrays(self) -> tuple[NDArray[Any], ...]:
-        """Arrays that the drawing kernel reads."""
+        """Return the arrays that the drawing kernel reads, in its order."""
         return self._arrays
 
     def labels(self) -> NDArray[np.int64]:
-        """(K,) label of each stratum."""
+        """Return the label of each stratum, (K,)."""
         return np.array([s.label for s in self.strata], np.int64)
 
     def room(self, n: int) -> tuple[NDArray[Any], ...]:
-        """Arrays for n samples: user, first item, second item, stratum, class of the first, its place; and more."""
+        """Return arrays for n samples: user, first item, second item, stratum, class of the first item, its place.
+
+        The three arrays after these are scratch of the drawing kernel.
+        """
         kinds = (np.int32, np.int32, np.int32, np.int32, np.int32, np.int64, np.int32)
         return *(np.zeros(n, kind) for kind in kinds), np.zeros((n, 2), np.uint32), np.zeros(n, np.int64)
 
     def draw(self, seed: int, first: int, n: int) -> tuple[NDArray[Any], ...]:
-        """Samples ``first .. first + n - 1``, as :meth:`room` lays them out; the class is the bit of its mask."""
+        """Draw samples ``first .. first + n - 1``; each depends on the seed and its number alone.
+
+        Returns:
+            six arrays (n,): user, first item, second item, stratum, class of the first item (the bit of its mask), and
+            its place in ``observed.items``.
+        """
         from recsim_mnar.agents.purchases import _training_kernel
 
         out = self.room(n)
@@ -220,26 +240,28 @@ class Plan:
 
 
 DISTANCES = {"l1": 1, "l2": 2, "cosine": 3}
+"""Numbers by which the kernel knows the distances between coupled rows."""
 OPTIMIZERS = ("adam", "sgd")
 _DRAWN_AT_ONCE = 1000
+"""Number of samples that SGD of batch 1 draws at a time."""
 
 
 @dataclass(frozen=True)
 class Settings:
     """Training settings of a factor model; the defaults are those of Sato et al. 2019, section 5.1.
 
-    Adam is lazy: a batch changes the rows that its samples touch and no other, and each row's bias correction counts
-    its own steps. A dense Adam would also move all other rows on their old momentum, at a cost that grows with the
-    number of users and items rather than with the batch.
+    Adam is lazy: a batch changes only the rows of its samples, and the bias correction of a row counts the steps of
+    this row. Dense Adam would also move all other rows by their momentum, at a cost that grows with the number of users
+    and items instead of the batch.
 
     Attributes:
-        factors: length of the factors.
+        factors: number of factors.
         rate: learning rate.
-        penalty: lambda; each sample's loss has lambda times the squares of its rows.
-        bias_penalty: lambda of the biases and responses; None: the same.
-        batch: samples a step; a step descends the mean loss of its samples. SGD of batch 1 takes pairs one by one.
-        optimizer: ``adam`` (beta .9 and .999) or ``sgd``.
-        scale: standard deviation of the first factors, times 1/sqrt(factors).
+        penalty: coefficient lambda of the squared factors of a sample's rows in its loss.
+        bias_penalty: coefficient of the squared biases and responses; None for that of the factors.
+        batch: number of samples per step, which reduces their mean loss; SGD of batch 1 takes pairs one by one.
+        optimizer: ``adam`` (with beta .9 and .999) or ``sgd``.
+        scale: standard deviation of the first factors times sqrt(factors).
     """
 
     factors: int = 100
@@ -266,15 +288,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Loss:
-    """Loss of a plan's samples.
+    """Loss of a sample.
 
     Attributes:
-        pairs: two items a sample and the loss ``|w| log(1 + exp(-sign(w)(x_ui - x_uj)))``; else one item and the
-            logistic loss of its label.
-        signed: w of each place in the plan's items (float32), or empty: 1.
-        form: of the model.
-        distance: ``l1``, ``l2`` (squared) or ``cosine``: between coupled rows.
-        between: its coefficient.
+        pairs: True for two items i and j per sample and the loss ``|w| log(1 + exp(-sign(w)(x_ui - x_uj)))``; False for
+            one item and the logistic loss of its label.
+        signed: float32 weight w of a pair by the place of its first item in the observed items; None for 1.
+        form: terms and tables of the model.
+        distance: distance between a row and its separate counterpart for recommended items: ``l1``, ``l2`` (squared) or
+            ``cosine``.
+        between: coefficient of the distance.
     """
 
     pairs: bool
@@ -294,19 +317,19 @@ class Loss:
 
 
 class Trainer:
-    """A model in training; the bytes are the same whether it advances in one go or in steps.
+    """Training of a factor model, with the same result to the last bit whether it advances in one call or in several.
 
-    Sample n is a function of (seed, n) alone, and a trainer's arrays are its own.
+    Sample n is a function of the seed and n alone.
 
     Args:
-        plan: how samples are drawn.
-        loss: what they are scored by.
-        settings: see :class:`Settings`.
-        seed: of the draws and of the first factors.
+        plan: plan by which samples are drawn.
+        loss: loss of a sample.
+        settings: settings of the training.
+        seed: seed of the samples and of the first factors.
 
     Attributes:
-        model: the model as it stands.
-        updates: samples taken so far.
+        model: the model after the samples so far; its tables change with further ones.
+        updates: number of samples so far.
     """
 
     def __init__(self, plan: Plan, loss: Loss, settings: Settings, seed: int = 0) -> None:
@@ -319,10 +342,9 @@ class Trainer:
         scale = settings.scale / np.sqrt(settings.factors)
         self.model = FactorModel.start(shape, settings.factors, loss.form, scale=scale, seed=seed)
         self._singly = loss.pairs and settings.optimizer == "sgd" and settings.batch == 1
+        self._batch = settings.batch
         if self._singly:
             self._batch = _DRAWN_AT_ONCE
-        else:
-            self._batch = settings.batch
         self._batches = 0
         self._draw_seed = rng.derive_seed(seed, "samples")
         self._drawn = plan.room(self._batch)
@@ -336,14 +358,15 @@ class Trainer:
 
     @property
     def updates(self) -> int:
-        """Samples taken so far."""
+        """Number of samples so far."""
         return self._batches * self._batch
 
     def advance(self, updates: int) -> int | None:
-        """Take at least this many more samples, in whole batches (SGD of batch 1: blocks of 1,000).
+        """Train on at least this many more samples, rounded up to whole batches (SGD of batch 1: blocks of 1,000).
 
         Returns:
-            None, or the update at which the model diverged: its scores passed 1e4 or were no numbers.
+            None; or, if the model diverged, the number of samples by then. It has diverged when a score is above 1e4 or
+            not a number.
         """
         from recsim_mnar.agents.purchases import _training_kernel as kernel
 
@@ -353,59 +376,74 @@ class Trainer:
         where = (np.uint64(self._draw_seed), np.uint64(rng.Stream.FIT), self._batches, last, self._batch)
         draws = (self.plan.arrays(), self.plan.observed.arrays(), self.plan.observed.n_items, self._drawn)
         tables = (self.model.users, self.model.items)
-        if loss.signed is None:
-            signed = np.zeros(0, np.float32)
-        else:
+        signed = np.zeros(0, np.float32)  # empty: all weights are 1
+        if loss.signed is not None:
             signed = loss.signed
-        if settings.bias_penalty is None:
-            penalty = settings.penalty
-        else:
-            penalty = settings.bias_penalty
-        penalties = (np.float32(settings.penalty), np.float32(penalty))
+        bias_penalty = settings.penalty
+        if settings.bias_penalty is not None:
+            bias_penalty = settings.bias_penalty
+        penalties = (np.float32(settings.penalty), np.float32(bias_penalty))
         d = self.model.factors
-        form = None if loss.pairs else self._form()
-        gathered = None if self._singly else self._gathered
-        rest = (penalties, np.float32(loss.between), self._moments, gathered, float(settings.rate), (0.9, 0.999))
+        form = None  # the kernel's sign for pairs
+        if not loss.pairs:
+            form = self._form()
+        gathered = None  # the kernel's sign for pairs one by one
+        if not self._singly:
+            gathered = self._gathered
+        betas = (0.9, 0.999)
+        rest = (penalties, np.float32(loss.between), self._moments, gathered, float(settings.rate), betas)
         with np.errstate(over="ignore", invalid="ignore"):
-            bad = kernel.train(where, draws, tables, d, form, signed, *rest)
-        if bad < 0:
-            self._batches = last
-        else:
-            self._batches = int(bad)
-        if bad < 0 and all(np.isfinite(table).all() for table in tables):
+            diverged_at = int(kernel.train(where, draws, tables, d, form, signed, *rest))  # a batch; -1 for none
+        if diverged_at >= 0:
+            self._batches = diverged_at
+            return self.updates
+        self._batches = last
+        if all(np.isfinite(table).all() for table in tables):
             return None
         return self.updates
 
     def run(self, updates: int) -> FactorModel:
-        """Take samples until there are ``updates``, in whole batches, and return the model.
+        """Train until there were ``updates`` samples, rounded up to whole batches, and return the model.
 
         Raises:
-            UserError: it diverged.
+            UserError: the training diverged.
         """
-        bad = self.advance(updates - self.updates)
-        if bad is not None:
+        diverged_at = self.advance(updates - self.updates)
+        if diverged_at is not None:
             rate = self.settings.rate
-            raise UserError(f"training diverged at update {bad} with learning rate {rate:g}: lower the rate")
+            raise UserError(f"training diverged at update {diverged_at} with learning rate {rate:g}: lower the rate")
         return self.model
 
     def _form(self) -> tuple[Any, ...]:
+        """Return the form of the model as the kernel takes it.
+
+        These are the strata's labels, a flag for responses, the offsets of the users' and of the items' separate rows
+        for recommended items (0 without these), and the number of the distance.
+        """
         form = self.loss.form
         observed = self.plan.observed
-        return (
-            self.plan.labels(),
-            int(form.response),
-            observed.n_users if form.apart_users else 0,
-            observed.n_items if form.apart_items else 0,
-            DISTANCES[self.loss.distance],
-        )
+        user_offset = 0
+        if form.apart_users:
+            user_offset = observed.n_users
+        item_offset = 0
+        if form.apart_items:
+            item_offset = observed.n_items
+        return self.plan.labels(), int(form.response), user_offset, item_offset, DISTANCES[self.loss.distance]
 
 
 def _moments_of(table: NDArray[Any], adam: bool) -> tuple[NDArray[Any], ...]:
-    """First and second moments, and the powers of the betas for each row; empty without Adam."""
-    n = len(table) if adam else 0
+    """Return Adam's first and second moments of a table, and each row's powers of the two betas; empty without Adam."""
+    n = 0
+    if adam:
+        n = len(table)
     return np.zeros((n, table.shape[1]), np.float32), np.zeros((n, table.shape[1]), np.float32), np.ones((n, 2))
 
 
 def _gathering_of(table: NDArray[Any], n: int) -> tuple[NDArray[Any], ...]:
-    """Position of each row's gradient, the rows touched, and their gradients."""
+    """Return arrays in which the kernel collects the gradients of at most n rows of a table.
+
+    Returns:
+        index of each row's gradient, -1 without one, (len(table),); the rows with a gradient, (n,); and their
+        gradients, (n, row length).
+    """
     return np.full(len(table), -1, np.int32), np.zeros(n, np.int64), np.zeros((n, table.shape[1]), np.float32)

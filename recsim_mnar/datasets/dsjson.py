@@ -27,15 +27,26 @@ Floats = NDArray[np.float64]
 ALPHA = 2e-3
 """Probability of a false alarm over all tests of a log, at most."""
 TOLERANCE = 0.01
-"""How far from 1 the probabilities of one decision may sum, as GrowthBook's SDKs allow."""
+"""Largest difference from 1 of the sum of a decision's probabilities, as GrowthBook's SDKs allow."""
 _BLOCKS = 5
+"""Consecutive stretches of the log in which each action is tested on its own: a change in time shows there."""
 _BINS = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 0.9)
+"""Edges between the ranges of probabilities that are tested; 0 and 1 are the outer ones."""
 _MOST_CELLS = 200
+"""Largest number of tests per grouping: more would weaken every test through the correction for their number."""
 _MOST_COMMON = 20
+"""Number of actions tested singly, the most often shown ones."""
 
 
 class Damage(NamedTuple):
-    """A fault of a log: a stable code, its amount, the evidence, and what to do."""
+    """Fault of a log.
+
+    Attributes:
+        code: stable name of the kind of fault.
+        size: amount of the fault, such as the share of rows.
+        message: evidence, in a sentence.
+        advice: remedy, in a sentence.
+    """
 
     code: str
     size: float
@@ -53,7 +64,8 @@ class LoggedShares:
         p: (m,) probability of the action.
         shown: (m,) True for the action that was shown.
         names: names of the actions.
-        groups: (n,) codes by name of anything known before the draw: the bandit's version, a leaf.
+        groups: (n,) integer codes by the name of a grouping that is fixed before the draw, such as the bandit's
+            version or the leaf of the context.
     """
 
     row: NDArray[np.int64]
@@ -97,13 +109,16 @@ class LoggedShares:
         return np.bincount(self.row, values, self.n)
 
     def _disproved(self) -> list[Damage]:
-        """Return the test furthest beyond chance, if any is.
+        """Return the most significant rejected test of the probabilities as a fault; an empty list if none is rejected.
 
-        Given the past, the sum over decisions of f(action shown) - E f(action) has mean 0 and the variance V for every
-        f that was known before the draw, and no term beyond b; so it passes t with probability
-        2 exp(-t^2 / (2 V + 2 b t / 3)) at most (Freedman 1975), whatever the bandit learns meanwhile.
+        Each test has a function f(decision, action) that is fixed before the draw. If the logged probabilities are
+        right, f(action shown) - E f(action), summed over decisions, is a martingale. With V the sum of the conditional
+        variances and b the largest possible term, its absolute value exceeds t with probability at most
+        2 exp(-t^2 / (2 V + 2 b t / 3)) (Freedman 1975), however the bandit learns meanwhile. The bound is for V and b
+        fixed in advance; those of the log are inserted, so the level is approximate.
         """
         tests = list(self._tests())
+        # Bonferroni: 2 exp(-score) < ALPHA / number of tests is the same as score > limit.
         limit = math.log(2.0 * max(len(tests), 1) / ALPHA)
         largest = limit
         evidence = ""
@@ -117,7 +132,9 @@ class LoggedShares:
             score = total**2 / (2.0 * (variance + bound * abs(total) / 3.0))
             if score > largest:
                 largest = score
-                evidence = template.format(_in_words(float(f[self.shown].sum())), _in_words(float((self.p * f).sum())))
+                observed = float(f[self.shown].sum())
+                expected = float((self.p * f).sum())
+                evidence = template.format(_in_words(observed), _in_words(expected))
         if not evidence:
             return []
         message = f"the logged probabilities are proved wrong: {evidence}"
@@ -125,8 +142,8 @@ class LoggedShares:
         return [Damage("shares_disproved", largest / limit, message, advice)]
 
     def _tests(self) -> Iterator[tuple[str, Floats]]:
-        """Yield functions f of decision and action, (m,), each with a sentence for its observed and expected sum."""
-        log_probability = np.log(np.maximum(self.p, 1e-4))
+        """Yield each test: a sentence with places for the observed and expected sum of f, and the values of f, (m,)."""
+        log_probability = np.log(np.maximum(self.p, 1e-4))  # the floor bounds f, and with it the largest term b
         yield "the actions shown have a log probability of {} in all, expected {}", log_probability
         yield "the likeliest action was shown {} times, expected {}", self._is_likeliest().astype(float)
         yield from self._by_probability()
@@ -136,15 +153,15 @@ class LoggedShares:
             yield from self._by_action(name, codes)
 
     def _is_likeliest(self) -> NDArray[np.bool_]:
-        """Mark the likeliest action of each decision, (m,); none where all are equally likely."""
+        """Mark the likeliest action of each decision, (m,) bool; no action where all are equally likely."""
         largest = np.zeros(self.n)
         np.maximum.at(largest, self.row, self.p)
         n_actions = np.bincount(self.row, minlength=self.n).astype(float)
-        is_uneven = largest > n_actions**-1 + 1e-9
+        is_uneven = largest > n_actions**-1 + 1e-9  # the margin is for the rounding of 1 / K
         return (self.p == largest[self.row]) & is_uneven[self.row]
 
     def _by_probability(self) -> Iterator[tuple[str, Floats]]:
-        """Yield a test per range of probabilities."""
+        """Yield a test for each range of probabilities: how often actions with such a probability were shown."""
         bin_of = np.searchsorted(_BINS, self.p)
         for number in np.unique(bin_of):
             low, high = (0.0, *_BINS, 1.0)[number : number + 2]
@@ -152,11 +169,13 @@ class LoggedShares:
             yield template, (bin_of == number).astype(float)
 
     def _by_action(self, name: str, codes: NDArray[np.int64]) -> Iterator[tuple[str, Floats]]:
-        """Yield a test per common action and group of decisions; none if there are too many of these.
+        """Yield a test for each common action in each group of decisions: how often it was shown there.
+
+        If these are more than ``_MOST_CELLS`` tests, none is yielded.
 
         Args:
             name: name of the grouping, "" for a single group.
-            codes: (n,) group of each decision.
+            codes: (n,) group of each decision, numbered from 0.
         """
         arms, counts = np.unique(self.arm[self.shown], return_counts=True)
         common = arms[np.argsort(-counts, kind="stable")][:_MOST_COMMON]
@@ -174,6 +193,7 @@ class LoggedShares:
 
 
 def _in_words(value: float) -> str:
+    """Format a sum for a sentence: whole with thousands separated from 10 on, else with three digits."""
     if abs(value) >= 10:
         return f"{value:,.0f}"
     return f"{value:.3g}"
@@ -181,8 +201,11 @@ def _in_words(value: float) -> str:
 
 ENDINGS = (".dsjson", ".json", ".jsonl", ".ndjson")
 _OTHER_KINDS = {"_outcomes": "slots (CCB or slates)", "_label_ca": "continuous actions"}
+"""Keys of lines that are no choice of one action, with the kind of decision that they mark."""
 _MOST_BROKEN = 0.01
+"""Largest share of unreadable lines: a file with more is refused."""
 _OFF = 1e-4
+"""Smallest difference of two probabilities that is more than the rounding of written numbers."""
 
 
 ToolColumns = dict[str, Sequence[Any] | NDArray[Any]]
@@ -190,7 +213,14 @@ ToolColumns = dict[str, Sequence[Any] | NDArray[Any]]
 
 
 class ToolRows(NamedTuple):
-    """A tool's log: decisions, probabilities of all actions, lines about what was read, and faults."""
+    """A tool's log as one decision per row.
+
+    Attributes:
+        columns: columns of the decisions by name.
+        shares: logged probabilities of all actions; None if the log lacks them.
+        lines: sentences for the user about the rows that were read and left out.
+        damages: faults of the log that were noticed while reading.
+    """
 
     columns: ToolColumns
     shares: LoggedShares | None
@@ -223,12 +253,12 @@ def read_dsjson(path: Path, fields: Sequence[str] = ()) -> ToolRows:
 
 
 class _Reader:
-    """Collects the decisions of the lines read so far.
+    """Reads DSJSON line by line, and collects the decisions.
 
     Attributes:
-        counts: number of lines of each kind.
+        counts: number of lines by what was noticed about them ("broken", "skipped", "repeated", ...).
         columns: values of the decisions by column.
-        shares: per decision the actions and their probabilities, where the line has both.
+        shares: the numbers of the actions and their probabilities, one pair of lists for each decision that has both.
     """
 
     def __init__(self, source: str, fields: Sequence[str]) -> None:
@@ -237,10 +267,18 @@ class _Reader:
         self.counts: Counter[str] = Counter()
         self.columns: defaultdict[str, list[Any]] = defaultdict(list)
         self.shares: list[tuple[list[int], list[float]]] = []
-        self._outcomes: dict[str, tuple[int, str]] = {}
+        self._outcomes: dict[str, tuple[int, str]] = {}  # by EventId: number and outcome of its first line
 
     def read_line(self, number: int, line: bytes) -> None:
-        """Read one line; its number is for messages."""
+        """Read one line: add its decision to the columns, or count the reason why it has none.
+
+        Args:
+            number: number of the line in the file, from 1, for messages.
+            line: the line, a JSON object.
+
+        Raises:
+            UserError: the line is a decision of another kind than the choice of one action.
+        """
         self.counts["lines"] += 1
         try:
             event = json.loads(line)
@@ -277,7 +315,11 @@ class _Reader:
         return True
 
     def _add_decision(self, event: Mapping[str, Any]) -> None:
-        chosen = int(event["_label_Action"])
+        """Append a decision to ``columns`` and ``shares``, and count what contradicts itself in its line.
+
+        Any of the errors that :meth:`read_line` catches means that the line is broken; nothing was appended then.
+        """
+        chosen = int(event["_label_Action"])  # from 1
         propensity = _number(event.get("_label_probability"))
         self.counts["index"] += event.get("_labelIndex", chosen - 1) != chosen - 1
         cost = _number(event["_label_cost"])
@@ -293,7 +335,7 @@ class _Reader:
         if actions and p:
             logged = p[actions.index(chosen)]
             self.counts["lengths"] += len(actions) != len(p)
-            # _label_probability may have the probability of a drop in it.
+            # In some logs _label_probability was multiplied by 1 - pdrop, the probability that the line was kept.
             if min(abs(propensity - logged), abs(propensity - logged * (1.0 - pdrop))) > _OFF:
                 self.counts["label"] += 1
             else:
@@ -304,13 +346,13 @@ class _Reader:
         if 0 < chosen <= len(multi):
             name = _name_of(multi[chosen - 1])
         version = (event.get("VWState") or {}).get("m")
-        hash(version)  # a list is no version
+        hash(version)  # raises TypeError for a list or an object: versions are grouped by equality later
         decision = {
             "time": event.get("Timestamp"),
             "event_id": event.get("EventId"),
             "action": name or str(chosen),
             "propensity": propensity,
-            "reward": 0.0 - cost,
+            "reward": 0.0 - cost,  # not -cost, which is -0.0 where the cost is 0
             "_index": chosen,
             "n_actions": len(actions or multi) or math.nan,
             "pdrop": pdrop,
@@ -323,7 +365,11 @@ class _Reader:
             self.columns[column].append(value)
 
     def finish(self) -> ToolRows:
-        """Return all decisions, after refusing a file that is no log of shown actions."""
+        """Return the decisions of all lines that were read.
+
+        Raises:
+            UserError: the file has no decision or too many broken lines, or its logged actions were not shown.
+        """
         counts = self.counts
         if not self.columns:
             raise UserError(
@@ -352,10 +398,11 @@ class _Reader:
         return ToolRows(columns, shares, self._lines(len(chosen)), self._damages())
 
     def _thinned(self) -> list[bool]:
-        """Choose decisions to keep, so that all are dropped with the largest of the log's probabilities of a drop.
+        """Return a flag per decision, True if it is kept, such that all decisions survive with the same probability.
 
-        A line with ``pdrop`` survived with 1 - pdrop. Where that differs, decisions that survived more easily are
-        drawn with (1 - largest pdrop) / (1 - pdrop), by a hash of their ids.
+        VW kept a line with probability 1 - pdrop. Where pdrop differs between lines, a decision is kept here with
+        probability (1 - largest pdrop) / (1 - pdrop), so that its total probability is 1 - largest pdrop. The uniform
+        number for this is a hash of the event's id and index: the same file always gives the same decisions.
         """
         pdrops = self.columns["pdrop"]
         largest = max(pdrops)
@@ -371,7 +418,15 @@ class _Reader:
         return keep
 
     def _logged_shares(self, keep: list[bool], chosen: NDArray[np.int64]) -> LoggedShares | None:
-        """Return the probabilities of the kept decisions; None if a line lacks them or their lengths differ."""
+        """Return the probabilities of all actions of the kept decisions.
+
+        Args:
+            keep: a flag per decision, True for those that are kept.
+            chosen: number of the shown action, from 1, of each kept decision.
+
+        Returns:
+            the probabilities; None if a line lacks them, or has not as many probabilities as actions.
+        """
         if len(self.shares) < len(keep) or self.counts["lengths"]:
             return None
         kept = list(compress(self.shares, keep))
@@ -387,6 +442,7 @@ class _Reader:
         return LoggedShares(row, arm, p, action == chosen[row], numbers.astype(str).tolist(), groups)
 
     def _lines(self, n_decisions: int) -> list[str]:
+        """Return sentences for the user: the number of decisions, and the number of lines left out for each reason."""
         sentences = {
             "broken": "lines cannot be read and are left out",
             "skipped": "lines are marked _skipLearn, decisions that were not shown, and are left out",
@@ -402,6 +458,7 @@ class _Reader:
         return lines
 
     def _damages(self) -> list[Damage]:
+        """Return the faults that were counted while reading; the size of each is its lines per decision."""
         messages = {
             "label": ("_label_probability is not the p of the logged action", "log the p of the action that was shown"),
             "index": ("_labelIndex is not _label_Action - 1", "log the place of the action that was shown"),
@@ -424,7 +481,7 @@ def _number(value: Any) -> float:
 
 
 def _name_of(action: Any) -> str | None:
-    """Return the id of an action's features: its ``_tag`` or ``id``."""
+    """Return the name of an action: its ``_tag`` or ``id``, or the ``id`` in its namespace ``i``; None without any."""
     if not isinstance(action, dict):
         return None
     inner = action.get("i")
@@ -437,9 +494,9 @@ def _name_of(action: Any) -> str | None:
 
 
 def _field(context: Any, path: str) -> Any:
-    """Return a plain value of the context by its dotted path; None if there is none."""
+    """Return the value at a dotted path in the context, if it is text, a number or a flag; else None."""
     for name in path.removeprefix("c.").split("."):
-        if isinstance(context, list):
+        if isinstance(context, list):  # a namespace may be a list of objects; the first that has the name counts
             context = next((part for part in context if isinstance(part, dict) and name in part), None)
         context = context.get(name) if isinstance(context, dict) else None
     if isinstance(context, (str, int, float, bool)):

@@ -28,9 +28,10 @@ class Interactions:
     """Interactions as a log, and the meaning of its numbers.
 
     Attributes:
-        log: organic rows by (user, time), or in the file's order without times; users and items are numbered from 0.
-        user_ids: (n_users,) the file's ids of the users, integers or text, ascending.
-        item_ids: (n_items,) the file's ids of the items, likewise.
+        log: organic rows ordered by (user, time), or by user in the file's order if it has no times; users and items
+            are numbered from 0.
+        user_ids: (n_users,) the file's id of each user number, integers or text, ascending.
+        item_ids: (n_items,) the file's id of each item number, integers or text, ascending.
         events: number of rows by word of the file's column of events; empty without such a column.
         left_out: number of rows that were left out, because they lack a user, item or time.
     """
@@ -78,13 +79,14 @@ def read_interactions(
             ``user_id:token`` headers; compressed with gzip, bz2 or zstd by its name) or of a Parquet file; or a table
             of pandas, polars, duckdb or pyarrow.
         user_column: column of users; recognised from common names if None.
-        item_column: column of items, likewise.
-        time_column: column of times, likewise: numbers, or dates. Without one the file's order counts.
-        events: words of the column of events ("view", "purchase") whose rows count; None for all.
+        item_column: column of items; recognised from common names if None.
+        time_column: column of times, numbers or dates; recognised from common names if None. Without such a column a
+            user's rows keep the order of the file.
+        events: words in the column of events ("view", "purchase") whose rows are read; None for all.
         drop_missing: leave out rows without a user, item or time.
 
     Returns:
-        the rows as organic events, without other columns.
+        the rows as organic events; further columns of the file are not read.
 
     Raises:
         UserError: no such file, nothing in it, not readable, a missing or ambiguous column; or invalid values, counted
@@ -97,7 +99,9 @@ def read_interactions(
 def open_interactions(
     path: str | os.PathLike[str], user_column: str | None, item_column: str | None, time_column: str | None
 ) -> Callable[[Sequence[str] | None, bool], Interactions]:
-    """Find the columns of a file, and return a function of ``events`` and ``drop_missing`` that reads it.
+    """Find the columns of a file, and return a function of ``events`` and ``drop_missing`` that reads its rows.
+
+    Reading is a second step so that a caller can report wrong columns before it starts a long read.
 
     Raises:
         UserError: as :func:`read_interactions`, for errors that are found before a row is read.
@@ -112,9 +116,21 @@ def open_interactions(
 def _read(
     file_name: str, file: TableFile, columns: Columns, events: Sequence[str] | None, drop_missing: bool
 ) -> Interactions:
+    """Read the rows of a file as :func:`read_interactions` does.
+
+    Args:
+        file_name: name of the file for the log's provenance.
+        file: the file.
+        columns: its columns by role.
+        events: words in the column of events whose rows are read; None for all.
+        drop_missing: leave out rows without a user, item or time.
+
+    Raises:
+        UserError: invalid values, or no row that is kept.
+    """
     kinds = {"user": "id", "item": "id", "time": "time", "event": "id"}
     rows = file.read({columns[role]: kind for role, kind in kinds.items() if role in columns})
-    rows, pooled = _of_events(rows, columns.get("event"), events)
+    rows, n_by_event = _of_events(rows, columns.get("event"), events)
     users = rows.ids(columns["user"])
     items = rows.ids(columns["item"])
     time = np.zeros(len(rows))  # without times the file's order counts
@@ -128,6 +144,7 @@ def _read(
     if not keep.any():
         raise UserError(f"{rows.source}: no row is left")
     if events is not None or not keep.all():
+        # Renumber: ids that only rows left out had are no users or items.
         users = Ids(users.codes[keep], users.ids).used()
         items = Ids(items.codes[keep], items.ids).used()
         time = time[keep]
@@ -146,14 +163,23 @@ def _read(
             "kind": "interactions",
             "file": file_name,
             "columns": {role: columns.get(role) for role in ("user", "item", "time")},
-            **({"events": pooled} if pooled else {}),
+            **({"events": n_by_event} if n_by_event else {}),
         },
     )
-    return Interactions(log, users.ids, items.ids, pooled, int(np.sum(~keep)))
+    return Interactions(log, users.ids, items.ids, events=n_by_event, left_out=int(np.sum(~keep)))
 
 
 def _of_events(rows: Rows, name: str | None, wanted: Sequence[str] | None) -> tuple[Rows, dict[str, int]]:
-    """Select the rows of some events, and count the rows of each.
+    """Select the rows of some events, and count the rows of each event.
+
+    Args:
+        rows: the rows of the file.
+        name: name of the column of events; None without one.
+        wanted: words of the events to select; None for all, rows without an event included.
+
+    Returns:
+        rows: the selected rows.
+        counts: number of rows by word of each selected event; empty without a column of events.
 
     Raises:
         UserError: the file has no such event, or no column of events.
@@ -167,7 +193,10 @@ def _of_events(rows: Rows, name: str | None, wanted: Sequence[str] | None) -> tu
     for word in wanted or ():
         if word not in words:
             raise UserError(f"{rows.source}: no row of column {name!r} is {word!r}; {nearest(word, words)} (events)")
+    # One flag per word, and a last one for the code -1 of a row without an event, which indexes it from the end.
     chosen = np.array([wanted is None or word in wanted for word in words] + [wanted is None], np.bool_)
     counts = np.bincount(events.codes[events.codes >= 0], minlength=len(words))
     kept = {word: int(counts[code]) for code, word in enumerate(words) if chosen[code]}
-    return (rows if chosen.all() else rows.kept(chosen[events.codes])), kept
+    if not chosen.all():
+        rows = rows.kept(chosen[events.codes])
+    return rows, kept

@@ -58,13 +58,15 @@ class OpenBanditLog:
         return np.full(len(self), 1.0 / self.n_actions)
 
     def shares(self, prior: float = 1.0) -> NDArray[np.float64]:
-        """Return the share of each item at each position, (positions, n_actions): the policy averaged over time.
+        """Return how often each item was shown at each position as a share, (positions, n_actions).
+
+        This estimates the logging policy, averaged over time.
 
         Args:
-            prior: added to each count, so that no item has probability 0.
+            prior: count added to each item's, so that none has probability 0.
         """
-        cells = np.bincount(self.position * self.n_actions + self.action, minlength=N_POSITIONS * self.n_actions)
-        counts = cells.reshape(N_POSITIONS, self.n_actions) + prior
+        cell = self.position * self.n_actions + self.action
+        counts = np.bincount(cell, minlength=N_POSITIONS * self.n_actions).reshape(N_POSITIONS, self.n_actions) + prior
         return counts / counts.sum(axis=1, keepdims=True)
 
     def under(self, shares: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -72,7 +74,11 @@ class OpenBanditLog:
         return shares[self.position, self.action]
 
     def columns(self, **targets: NDArray[np.float64]) -> dict[str, NDArray[Any]]:
-        """Return the columns for `recsim-mnar estimate`, with one more per target policy."""
+        """Return the columns that `recsim-mnar estimate` reads, by name.
+
+        Args:
+            **targets: (n,) probability of each logged action under a target policy, by the policy's name.
+        """
         return {
             "time": self.time,
             "action": self.action,
@@ -89,8 +95,8 @@ def load_open_bandit(
     """Read one file of the dataset.
 
     Args:
-        folder: folder with ``random/`` and ``bts/`` (``obp/dataset/obd`` of the unzipped package, or a parent of it);
-            None for that of an installed obp, which is not imported.
+        folder: folder with ``random/`` and ``bts/`` (``obp/dataset/obd`` of the unzipped package, or a parent of it).
+            If None, the folder in an installed obp is read, and obp is not imported.
         policy: the logging policy, "random" or "bts".
         campaign: "all", "men" or "women".
 
@@ -111,35 +117,42 @@ def load_open_bandit(
         raise UserError(f"open_bandit: {path.name} has no column {missing[0]!r}; it is not the Open Bandit Dataset")
     features = [name for name in _FEATURES if name in header]
     table = pd.read_csv(path, usecols=[*_COLUMNS, *features]).sort_values("timestamp", kind="stable")
-    position = table["position"].to_numpy(np.int64)
     items = path.with_name("item_context.csv")
     if items.is_file():
         n_actions = len(pd.read_csv(items))
     else:
         n_actions = int(table["item_id"].max()) + 1
     stamps = pd.to_datetime(table["timestamp"], format="ISO8601", utc=True)
+    context = np.zeros((len(table), 0), np.int64)
+    if features:
+        context = np.stack([pd.factorize(table[name], sort=True)[0] for name in features], axis=1)
     return OpenBanditLog(
         policy=policy,
         campaign=campaign,
         time=stamps.astype("int64").to_numpy() / _ticks(stamps),
         action=table["item_id"].to_numpy(np.int64),
-        position=position - 1,
+        position=table["position"].to_numpy(np.int64) - 1,  # from 1 in the file
         reward=table["click"].to_numpy(np.float64),
         propensity=table["propensity_score"].to_numpy(np.float64),
-        context=np.stack([pd.factorize(table[name], sort=True)[0] for name in features], axis=1)
-        if features
-        else np.zeros((len(table), 0), np.int64),
+        context=context,
         n_actions=n_actions,
     )
 
 
 def _ticks(stamps: Any) -> float:
-    """Return the ticks per second of a timestamp column."""
+    """Return how many units of a pandas column of times are one second; the unit depends on pandas' version."""
     return {"s": 1.0, "ms": 1e3, "us": 1e6, "ns": 1e9}[stamps.dt.unit]
 
 
 def _root(folder: str | Path | None) -> Path:
-    """Find the folder with ``random/`` and ``bts/``."""
+    """Return the folder that holds ``random/`` and ``bts/``: the one named, or one below it in obp's layout.
+
+    Args:
+        folder: the folder that the user named; None for that of an installed obp.
+
+    Raises:
+        UserError: obp is not installed, or none of the folders holds the data.
+    """
     if folder is None:
         spec = importlib.util.find_spec("obp")
         if spec is None or not spec.submodule_search_locations:

@@ -41,15 +41,15 @@ YAHOO_SOURCE = (
 
 @dataclass(frozen=True)
 class RatingStudy:
-    """Self-selected ratings, and ratings of items drawn at random.
+    """Self-selected ratings, and ratings of items drawn at random, by the same users.
 
     Attributes:
         name: name of the data.
-        train: ratings of items that users chose (MNAR).
-        test: ratings of items drawn uniformly (MCAR).
-        propensities: (U, I) published propensities, or None.
-        user_features: (U, p) features, or None.
-        item_features: (I, q) features, or None.
+        train: ratings of items that users chose (missing not at random).
+        test: ratings of items drawn uniformly (missing completely at random).
+        propensities: (U, I) published probabilities that a rating is in ``train``; None if none are published.
+        user_features: (U, p) features; None if there are none.
+        item_features: (I, q) features; None if there are none.
     """
 
     name: str
@@ -60,9 +60,10 @@ class RatingStudy:
     item_features: Floats | None = None
 
     def overlap(self) -> NDArray[np.bool_]:
-        """Mark the test cells that are also in the training data, (n_test,)."""
+        """Mark the test ratings of a (user, item) cell that is also in the training data, (n_test,) bool."""
         n_items = self.train.n_items
-        return np.isin(self.test.users * n_items + self.test.items, self.train.users * n_items + self.train.items)
+        test_cell = self.test.users * n_items + self.test.items
+        return np.isin(test_cell, self.train.users * n_items + self.train.items)
 
 
 def load_ml100k(path: str | Path) -> Ratings:
@@ -93,8 +94,8 @@ def load_ml100k(path: str | Path) -> Ratings:
 def read_ratings(path: str | Path) -> Ratings:
     """Read ratings 1 to 5 from a table: CSV, TSV, RecBole's ``.inter``, or GroupLens's ``u.data`` without names.
 
-    Named columns are found by the beginnings user, item (or movie) and rating; without names they are the first three.
-    Users and items are numbered in the order of their ids.
+    In a table with names the columns are those whose names begin with user, item (or movie) and rating; in one without
+    names they are the first three. Users and items are numbered in the order of their ids.
 
     Raises:
         UserError: no such file, no such column, or a rating outside 1..5.
@@ -110,10 +111,10 @@ def read_ratings(path: str | Path) -> Ratings:
     has_names = any(name.startswith("rating") for name in names)
     columns = [0, 1, 2]
     if has_names:
-        for place, words in enumerate((("user",), ("item", "movie"), ("rating",))):
-            candidates = [k for k, name in enumerate(names) if name.startswith(words)]
+        for place, beginnings in enumerate((("user",), ("item", "movie"), ("rating",))):
+            candidates = [k for k, name in enumerate(names) if name.startswith(beginnings)]
             if not candidates:
-                raise UserError(f"{path} has no column {words[0]!r}, only {', '.join(names)}")
+                raise UserError(f"{path} has no column {beginnings[0]!r}, only {', '.join(names)}")
             columns[place] = candidates[0]
     table = _table(
         path, dtype=str, delimiter=delimiter, usecols=columns, skiprows=int(has_names), comments=None, quotechar='"'
@@ -125,7 +126,15 @@ def read_ratings(path: str | Path) -> Ratings:
 
 
 def _table(path: Path, **form: Any) -> NDArray[Any]:
-    """Read a table of at least one row with numpy."""
+    """Read a text table as a matrix with ``numpy.loadtxt``.
+
+    Args:
+        path: path of the file.
+        **form: arguments of ``numpy.loadtxt``: type, delimiter, columns.
+
+    Raises:
+        UserError: not a table of this form, or one without rows.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a table without rows is refused below
@@ -138,7 +147,15 @@ def _table(path: Path, **form: Any) -> NDArray[Any]:
 
 
 def _stars(path: Path, texts: NDArray[Any]) -> Floats:
-    """Convert ratings to numbers; raise UserError for the first invalid row."""
+    """Convert ratings in text, (n,), to numbers.
+
+    Args:
+        path: path of the file, for messages.
+        texts: (n,) ratings as the file has them.
+
+    Raises:
+        UserError: a rating that is no number, or none of 1 to 5; the first such row is named.
+    """
     try:
         values = texts.astype(np.float64)
     except ValueError:
@@ -158,6 +175,7 @@ def _stars(path: Path, texts: NDArray[Any]) -> Floats:
 
 
 def _is_number(text: str) -> bool:
+    """Return whether Python reads the text as a number."""
     with contextlib.suppress(ValueError):
         float(text)
         return True
@@ -165,7 +183,10 @@ def _is_number(text: str) -> bool:
 
 
 def _no_table(path: Path, error: Exception) -> str:
-    """Return why and where numpy could not read a table, and the expected form."""
+    """Return the message for a table that numpy could not read: the reason, the row, and the expected form.
+
+    numpy's message for a row with too few columns is rewritten, because it is about arguments of ``loadtxt``.
+    """
     why = str(error).splitlines()[0]
     match = re.search(r"at row (\d+) with (\d+) columns", why)
     if match:
@@ -174,7 +195,12 @@ def _no_table(path: Path, error: Exception) -> str:
 
 
 def _numbered(ids: NDArray[Any]) -> tuple[NDArray[np.int64], int]:
-    """Number ids 0, 1, ... in their order (of integers if all are), and count them."""
+    """Number ids 0, 1, ... in ascending order: numerical if all are integers, else alphabetical.
+
+    Returns:
+        numbers: (n,) number of each id.
+        n_distinct: number of different ids.
+    """
     with contextlib.suppress(ValueError):
         ids = ids.astype(np.int64)
     distinct, numbers = np.unique(ids, return_inverse=True)
@@ -228,7 +254,7 @@ def load_yahoo_r3(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
     Raises:
         UserError: a missing file, or a line that is not three whole numbers, or a rating outside 1..5.
     """
-    parts = []
+    parts: list[tuple[Path, NDArray[np.int64], NDArray[np.int64], Floats]] = []  # path, users, items, ratings
     for name in ("train", "test"):
         path = path_of(folder) / f"ydata-ymusic-rating-study-v1_0-{name}.txt"
         _need(path, YAHOO_SOURCE)
@@ -246,7 +272,12 @@ def load_yahoo_r3(folder: str | Path, *, with_test: bool = True) -> RatingStudy:
 
 
 def _on_scale(path: Path, make: Callable[[], Ratings]) -> Ratings:
-    """Make the ratings, and check that all are stars; errors name the file."""
+    """Return the ratings that ``make`` builds, checked to be 1 to 5 stars.
+
+    Args:
+        path: path of the file, which errors name.
+        make: function that builds the ratings; its errors, which know no file, get the path in front.
+    """
     try:
         return make().check_scale(STARS)
     except UserError as error:
@@ -254,12 +285,26 @@ def _on_scale(path: Path, make: Callable[[], Ratings]) -> Ratings:
 
 
 def _need(path: Path, source: str) -> None:
+    """Raise UserError if there is no such file; the message ends with a sentence on where to get it."""
     if not path.is_file():
         raise UserError(f"{path} does not exist. {source}")
 
 
 def _triples(path: Path, skip: int = 0) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats]:
-    """Read user, item and rating, the first three columns of a table without quotes."""
+    """Read the first three columns of a table of numbers without quotes.
+
+    Args:
+        path: path of the file.
+        skip: number of header lines.
+
+    Returns:
+        users: (n,) user ids, from 1.
+        items: (n,) item ids, from 1.
+        values: (n,) ratings.
+
+    Raises:
+        UserError: no such table, or a user or item that is no whole number from 1.
+    """
     table = _table(path, skiprows=skip, usecols=(0, 1, 2))
     ids = table[:, :2]
     bad = np.flatnonzero(~((ids == np.floor(ids)) & (ids >= 1) & (ids < 2**31)).all(axis=1))
@@ -269,7 +314,7 @@ def _triples(path: Path, skip: int = 0) -> tuple[NDArray[np.int64], NDArray[np.i
 
 
 def _features(path: Path, n: int) -> Floats | None:
-    """Read finite features (n, p); None if there is no such file."""
+    """Read the features of ``n`` users or items, (n, p) finite numbers; None if there is no such file."""
     if not path.is_file():
         return None
     matrix = _matrix(path, (n, None))
@@ -280,7 +325,15 @@ def _features(path: Path, n: int) -> Floats | None:
 
 
 def _matrix(path: Path, shape: tuple[int, int | None] | None = None) -> Floats:
-    """Read a whitespace-separated matrix, and check its shape."""
+    """Read a matrix of numbers with spaces between.
+
+    Args:
+        path: path of the file.
+        shape: expected number of rows and columns; None for any, also for the columns alone.
+
+    Raises:
+        UserError: no such file, no matrix of numbers, or one of another shape.
+    """
     _need(path, COAT_SOURCE)
     try:
         with warnings.catch_warnings():

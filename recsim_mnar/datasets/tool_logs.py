@@ -29,7 +29,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _OPEN_BANDIT = {"timestamp", "itemid", "position", "click", "propensityscore", "userfeature0"}
+"""Columns that mark a file of the Open Bandit Dataset, lower case without underscores."""
 _MOST_ARMS = 12
+"""Largest number of variations for which the policy "always this variation" is added for each."""
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,13 @@ class ToolLog:
     """A log of a tool as a table of decisions.
 
     Attributes:
-        file: the table, with those of the columns action, reward, propensity, user and time that there are, and those
-            of ``policies``.
-        policies: columns of policies that need no other file: every variation alone, all alike.
-        context: columns within which propensities are to be estimated, if the log has none.
-        lines: lines about the rows and columns that were read.
-        damages: faults of the log that it proves itself.
+        file: the table: the columns action, reward, propensity, user and time as far as the log has them, and one
+            column per policy.
+        policies: names of the columns of policies that are defined without another file: "always this variation", and
+            the uniform policy.
+        context: columns within which propensities are to be estimated; empty if the log has propensities.
+        lines: sentences for the user about the rows and columns that were read.
+        damages: faults that the log itself proves.
     """
 
     file: TableFile
@@ -69,11 +72,11 @@ def opened(
     """Yield the log of a tool as a table in a temporary file; None for any other file.
 
     Args:
-        path: DSJSON, a table of assignments, or the Open Bandit Dataset's.
-        columns: columns that the person named, by role.
-        fields: further columns; in DSJSON fields of the shared context.
-        targets: columns of target policies: a table that has one of them is read as it is.
-        metrics: see :func:`read_assignments`.
+        path: path of a DSJSON log, a table of assignments, or a file of the Open Bandit Dataset.
+        columns: columns that the user named, by role.
+        fields: further fields of DSJSON's shared context to read as columns.
+        targets: columns of target policies. A table that has one of them needs no conversion: None is yielded.
+        metrics: path of a table of what users did, for tables of assignments; see :func:`read_assignments`.
 
     Raises:
         UserError: the tool's format is broken.
@@ -88,7 +91,8 @@ def opened(
     policies = _add_policies(table, shares)
     metadata: dict[str, str | float] = {"kind": "a tool's log", "policy": "logged"}
     if shares is not None:
-        damages = damages or shares.damages()
+        if not damages:
+            damages = shares.damages()
         least = shares.least()
         if least is not None and shares.n and not damages:
             metadata["propensity_min"] = least
@@ -97,6 +101,7 @@ def opened(
         context = tuple(name for name in ("version", "leaf", "day") if name in table)
     with tempfile.TemporaryDirectory(prefix="recsim-mnar-") as folder:
         copy = Path(folder) / f"{path.name.split('.')[0]}.parquet"
+        # Estimators read the copy; messages name the user's own file.
         write_table(_arrow(table).replace_schema_metadata(metadata_of(metadata)), copy)
         yield ToolLog(replace(TableFile.open(copy), path=path), policies, context, tool_rows.lines, damages)
 
@@ -108,6 +113,11 @@ def _read(
     targets: Collection[str],
     metrics: Path | None,
 ) -> ToolRows | None:
+    """Recognise a tool's log by its name or columns, and read it; the arguments are those of :func:`opened`.
+
+    Returns:
+        the log; None for a file of no known tool, or one whose columns the user named.
+    """
     if is_dsjson(path):
         _refuse_metrics(path, metrics)
         named = [name for name in columns.values() if name]
@@ -124,16 +134,20 @@ def _read(
     if any(columns.values()) or not plain >= _OPEN_BANDIT:
         return None
     _refuse_metrics(path, metrics)
-    return _open_bandit(file)
+    return _read_open_bandit_dataset(file)
 
 
 def _refuse_metrics(path: Path, metrics: Path | None) -> None:
+    """Raise UserError if a table of metrics is named for a log that has rewards itself."""
     if metrics is not None:
         raise UserError(f"--metrics: {path} has its rewards already. Leave --metrics out")
 
 
-def _open_bandit(file: TableFile) -> ToolRows:
-    """Read the Open Bandit Dataset: one row per position of a page."""
+def _read_open_bandit_dataset(file: TableFile) -> ToolRows:
+    """Read a file of the Open Bandit Dataset: one row per position of a page, each a decision.
+
+    The column ``uniform`` is the target policy that gives each item the same probability.
+    """
     names = {plain_name(name): name for name in file.names}
     kinds = {"timestamp": "time", "itemid": "id", "position": "id", "click": "number", "propensityscore": "number"}
     rows = file.read({names[name]: kind for name, kind in kinds.items()})
@@ -152,7 +166,15 @@ def _open_bandit(file: TableFile) -> ToolRows:
 
 
 def _add_policies(table: ToolColumns, shares: LoggedShares | None) -> tuple[str, ...]:
-    """Add columns of policies that need no other file, and return their names."""
+    """Add columns with each row's probability under simple target policies, and return their names.
+
+    The policies are "always this variation", for each variation if there are few, and the uniform one. A table that
+    brings policies from its reader keeps those.
+
+    Args:
+        table: columns of the decisions, to which columns are added.
+        shares: logged probabilities of all actions, which also count the actions that were never shown; or None.
+    """
     policies: list[str] = [name for name in ("first_action", "uniform") if name in table]
     if policies:
         return tuple(policies)
@@ -170,7 +192,7 @@ def _add_policies(table: ToolColumns, shares: LoggedShares | None) -> tuple[str,
 
 
 def _arrow(table: ToolColumns) -> Any:
-    """Build a pyarrow table; a column of several kinds of values becomes text."""
+    """Convert columns to a pyarrow table; a column that mixes kinds of values becomes one of text."""
     import pyarrow as pa
 
     arrays = {}
@@ -184,28 +206,29 @@ def _arrow(table: ToolColumns) -> Any:
 
 _CORRECT = "correct these rows, or leave them out of the file"
 _MOST_SWITCHED = 0.01
+"""Largest share of users with several variations under the same weights; more is a fault of the log."""
 _SECONDS_A_DAY = 86400
 
 
 @dataclass(frozen=True)
 class Tool:
-    """Format of a tool's assignments; names of columns in lower case, letters and digits only.
+    """Format of a tool's table of assignments; column names in lower case, letters and digits only.
 
-    A role with several names has the first of these that the table has.
+    Each role has the possible names of its column; the first one that the table has counts.
 
     Attributes:
-        name: name of the table.
-        marks: columns that all have to be there for the table to be this tool's.
+        name: name of the tool and the kind of table.
+        marks: columns by which the table is recognised: it has all of them.
         arm: columns of the variation.
         experiment: columns of the experiment.
         user: columns of the unit that is randomised; if empty, a usual name is searched for.
         time: columns of the exposure's time.
         weights: columns of the probabilities of all variations, a list in the order of the variations.
         share: columns of the probability of the row's variation.
-        unit: sum of ``share`` over the variations.
-        version: columns of the weights' version.
-        leaf: columns of the context within which weights are the same.
-        by_version: True if a user is assigned anew under each version; else once.
+        unit: sum of ``share`` over the variations, 100 for percentages.
+        version: columns of the version of the weights.
+        leaf: columns of the group of contexts within which all users have the same weights.
+        by_version: True if a user is assigned anew under each version; False if assigned once for all.
     """
 
     name: str
@@ -267,11 +290,15 @@ TOOLS = (
 def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None], metrics: Path | None) -> ToolRows:
     """Read the decisions of a table of assignments.
 
+    A decision is a user's first row (with ``tool.by_version``, the first one under each version), because later
+    exposures repeat its variation.
+
     Args:
         file: the table.
         tool: the tool that wrote it.
-        named: columns that the person named by role (user, time, reward); None or missing for recognised ones.
-        metrics: a table of what users did: user, time and, where a row is not worth 1, a value.
+        named: columns that the user named, by role (user, time, reward); None or missing for recognised ones.
+        metrics: path of a table of what users did: user, time and, where a row is not worth 1, a value. If None,
+            rewards are read from the table itself, if it has them.
 
     Raises:
         UserError: several experiments, or columns that cannot be read.
@@ -297,9 +324,9 @@ def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None
     shares, propensity = _probabilities(source, decisions, tool)
     if propensity is not None:
         decisions["propensity"] = propensity
-    elif "version" not in decisions:
+    elif "version" not in decisions:  # propensities will be estimated by day, as the weights may change in time
         decisions["day"] = (decisions["time"] // _SECONDS_A_DAY).map("{:.0f}".format)
-    if "time" not in columns:  # the rows' order stood for it
+    if "time" not in columns:  # it was only the row number
         del decisions["time"]
     decisions = decisions.rename(columns={"arm": "action"})
     names = ("time", "user", "action", "propensity", "reward", "version", "leaf", "day")
@@ -314,7 +341,13 @@ def read_assignments(file: TableFile, tool: Tool, named: Mapping[str, str | None
 
 
 def _columns(file: TableFile, tool: Tool, named: Mapping[str, str | None]) -> dict[str, str]:
-    """Find the column of each role."""
+    """Return the name of the column of each role, by role.
+
+    The tool's own names come first; user, time and reward may be named by the user or have another common name.
+
+    Raises:
+        UserError: no column of users, or several that may be it.
+    """
     plain = {plain_name(name): name for name in reversed(file.names)}
     columns: dict[str, str] = {}
     for role in ("arm", "experiment", "user", "time", "weights", "share", "version", "leaf"):
@@ -335,7 +368,9 @@ def _columns(file: TableFile, tool: Tool, named: Mapping[str, str | None]) -> di
 
 
 def _exposures(file: TableFile, columns: Mapping[str, str]) -> pd.DataFrame:
-    """Read the rows of one experiment, ordered by user and time; the rows' order stands for missing times.
+    """Read all rows as a frame with one column per role, ordered by user and time.
+
+    In a table without times the row number is the time.
 
     Raises:
         UserError: values that cannot be read, or several experiments.
@@ -359,17 +394,23 @@ def _exposures(file: TableFile, columns: Mapping[str, str]) -> pd.DataFrame:
     if "experiment" in columns:
         experiments = rows.ids(columns["experiment"])
         if experiments.number > 1:
-            names = ", ".join(map(str, experiments.ids[:4])) + (", ..." if experiments.number > 4 else "")
+            names = ", ".join(map(str, experiments.ids[:4]))
+            if experiments.number > 4:
+                names += ", ..."
             raise UserError(f"{file.path} holds {experiments.number} experiments ({names}). Give the rows of one")
     return frame.sort_values(["user", "time"], kind="stable", ignore_index=True)
 
 
 def _decisions(frame: pd.DataFrame, tool: Tool) -> tuple[NDArray[np.bool_], NDArray[np.float64], int]:
-    """Find each user's first row of a period, and what follows it.
+    """Find the rows that are decisions: each user's first row of a period.
+
+    A period is all of a user's rows, or those under one version of the weights with ``tool.by_version``.
 
     Returns:
-        (n,) True for rows that are decisions, (n,) the time until which a decision counts, and the number of users who
-        saw another variation within a period.
+        is_decision: (n,) True for rows that are decisions.
+        until: (n,) time until which a row's decision is in force: the user's next decision, or the first row of its
+            period with another variation; inf without either.
+        n_switched: number of users who saw another variation within a period.
     """
     import pandas as pd
 
@@ -389,7 +430,17 @@ def _decisions(frame: pd.DataFrame, tool: Tool) -> tuple[NDArray[np.bool_], NDAr
 def _rewards_of_rows(
     frame: pd.DataFrame, is_decision: NDArray[np.bool_], until: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], str]:
-    """Compute each decision's reward from the rows of its period: once if they repeat it, else their sum."""
+    """Compute each decision's reward from its row and the later rows until the time when it is no more in force.
+
+    Args:
+        frame: n rows ordered by user and time.
+        is_decision: (n,) True for rows that are decisions.
+        until: (n,) time until which a row's decision is in force.
+
+    Returns:
+        rewards: (d,) one value if all rows of every decision repeat it, else the sum over the rows.
+        sentence: sentence for the user that says which of the two it is.
+    """
     number = np.cumsum(is_decision) - 1
     counts = frame["time"] < until[is_decision][number]
     by_decision = frame["reward"].where(counts).groupby(number)
@@ -402,21 +453,43 @@ def _rewards_of_rows(
 def _metrics(
     path: Path, decisions: pd.DataFrame, until: NDArray[np.float64], user: str, named: Mapping[str, str | None]
 ) -> tuple[NDArray[np.float64], str]:
-    """Sum a table's values after each decision, until the user's next."""
+    """Compute each decision's reward from a table of what users did after it, while it was in force.
+
+    Args:
+        path: path of the table.
+        decisions: d decisions with user and time.
+        until: (d,) time until which each is in force.
+        user: name of the log's column of users, tried first.
+        named: columns that the user named, by role.
+
+    Returns:
+        rewards: (d,) sum of the values, or number of rows in a table without values.
+        sentence: sentence for the user that says what was summed.
+
+    Raises:
+        UserError: no column of users or times, or no row that follows a decision.
+    """
     import pandas as pd
 
     file = TableFile.open(path)
     stated = {"user": user, "time": named.get("time"), "reward": named.get("reward")}
     stated = {role: name for role, name in stated.items() if name in file.names}
     columns = find_columns(str(path), file.names, named=stated, needed=["user", "time"], optional=["reward"])
-    value = columns.get("reward") or next((name for name in file.names if plain_name(name) in _VALUES), None)
+    value = columns.get("reward")
+    if not value:
+        value = next((name for name in file.names if plain_name(name) in _VALUES), None)
     kinds = {columns["user"]: "id", columns["time"]: "time"}
     if value is not None:
         kinds[value] = "number"
     rows = file.read(kinds)
     events = pd.DataFrame({"user": rows.ids(columns["user"]).by_row(), "time": rows.times(columns["time"])})
-    events["value"] = 1.0 if value is None else rows.numbers(value)
+    events["value"] = 1.0
+    summed = "1 per row"
+    if value is not None:
+        events["value"] = rows.numbers(value)
+        summed = f"the sum of {value}"
     rows.faults.refuse(_CORRECT)
+    # Each event goes to the user's last decision before it, unless that is no more in force.
     periods = decisions[["user", "time"]].assign(end=until, number=np.arange(len(decisions)))
     joined = pd.merge_asof(events.sort_values("time"), periods.sort_values("time"), on="time", by="user")
     joined = joined[joined["time"] < joined["end"]]
@@ -425,20 +498,34 @@ def _metrics(
             f"{path}: no row is of a user of the log, after a decision. Give ids and times as the log has them"
         )
     total: NDArray[Any] = np.bincount(joined["number"].astype(int), joined["value"], len(decisions))
-    summed = "1 per row" if value is None else f"the sum of {value}"
     return total, f"reward: {summed} of {path}, {len(joined):,} of {len(events):,} rows, those after a decision"
 
 
 _VALUES = ("value", "amount", "metricvalue", "numericvalue", "price", "count")
+"""Plain names of columns of values that are recognised in tables of metrics."""
 
 
 def _probabilities(
     source: str, decisions: pd.DataFrame, tool: Tool
 ) -> tuple[LoggedShares | None, NDArray[np.float64] | None]:
-    """Return the probabilities of all arms, and those of the arms assigned; None for what the table lacks."""
+    """Return the logged probabilities of all arms, and those of the assigned arms.
+
+    Args:
+        source: name of the table, for messages.
+        decisions: n decisions.
+        tool: the tool that wrote them.
+
+    Returns:
+        shares: probabilities of all arms, from lists of weights; or, where the table has the share of the row's arm
+            alone, put together from the rows of each version. None if neither is possible.
+        propensity: (n,) probability of each assigned arm; None if the table has no probabilities.
+
+    Raises:
+        UserError: lists of weights, but arms that are no numbers.
+    """
     import pandas as pd
 
-    arms = sorted(decisions["arm"].unique(), key=lambda name: (len(name), name))
+    arms = sorted(decisions["arm"].unique(), key=lambda name: (len(name), name))  # "2" before "10"
     groups = {
         role: pd.factorize(decisions[role].fillna(""))[0].astype(np.int64)
         for role in ("version", "leaf")
@@ -457,10 +544,10 @@ def _probabilities(
     if "share" not in decisions:
         return None, None
     share = decisions["share"].to_numpy() / tool.unit
-    if tool.unit == 1.0:
+    if tool.unit == 1.0:  # probabilities that depend on the context of each row, not shares of a version
         return None, share
     arm = decisions["arm"].map({name: number for number, name in enumerate(arms)}).to_numpy()
-    cell = decisions["arm"].map(lambda _: "")
+    cell = decisions["arm"].map(lambda _: "")  # one cell of all rows
     if "version" in decisions:
         cell = decisions["version"]
     by_cell = decisions.assign(share=share).pivot_table("share", cell, "arm", "median").reindex(columns=arms)
@@ -468,7 +555,16 @@ def _probabilities(
 
 
 def _weights(source: str, texts: pd.Series[Any], least: int) -> NDArray[np.float64]:
-    """Parse (n,) lists in text as (n, K) weights; lists may differ in length from ``least`` on."""
+    """Parse lists of weights in text as a matrix, (n, K); shorter lists are filled up with 0.
+
+    Args:
+        source: name of the table, for messages.
+        texts: (n,) lists in JSON or Python's form.
+        least: smallest number of weights, that of the variations in the table.
+
+    Raises:
+        UserError: a list that cannot be read, or is too short.
+    """
     weights_of = {}
     for text in texts.unique():
         try:
@@ -481,6 +577,6 @@ def _weights(source: str, texts: pd.Series[Any], least: int) -> NDArray[np.float
                 f"{source}: variation_weights is {text!r} in {number:,} decisions, not a list of {least} or more "
                 "numbers. Leave these rows out"
             )
-        weights_of[text] = weights
+        weights_of[text] = weights  # few texts occur again and again: each is parsed once
     width = max(map(len, weights_of.values()))
     return np.array([weights_of[text] + [0.0] * (width - len(weights_of[text])) for text in texts])

@@ -22,23 +22,24 @@ from recsim_mnar.replays.probabilities import blocks_of, rounds_of, slate_size_o
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _CELLS = 1 << 22
+"""Largest number of probabilities that are computed in one call of a policy, to bound memory."""
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """The d decisions of a log in its order, each with its context; u users.
+    """The d decisions of u users in a log, in its order, each with its context.
 
     Attributes:
-        n_items: actions are 0 .. n_items - 1.
-        context: (d, c) float32, features of the user's earlier events.
+        n_items: number of items; actions are 0 .. n_items - 1.
+        context: (d, c) float32, features of the user's events before the decision.
         action: (d,) recommended items; (d, N) slates, from the top; or (d, n_items) float32, weights of all items.
-        reward: (d,) rewards; of a slate the sum over its positions.
-        propensity: probability of each recommended item, or weight, in the shape of ``action``.
+        reward: (d,) rewards; the sum over the positions for slates.
+        propensity: probability of each recommended item, or entry for each weight, in the shape of ``action``.
         user: (d,) users; a user's decisions are consecutive.
-        step: (d,) position in the user's life.
+        step: (d,) number of the user's earlier events.
         last: (d,) True for a user's last decision.
         truncated: (d,) True if the decision is the last one only because a limit was reached.
-        final: (u, c) float32, features of each user's events until the end.
+        final: (u, c) float32, features of all of a user's events, for the state after the last decision.
     """
 
     n_items: int
@@ -56,13 +57,13 @@ class Decisions:
         return len(self.action)
 
     def episodes(self) -> list[slice]:
-        """Return the rows of each user."""
+        """Return the rows of each user's decisions as slices, one per user."""
         ends = np.flatnonzero(self.last) + 1
         starts = np.append(0, ends[:-1])
         return [slice(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
 
     def next_context(self) -> NDArray[np.float32]:
-        """Return the user's context at the next decision or at the end, (d, c)."""
+        """Return for each decision the user's context at the next one, or ``final`` after the last one, (d, c)."""
         out = np.empty_like(self.context)
         out[:-1] = self.context[1:]
         out[self.last] = self.final
@@ -89,22 +90,23 @@ class Decisions:
 
 
 def checked(decisions: Any) -> Decisions:
-    """Return ``decisions`` if they are of single items.
+    """Return ``decisions`` if each of their actions is one item.
 
     Raises:
-        UserError: they are anything else.
+        UserError: they are no Decisions, or their actions are slates or weights.
     """
-    action = of_any_action(decisions).action
+    checked_type = of_any_action(decisions)
+    action = checked_type.action
     if action.ndim > 1:
         kind = "weights of all items"
         if np.issubdtype(action.dtype, np.integer):
             kind = "slates"
         raise UserError(f"these decisions are {kind}, no single items: only to_minari takes them")
-    return of_any_action(decisions)
+    return checked_type
 
 
 def of_any_action(decisions: Any) -> Decisions:
-    """Return ``decisions`` if they are Decisions.
+    """Return ``decisions`` if they are Decisions, whatever their actions are.
 
     Raises:
         UserError: they are anything else.
@@ -125,9 +127,10 @@ def decisions(
 
     Args:
         log: log ordered by (user, step).
-        n_items: items and actions are 0 .. n_items - 1.
-        context: an ``observation`` of :class:`recsim_mnar.FeaturePolicy`, such as ``shown=0.9``.
-        user_features: see :class:`recsim_mnar.FeaturePolicy`.
+        n_items: number of items; items and actions are 0 .. n_items - 1.
+        context: name of the features of a user's events, an ``observation`` of :class:`recsim_mnar.FeaturePolicy`, such
+            as ``shown=0.9``.
+        user_features: function from users (n,) to features (n, k) that are known when users arrive; None without any.
 
     Raises:
         UserError: no decision in the log, an item or action out of range, an unknown context, or slates that are
@@ -146,7 +149,7 @@ def decisions(
     reward = log["reward"][decision_rows]
     propensity = log["propensity"][decision_rows]
     size = slate_size_of(log)
-    if size > 1:  # the context of a slate is that of its first position
+    if size > 1:  # one row per position in the log: the first one has the context at which the slate was chosen
         position = log["position"][decision_rows]
         if len(position) % size or np.any(position.reshape(-1, size) != np.arange(size)):
             raise UserError(f"slates must be whole and of one size, here {size}, with positions from 0 at the top")
@@ -172,15 +175,17 @@ def decisions(
 
 
 def distributions(log: Log, policy: Any) -> Floats:
-    """Compute the probability of every item at each decision of a log, under a policy that observes the users' events.
+    """Compute a policy's probability of every item at each logged decision.
+
+    The policy observes each user's logged events up to the decision, as it would if it acted there.
 
     Args:
         log: log ordered by (user, step).
         policy: a policy as :func:`recsim_mnar.policies.door.as_policy` takes it; it is not changed.
 
     Returns:
-        (d, n_items), rows in the order of the log's bandit rows; for the logging policy, the column of the logged
-        action has the logged propensities.
+        (d, n_items), rows in the order of the log's bandit rows. If the policy logged the data itself, the entries of
+        the logged actions are the logged propensities.
 
     Raises:
         UserError: an item unknown to the policy, invalid probabilities, a policy that learns from all users, or a log
@@ -197,8 +202,9 @@ def distributions(log: Log, policy: Any) -> Floats:
     top = log.highest_item
     if top >= policy.n_items:
         raise UserError(f"the log has item {top}, policy {policy.name!r} knows items 0..{policy.n_items - 1}")
-    decision = np.cumsum(log.is_bandit) - 1
+    decision_of_row = np.cumsum(log.is_bandit) - 1
     out = np.empty((int(log.is_bandit.sum()), policy.n_items))
+    # A policy that learns has to see each outcome before the user's next decision: one decision per user and round.
     one_by_one = learning_of(policy) != "nothing"
     batch_size = max(1, _CELLS // policy.n_items)
     first_row = 0
@@ -208,7 +214,8 @@ def distributions(log: Log, policy: Any) -> Floats:
             for begin in range(0, len(rows), batch_size):
                 batch = rows[begin : begin + batch_size]
                 p = acting.probabilities(block["user"][batch])
-                out[decision[first_row + batch]] = checked_distribution(acting, p, policy.n_items, n=len(batch))
+                decision = decision_of_row[first_row + batch]
+                out[decision] = checked_distribution(acting, p, policy.n_items, n=len(batch))
         first_row += len(block["user"])
     return out
 
@@ -228,15 +235,15 @@ def from_arrays(
     """Build decisions from the columns of another library.
 
     Args:
-        n_items: actions are 0 .. n_items - 1.
-        context: (d, c) numbers.
-        action: (d,) whole numbers.
+        n_items: number of items; actions are 0 .. n_items - 1.
+        context: (d, c) numbers, the features at each decision.
+        action: (d,) whole numbers, the recommended items.
         reward: (d,) numbers.
-        propensity: (d,) in (0, 1].
-        user: (d,) users; a user's rows are consecutive. One user per decision if None.
-        step: (d,) position in the user's life; counted from 0 if None.
-        final: (u, c) contexts at the end; the last context of each user if None.
-        truncated: (d,) True where a limit ended the user's decisions; never if None.
+        propensity: (d,) probabilities of the recommended items, in (0, 1].
+        user: (d,) users, a user's rows consecutive; if None, every decision is of a different user.
+        step: (d,) number of the user's earlier events; if None, of the user's earlier decisions.
+        final: (u, c) contexts after each user's last decision; if None, the last context is repeated.
+        truncated: (d,) True where a limit ended the user's decisions; if None, no limit ended any.
 
     Raises:
         UserError: arrays of different lengths, actions out of range, propensities outside (0, 1].
@@ -248,18 +255,17 @@ def from_arrays(
     if context_.shape[:1] != (n,):
         raise UserError(f"context must have one row per action, {n}, got shape {context_.shape}")
     context_ = context_.reshape(n, context_.size // max(n, 1))
-    user_ = np.arange(n) if user is None else _column(user, np.int64, "user")
+    user_ = _column_or(np.arange(n), user, np.int64, "user")
     reward_ = _column(reward, np.float64, "reward")
     propensity_ = _column(propensity, np.float64, "propensity")
-    lengths = {len(user_), len(reward_), len(propensity_)}
-    if lengths != {n}:
-        raise UserError(f"context, action, reward, propensity and user must be of one length, got {n} and {lengths}")
-    if n and (action_.min() < 0 or action_.max() >= n_items):
-        raise UserError(f"actions must be in 0..{n_items - 1}, got {int(action_.min())}..{int(action_.max())}")
-    bad = np.flatnonzero(~((propensity_ > 0) & (propensity_ <= 1)))
-    if len(bad):
-        raise UserError(f"row {bad[0]}: propensity must be in (0, 1], got {propensity_[bad[0]]}")
+    _check_rows(n_items, action=action_, reward=reward_, propensity=propensity_, user=user_)
     last = last_of_each(user_)
+    was_cut = np.zeros(n, np.bool_)
+    if truncated is not None:
+        was_cut = np.asarray(truncated, np.bool_)
+    final_ = context_[last]
+    if final is not None:
+        final_ = np.asarray(final, np.float32).reshape(int(last.sum()), -1)
     return Decisions(
         n_items=n_items,
         context=context_,
@@ -267,17 +273,38 @@ def from_arrays(
         reward=reward_,
         propensity=propensity_,
         user=user_,
-        step=steps_within(user_) if step is None else _column(step, np.int64, "step"),
+        step=_column_or(steps_within(user_), step, np.int64, "step"),
         last=last,
-        truncated=last & (False if truncated is None else np.asarray(truncated, np.bool_)),
-        final=context_[last] if final is None else np.asarray(final, np.float32).reshape(int(last.sum()), -1),
+        truncated=last & was_cut,
+        final=final_,
     )
 
 
+def _check_rows(n_items: int, *, action: Ints, reward: Floats, propensity: Floats, user: Ints) -> None:
+    """Raise UserError if columns differ in length, an action is out of range, or a propensity is not in (0, 1]."""
+    n = len(action)
+    lengths = {len(user), len(reward), len(propensity)}
+    if lengths != {n}:
+        raise UserError(f"context, action, reward, propensity and user must be of one length, got {n} and {lengths}")
+    if n and (action.min() < 0 or action.max() >= n_items):
+        raise UserError(f"actions must be in 0..{n_items - 1}, got {int(action.min())}..{int(action.max())}")
+    bad = np.flatnonzero(~((propensity > 0) & (propensity <= 1)))
+    if len(bad):
+        raise UserError(f"row {bad[0]}: propensity must be in (0, 1], got {propensity[bad[0]]}")
+
+
 def _column(values: Any, dtype: type, name: str) -> NDArray[Any]:
+    """Convert values to a flat array of a type; errors name the column."""
     return as_type(values, np.dtype(dtype), name).reshape(-1)
 
 
+def _column_or(default: NDArray[Any], values: Any, dtype: type, name: str) -> NDArray[Any]:
+    """Convert values as :func:`_column` does; return ``default`` if they are None."""
+    if values is None:
+        return default
+    return _column(values, dtype, name)
+
+
 def last_of_each(user: Ints) -> NDArray[np.bool_]:
-    """Mark the last row of each user, (n,)."""
+    """Mark the last row of each user, (n,); a user's rows are consecutive."""
     return np.append(user_begins(user), True)[1:]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,20 +25,22 @@ if TYPE_CHECKING:
 
 
 _NEEDED = ("n_actions", "action", "reward", "pscore")
+"""Keys of obp's feedback without which there are no decisions."""
 
 
 def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = None) -> dict[str, Any]:
-    """Return ``bandit_feedback`` for ``obp.ope.OffPolicyEvaluation``.
+    """Return decisions as ``bandit_feedback`` for ``obp.ope.OffPolicyEvaluation``.
 
     Args:
         decisions: decisions of a log.
-        logging: (d, n_items) distributions of the logging policy, for ``pi_b``.
+        logging: (d, n_items) probabilities of all items under the logging policy, for ``pi_b``; ``pi_b`` is None
+            without them.
 
     Returns:
-        ``n_rounds``, ``n_actions``, ``context`` (d, c), ``action_context`` (n_items, n_items), the items' own
-        one-hot rows, ``action``, ``position`` (zeros: one slot), ``reward``, ``expected_reward`` (None: a log does not
-        know it), ``pi_b`` (d, n_items, 1) or None, and ``pscore``. Besides these, ``user`` and ``step``, which obp does
-        not read.
+        a dictionary with ``n_rounds``, ``n_actions``, ``context`` (d, c), ``action_context`` (n_items, n_items; one-hot
+        rows, as items have no features), ``action`` (d,), ``position`` (d,; zeros: a page has one slot), ``reward``
+        (d,), ``expected_reward`` (None: a log does not have it), ``pi_b`` (d, n_items, 1) or None, and ``pscore`` (d,).
+        Besides these, ``user`` and ``step``, which obp does not read.
 
     Raises:
         UserError: ``logging`` of another shape.
@@ -67,12 +69,12 @@ def to_obp(decisions: Decisions, logging: NDArray[np.floating[Any]] | None = Non
 
 
 def action_dist(distributions: NDArray[np.floating[Any]]) -> NDArray[np.float64]:
-    """Distributions (d, n_items) of a target policy as obp's ``action_dist``, (d, n_items, 1)."""
+    """Return a target policy's probabilities (d, n_items) as obp's ``action_dist``, (d, n_items, 1)."""
     return np.asarray(distributions, np.float64)[:, :, None]
 
 
 def from_obp(feedback: Mapping[str, Any]) -> Decisions:
-    """Read decisions from a ``BanditFeedback``; without users each round is a different user.
+    """Convert obp's ``BanditFeedback`` to decisions; without the key ``user`` each round is of a different user.
 
     Raises:
         UserError: a missing key, several positions, or invalid values.
@@ -98,20 +100,23 @@ def from_obp(feedback: Mapping[str, Any]) -> Decisions:
 
 
 def to_vw(decisions: Decisions, path: str | os.PathLike[str] | None = None) -> list[str]:
-    """Return one line per decision: ``action:cost:propensity 'user_step | feature:value ...``.
+    """Return decisions as examples of Vowpal Wabbit, ``action:cost:propensity 'user_step | feature:value ...``.
 
     Actions are 1 .. n_items, as in Vowpal Wabbit, the cost is minus the reward, and features are ``f0`` ... for the
-    columns of the context without zeros. Numbers have enough digits to be read back exactly.
+    columns of the context, those that are 0 left out. Numbers have enough digits to be read back exactly.
 
     Args:
         decisions: decisions of a log.
-        path: path of a file to write, under a temporary name first.
+        path: path of a file into which the lines are written, too, under a temporary name first; None for no file.
+
+    Returns:
+        one line per decision.
     """
     lines = [
         f"{action + 1}:{cost!r}:{propensity!r} '{user}_{step} | {features}"
         for action, cost, propensity, user, step, features in zip(
             checked(decisions).action.tolist(),
-            (0.0 - decisions.reward).tolist(),
+            (0.0 - decisions.reward).tolist(),  # not -reward, which is written as -0.0 where the reward is 0
             decisions.propensity.tolist(),
             decisions.user.tolist(),
             decisions.step.tolist(),
@@ -130,11 +135,11 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
 
     Args:
         lines: the examples, or the path of their file. Each line without a tag ``'user_step`` is a different user.
-        n_items: actions are 1 .. n_items in the lines.
-        width: number of columns of the context; if None as many as there are features.
+        n_items: number of items; actions are 1 .. n_items in the lines.
+        width: number of columns of the context; if None, the largest number of a feature plus 1.
 
     Returns:
-        decisions whose ``final`` repeats the last context of each user, because the format has no other.
+        decisions whose ``final`` repeats each user's last context, because the format has none after the last decision.
 
     Raises:
         UserError: a line that is no such example.
@@ -151,24 +156,51 @@ def from_vw(lines: Iterable[str] | str | os.PathLike[str], n_items: int, width: 
     parsed = [_parsed(text, f"{source} {number}") for number, text in enumerate(lines, start=1) if text.strip()]
     if not parsed:
         raise UserError("there are no examples")
-    largest = max((column for *_, features in parsed for column in features), default=-1)
+    largest = max((column for example in parsed for column in example.features), default=-1)
     if width is None:
         width = largest + 1
     if largest >= width:
         raise UserError(f"the examples have a feature f{largest}, but width = {width}")
     context = np.zeros((len(parsed), width), np.float32)
-    for row, (*_, features) in enumerate(parsed):
-        for column, value in features.items():
+    for row, example in enumerate(parsed):
+        for column, value in example.features.items():
             context[row, column] = value
-    action, reward, propensity, tags, _ = zip(*parsed, strict=True)
+    tags = [example.user_and_step for example in parsed]
     user = None
     step = None
     if None not in tags:
         user, step = np.array(tags).T
-    return from_arrays(n_items, context, action, reward, propensity, user=user, step=step)
+    return from_arrays(
+        n_items,
+        context,
+        [example.action for example in parsed],
+        [example.reward for example in parsed],
+        [example.propensity for example in parsed],
+        user=user,
+        step=step,
+    )
 
 
-def _parsed(text: str, where: str) -> tuple[int, float, float, tuple[int, int] | None, dict[int, float]]:
+class _Example(NamedTuple):
+    """A contextual bandit example of Vowpal Wabbit.
+
+    Attributes:
+        action: recommended item, from 0.
+        reward: reward, minus the cost in the line.
+        propensity: probability of the action.
+        user_and_step: user and step in the line's tag; None without a tag.
+        features: values of the features by number.
+    """
+
+    action: int
+    reward: float
+    propensity: float
+    user_and_step: tuple[int, int] | None
+    features: dict[int, float]
+
+
+def _parsed(text: str, where: str) -> _Example:
+    """Parse a line ``action:cost:propensity 'user_step | f0:value ...``; ``where`` names the line in the error."""
     try:
         head, _, tail = text.partition("|")
         label, *rest = head.split()
@@ -180,8 +212,8 @@ def _parsed(text: str, where: str) -> tuple[int, float, float, tuple[int, int] |
         features = {}
         for feature in tail.split():
             name, _, value = feature.partition(":")
-            features[int(name.removeprefix("f"))] = float(value or 1)
-        return int(action) - 1, 0.0 - float(cost), float(propensity), tag, features
+            features[int(name.removeprefix("f"))] = float(value or 1)  # VW's value of a feature that has only a name
+        return _Example(int(action) - 1, 0.0 - float(cost), float(propensity), tag, features)
     except ValueError:
         raise UserError(
             f"{where}: not action:cost:propensity 'user_step | f0:value ..., got {text.strip()[:60]!r}"
@@ -189,14 +221,15 @@ def _parsed(text: str, where: str) -> tuple[int, float, float, tuple[int, int] |
 
 
 _COLUMNS = ("eps_id", "t", "obs", "actions", "rewards", "new_obs", "terminateds", "truncateds", "action_logp")
+"""Columns of RLlib's offline data in single steps."""
 
 
 def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
-    """Return arguments of ``d3rlpy.dataset.MDPDataset``: episodes are users, actions are discrete.
+    """Return decisions as arguments of ``d3rlpy.dataset.MDPDataset``: each user is an episode, actions are discrete.
 
     Returns:
-        ``observations`` (d, c) float32, ``actions`` (d, 1) int32, ``rewards`` (d, 1), ``terminals`` (d,) and
-        ``timeouts`` (d,) float32, and ``action_size``, the number of items.
+        a dictionary with ``observations`` (d, c) float32, ``actions`` (d, 1) int32, ``rewards`` (d, 1), ``terminals``
+        (d,) and ``timeouts`` (d,) float32, and ``action_size``, the number of items.
     """
     return {
         "observations": checked(decisions).context,
@@ -209,15 +242,17 @@ def to_d3rlpy(decisions: Decisions) -> dict[str, Any]:
 
 
 def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
-    """Return arguments of ``minari.data_collector.EpisodeBuffer``, one dictionary per user.
+    """Return decisions as arguments of ``minari.data_collector.EpisodeBuffer``, one dictionary per user.
 
-    An episode of T decisions has ``observations`` (T + 1, c), the last one at the user's end, ``actions``, ``rewards``,
-    ``terminations`` and ``truncations`` (one of them True at the end), (T,) each, and ``infos`` of fixed size, (T + 1,)
-    each: ``propensity`` and ``step`` of the decision that the observation is followed by (NaN and -1 at the end) and
-    ``user``. Of slates and weights ``actions`` and ``propensity`` have one entry per item.
+    An episode of T decisions has ``observations`` (T + 1, c), the last one after the last decision; ``actions``,
+    ``rewards``, ``terminations`` and ``truncations``, (T,) each, one of the last two True at the end; and ``infos``,
+    (T + 1,) each, as Minari asks for one info per observation: ``user``, and ``propensity`` and ``step`` of the
+    decision made at the observation, NaN and -1 at the last one. For slates and weights, ``actions`` and ``propensity``
+    have one entry per item.
     """
     episodes = []
-    unknown = np.full((1, *of_any_action(decisions).action.shape[1:]), np.nan)
+    # Propensity of the decision that is not made at an episode's last observation.
+    no_propensity = np.full((1, *of_any_action(decisions).action.shape[1:]), np.nan)
     for number, rows in enumerate(decisions.episodes()):
         length = rows.stop - rows.start
         truncated = decisions.truncated[rows]
@@ -230,7 +265,7 @@ def to_minari(decisions: Decisions) -> list[dict[str, Any]]:
                 "terminations": decisions.last[rows] & ~truncated,
                 "truncations": truncated,
                 "infos": {
-                    "propensity": np.concatenate([decisions.propensity[rows], unknown]),
+                    "propensity": np.concatenate([decisions.propensity[rows], no_propensity]),
                     "step": np.append(decisions.step[rows], -1),
                     "user": np.full(length + 1, decisions.user[rows.start]),
                 },
@@ -243,8 +278,8 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
     """Read decisions from a ``MinariDataset`` that was written with :func:`to_minari`.
 
     Args:
-        dataset: data set with ``iterate_episodes()``.
-        n_items: actions are 0 .. n_items - 1; as many as its space of actions has where None.
+        dataset: Minari's data set, or any object with ``iterate_episodes()``.
+        n_items: number of items; actions are 0 .. n_items - 1. If None, the size of the data set's action space.
 
     Raises:
         UserError: an episode without propensities, or no episode; or actions that are no single items.
@@ -260,12 +295,14 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
         if not episode.infos or "propensity" not in episode.infos:
             raise UserError(f"episode {episode.id} has no infos['propensity']: without it no estimator can be used")
     observed = [np.asarray(episode.observations) for episode in episodes]
-    infos = {
+    infos = {  # without the entry of an episode's last observation, at which no decision was made
         key: np.concatenate([np.asarray(episode.infos[key])[:-1] for episode in episodes])
         for key in ("propensity", "step", "user")
     }
+    if n_items is None:
+        n_items = dataset.action_space.n
     return from_arrays(
-        dataset.action_space.n if n_items is None else n_items,
+        n_items,
         np.concatenate([rows[:-1] for rows in observed]),
         np.concatenate([episode.actions for episode in episodes]),
         np.concatenate([episode.rewards for episode in episodes]),
@@ -278,10 +315,11 @@ def from_minari(dataset: Any, n_items: int | None = None) -> Decisions:
 
 
 def to_rllib(decisions: Decisions) -> pa.Table:
-    """Return a pyarrow Table with the columns of RLlib's offline schema, one row per decision.
+    """Return decisions as a pyarrow Table with the columns of RLlib's offline schema, one row per decision.
 
-    ``eps_id`` is the user, ``t`` the number of the decision, ``obs`` and ``new_obs`` lists of c floats, and
-    ``action_logp`` the logarithm of the propensity. ``step``, the position in the user's life, stands next to them.
+    ``eps_id`` is the user, ``t`` the number of the user's earlier decisions, ``obs`` and ``new_obs`` are lists of c
+    floats, and ``action_logp`` is the logarithm of the propensity. A further column, ``step``, is the number of the
+    user's earlier events.
     ``pyarrow.parquet.write_table(to_rllib(...), file)`` writes what ``AlgorithmConfig.offline_data(input_=[file])``
     reads.
     """
@@ -304,17 +342,17 @@ def to_rllib(decisions: Decisions) -> pa.Table:
 
 
 def from_rllib(table: Any, n_items: int) -> Decisions:
-    """Read decisions from a table of :func:`to_rllib`, or one with the same columns.
+    """Convert a table of :func:`to_rllib`, or one with the same columns, to decisions.
 
     Args:
         table: a pyarrow Table.
-        n_items: actions are 0 .. n_items - 1.
+        n_items: number of items; actions are 0 .. n_items - 1.
 
     Returns:
-        Decisions whose propensities are exp(action_logp): as they were, but for the last bits.
+        decisions whose propensities are exp(action_logp), which differ from the original ones in the last bits.
 
     Raises:
-        UserError: a column is missing, or values that are none.
+        UserError: no pyarrow Table, a missing column, or an invalid value.
     """
     if not hasattr(table, "column_names"):
         raise UserError(f"table must be a pyarrow Table, got {table!r:.80}")
@@ -323,21 +361,29 @@ def from_rllib(table: Any, n_items: int) -> Decisions:
             raise UserError(f"the table has no column {name!r}: a table of RLlib's single steps has it")
     user = _users(table.column("eps_id").to_pylist())
     ends = last_of_each(user)
-    context, following = (_rows(table.column(name)) for name in ("obs", "new_obs"))
+    context, next_context = (_rows(table.column(name)) for name in ("obs", "new_obs"))
+    step = None
+    if "step" in table.column_names:
+        step = table.column("step").to_numpy()
     return from_arrays(
         n_items,
         context,
         table.column("actions").to_numpy(),
         table.column("rewards").to_numpy(),
-        np.minimum(np.exp(table.column("action_logp").to_numpy()), 1.0),
+        np.minimum(np.exp(table.column("action_logp").to_numpy()), 1.0),  # rounding may give more than 1
         user=user,
-        step=table.column("step").to_numpy() if "step" in table.column_names else None,
-        final=following[ends],
+        step=step,
+        final=next_context[ends],
         truncated=table.column("truncateds").to_numpy(),
     )
 
 
 def _lists(rows: NDArray[np.float32]) -> Any:
+    """Convert a matrix (d, c) to a pyarrow array of d lists of c floats.
+
+    Raises:
+        UserError: more numbers than 32-bit offsets of lists can address.
+    """
     import pyarrow as pa
 
     edges = np.arange(len(rows) + 1, dtype=np.int32) * rows.shape[1]
@@ -347,12 +393,13 @@ def _lists(rows: NDArray[np.float32]) -> Any:
 
 
 def _rows(column: Any) -> NDArray[np.float32]:
+    """Convert a pyarrow column of d lists of equal length c to a matrix (d, c)."""
     values = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return np.asarray(values, np.float32).reshape(len(column), -1)
 
 
 def _users(names: list[str]) -> NDArray[np.int64]:
-    """Return integer ids of episodes; ids that are no numbers are numbered."""
+    """Convert ids of episodes to integers; if one is no integer, all are numbered in the order of their appearance."""
     try:
         return np.array([int(name) for name in names], np.int64)
     except ValueError:

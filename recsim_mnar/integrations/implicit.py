@@ -23,27 +23,29 @@ if TYPE_CHECKING:
 
 
 def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePolicy:
-    """Wrap a fitted model of implicit as a policy of the item with the highest score for the user's views.
+    """Wrap a fitted model of implicit as a policy that recommends the item with the highest score for a user's views.
 
-    Users' factors are made again from their views (``recalculate_user``), so users need not be those it was fitted on.
-    An item that the user's neighbours do not reach, and every item for who has viewed nothing, scores 0.
+    A user's factors are computed from the views so far (``recalculate_user``), so users need not be those that the
+    model was fitted on. An item that no viewed item has as a neighbour scores 0, and so do all items for a user without
+    views.
 
     Args:
-        model: fitted, and able to recalculate users: ALS and the item neighbours are, BPR and logistic matrix
-            factorisation are not.
+        model: a fitted model that can recalculate users, such as ALS and item neighbours; BPR and logistic matrix
+            factorisation cannot.
         n_items: number of items.
         name: name in reports; that of the model's class if None.
     """
 
     def scores(x: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Score all items for users by their view counts, both (n, n_items)."""
         out = np.zeros((len(x), n_items))
-        some = np.flatnonzero(x.any(axis=1))
-        if len(some) == 0:
+        with_views = np.flatnonzero(x.any(axis=1))
+        if len(with_views) == 0:
             return out
         try:
             items, scores_given = model.recommend(
-                np.arange(len(some)),
-                sparse.csr_matrix(x[some].astype(np.float64)),
+                np.arange(len(with_views)),
+                sparse.csr_matrix(x[with_views].astype(np.float64)),
                 N=n_items,
                 filter_already_liked_items=False,
                 recalculate_user=True,
@@ -52,18 +54,18 @@ def policy_of(model: Any, n_items: int, *, name: str | None = None) -> FeaturePo
             raise UserError(
                 f"{type(model).__name__} of implicit cannot score a user by views alone: take ALS or item neighbours"
             ) from None
-        row, column = np.nonzero(items >= 0)
-        out[some[row], items[row, column]] = scores_given[row, column]
+        row, column = np.nonzero(items >= 0)  # implicit fills up short lists with -1
+        out[with_views[row], items[row, column]] = scores_given[row, column]
         return out
 
     return FeaturePolicy(n_items, scores=scores, name=name or type(model).__name__)
 
 
 class Recommender(Learner):
-    """Fits a copy of a model of implicit to the view counts of a log.
+    """Learner that fits a copy of a model of implicit to the view counts of a log.
 
     Args:
-        model: unfitted.
+        model: an unfitted model of implicit; it is copied, not changed.
         name: name in reports; that of the model's class if None.
     """
 
@@ -72,16 +74,13 @@ class Recommender(Learner):
         self.name = name or type(model).__name__
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
-        """Fit as :meth:`recsim_mnar.policies.Learner.fit` says.
-
-        The seed is the model's ``random_state`` where it has one.
-        """
+        """Implement :meth:`recsim_mnar.policies.Learner.fit`; the seed becomes the model's ``random_state``, if any."""
         counts, _users = view_counts(log, n_items)
         model = copy.deepcopy(self.model)
         if hasattr(model, "random_state"):
             model.random_state = seed % 2**31
         with warnings.catch_warnings():
-            # Of a conversion inside the library, of its own weights.
+            # The library warns of a conversion that it makes itself, of its weights.
             warnings.filterwarnings("ignore", message="Method expects CSR input")
             model.fit(sparse.csr_matrix(counts.astype(np.float64)), show_progress=False)
         return policy_of(model, n_items, name=self.name)

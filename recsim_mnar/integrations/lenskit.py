@@ -23,41 +23,46 @@ if TYPE_CHECKING:
 
 
 def policy_of(scorer: Any, n_items: int, *, name: str | None = None) -> FeaturePolicy:
-    """Wrap a trained scorer of LensKit, or a pipeline with one, as a policy of the item with the highest score.
+    """Wrap a trained scorer of LensKit, or a pipeline with one, as a policy that takes the item with the best score.
 
-    A user is asked about by what was viewed so far, each item once, so users need not be those it was trained on. What
-    it cannot score comes after all else, and for who has viewed nothing all items are equal.
+    A user's query is the set of items viewed so far, so users need not be those that the scorer was trained on. Items
+    without a score rank last; for a user without views all items are equal.
 
     Args:
-        scorer: a component that takes ``query`` and ``items``, trained on items 0 .. n_items - 1, or a pipeline.
+        scorer: a component that takes ``query`` and ``items``, trained on items 0 .. n_items - 1, or a pipeline with
+            such a component.
         n_items: number of items.
         name: name in reports; that of the scorer's class if None.
     """
     everything = ItemList(item_ids=np.arange(n_items))
 
     def scored(query: RecQuery) -> Any:
+        """Return LensKit's list of all items with their scores for a query."""
         if isinstance(scorer, Pipeline):
             return scorer.run("scorer", query=query, items=everything)
         return scorer(query=query, items=everything)
 
     def scores(x: NDArray[np.float32]) -> NDArray[np.float64]:
+        """Score all items for users by their view counts, both (n, n_items)."""
         out = np.zeros((len(x), n_items))
         for row, counts in enumerate(x):
             viewed = np.flatnonzero(counts)
             if len(viewed):
-                scores_given = np.asarray(scored(RecQuery(user_items=ItemList(item_ids=viewed))).scores(), np.float64)
+                query = RecQuery(user_items=ItemList(item_ids=viewed))
+                scores_given = np.asarray(scored(query).scores(), np.float64)  # NaN for items that it cannot score
                 finite = np.isfinite(scores_given)
-                out[row] = np.where(finite, scores_given, scores_given[finite].min(initial=0.0) - 1.0)
+                below_all = scores_given[finite].min(initial=0.0) - 1.0
+                out[row] = np.where(finite, scores_given, below_all)
         return out
 
     return FeaturePolicy(n_items, scores=scores, name=name or type(scorer).__name__)
 
 
 class Scorer(Learner):
-    """Trains a copy of a scorer of LensKit on the views of a log, each pair of user and item once.
+    """Learner that trains a copy of a scorer of LensKit on the views of a log, each pair of user and item once.
 
     Args:
-        scorer: a component with ``train``, not trained.
+        scorer: an untrained component with ``train``; it is copied, not changed.
         name: name in reports; that of the scorer's class if None.
     """
 

@@ -19,23 +19,25 @@ from recsim_mnar.policies.features import FeaturePolicy
 from recsim_mnar.policies.sampled import SampledPolicy
 
 _DETERMINISTIC = ("UCB1", "LinUCB", "LinGreedy", "EpsilonGreedy")
+"""MABWiser's learning policies whose expectations are computed, not drawn; those with epsilon only if it is 0."""
 
 
 class MabPolicy(FeaturePolicy):
-    """Takes the arm with the largest expectation, each of equal ones as likely, and learns from every outcome.
+    """Policy that recommends the arm with the largest expectation of a bandit, and learns from every outcome.
 
-    For exploration in proportion wrap it: ``EpsilonMixture(MabPolicy(...), 0.1)``. Run it by ``simulate_online``: it
-    learns from all users.
+    Arms with equal expectations are equally likely. To explore, wrap the policy: ``EpsilonMixture(MabPolicy(...),
+    0.1)``. Run it by ``simulate_online``, because it learns from all users.
 
     Args:
-        mab: its arms are 0 .. n_items - 1, in any order; ``UCB1``, ``LinUCB``, and ``LinGreedy`` and
-            ``EpsilonGreedy`` with ``epsilon=0``. Others draw their expectations from a generator of their own, which
-            cannot be replayed. The object is copied, not changed.
-        features: features of users for contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
+        mab: a bandit whose arms are 0 .. n_items - 1, in any order, and whose learning policy is ``UCB1``, ``LinUCB``,
+            or ``LinGreedy`` or ``EpsilonGreedy`` with ``epsilon=0``. Others draw from a generator of their own, which
+            cannot be replayed. The bandit is copied, not changed.
+        features: name of the features of a user's events that are the bandit's contexts, an ``observation`` of
+            :class:`recsim_mnar.policies.FeaturePolicy`.
+        **arguments: further arguments of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
-        UserError: arms that are no items, or a bandit that draws on its own.
+        UserError: arms that are no items, or a bandit that draws from its own generator.
     """
 
     learns = "all users"
@@ -54,17 +56,20 @@ class MabPolicy(FeaturePolicy):
         super().__init__(n_items, features, scores=self._expected, **{"name": f"mabwiser-{kind}", **arguments})
 
     def _expected(self, x: NDArray[np.float32]) -> Floats:
-        """Return expectations (n, n_items); zeros before the first outcome."""
+        """Return the bandit's expectations of all items for contexts ``x`` (n, width), (n, n_items).
+
+        Before the first outcome MABWiser has none: all are 0, so that every item is equally likely.
+        """
         if self.mab._is_initial_fit is False:
             return np.zeros((len(x), self.n_items))
         if self.mab.is_contextual:
             rows = self.mab.predict_expectations(x)
         else:
             rows = self.mab.predict_expectations()
-        if isinstance(rows, dict):  # without contexts, or for one of them
+        if isinstance(rows, dict):  # MABWiser returns no list for a single context, or without contexts
             rows = [rows]
         expected = np.array([[row[item] for item in range(self.n_items)] for row in rows], np.float64)
-        if len(expected) != len(x):
+        if len(expected) != len(x):  # without contexts: the same row for every user
             return np.broadcast_to(expected, (len(x), self.n_items))
         return expected
 
@@ -78,12 +83,12 @@ class MabPolicy(FeaturePolicy):
         super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
-        """Implement :meth:`recsim_mnar.policies.Policy.fresh`: with a separate bandit in its present state."""
-        again = copy.copy(self)
-        again.mab = copy.deepcopy(self.mab)
-        again._given_scores = again._expected
-        again._start()
-        return again
+        """Implement :meth:`recsim_mnar.policies.Policy.fresh`: without users, with a copy of the present bandit."""
+        twin = copy.copy(self)
+        twin.mab = copy.deepcopy(self.mab)
+        twin._given_scores = twin._expected  # copy.copy kept the method that is bound to self
+        twin._start()
+        return twin
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`recsim_mnar.policies.Policy.describe`."""
@@ -95,15 +100,16 @@ def sampled_policy(
 ) -> SampledPolicy:
     """Wrap a bandit that draws from its own generator, such as Thompson sampling, as a policy that learns online.
 
-    It draws a number of arms for each decision, of which the uniform picks one: its propensities are exact for what it
-    does, and it cannot be replayed: see :class:`recsim_mnar.policies.SampledPolicy`. Every distribution costs ``draws``
-    predictions.
+    For each decision the bandit draws ``draws`` arms, and the policy picks one of these at random. The shares of the
+    arms among the draws are the exact propensities. The policy cannot be replayed, because another run draws other
+    arms; see :class:`recsim_mnar.policies.SampledPolicy`.
 
     Args:
-        mab: its arms are 0 .. n_items - 1; it is copied, not changed.
-        features: features of users for contexts: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        draws: number of draws per distribution.
-        name: name in reports.
+        mab: a bandit whose arms are 0 .. n_items - 1; it is copied, not changed.
+        features: name of the features of a user's events that are the bandit's contexts, an ``observation`` of
+            :class:`recsim_mnar.policies.FeaturePolicy`.
+        draws: number of arms that are drawn per decision; each costs a prediction.
+        name: name in reports; that of the bandit's learning policy if None.
 
     Raises:
         UserError: arms that are no items.
@@ -113,23 +119,29 @@ def sampled_policy(
 
 
 class _Sampler:
-    """Draws arms for a user, whose features it keeps."""
+    """Sampler of arms for :class:`recsim_mnar.policies.SampledPolicy`: a bandit, and the features of its users.
+
+    Args:
+        mab: the bandit; it is copied, not changed.
+        features: name of the features of a user's events that are the bandit's contexts.
+    """
 
     learns = "all users"
 
     def __init__(self, mab: Any, features: Context) -> None:
         self.mab = copy.deepcopy(mab)
+        # A policy that never acts: it only keeps the users' features.
         self._users = FeaturePolicy(_items(mab), features, scores=np.zeros_like)
         self.reset = self._users.reset
         self.observe = self._users.observe
         self.forget = self._users.forget
 
     def __deepcopy__(self, memo: Any) -> _Sampler:
-        """Copy without users."""
+        """Return a sampler with a copy of the bandit and without users."""
         return _Sampler(self.mab, self._users.rule)
 
     def sample(self, user: int, draws: int) -> NDArray[np.int64]:
-        """Draw arms (draws,); each equally often before the first outcome."""
+        """Draw arms for a user, (draws,); before the first outcome every arm is equally often among them."""
         if not self.mab._is_initial_fit:
             return np.arange(draws) % self._users.n_items
         contexts = np.repeat(self._users.features(np.array([user])), draws, axis=0)
@@ -149,10 +161,10 @@ class _Sampler:
 
 
 def _items(mab: Any) -> int:
-    """Return the number of items in its arms.
+    """Return the number of a bandit's arms.
 
     Raises:
-        UserError: they are no items.
+        UserError: its arms are not the items 0 .. n - 1.
     """
     arms = list(mab.arms)
     if sorted(arms) != list(range(len(arms))):

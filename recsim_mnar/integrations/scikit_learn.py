@@ -22,19 +22,20 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 _BLOCK = 1 << 22
+"""Largest number of entries of a table of users times items that a model predicts at once, to bound memory."""
 
 
 def classifier_policy(model: Any, n_items: int, observation: Context = "counts", **arguments: Any) -> FeaturePolicy:
     """Wrap a fitted classifier of items as a policy with the probabilities of ``predict_proba``.
 
     Args:
-        model: fitted on features of users (n, width), its classes are items.
-        n_items: number of items.
-        observation: observation that it was fitted on.
-        **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
+        model: a classifier fitted on features of users (n, width), whose classes are items.
+        n_items: number of items; one that is no class has probability 0.
+        observation: name of the features of a user's events that the model was fitted on.
+        **arguments: further arguments of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
-        UserError: it has classes that are no items.
+        UserError: the classifier has a class that is no item.
     """
     classes = np.asarray(model.classes_)
     if classes.dtype.kind not in "iu" or classes.min() < 0 or classes.max() >= n_items:
@@ -57,22 +58,23 @@ def reward_policy(
     together: Callable[[Array, Array], Array] | None = None,
     **arguments: Any,
 ) -> FeaturePolicy:
-    """Wrap a fitted model of the reward as a policy of the item with the largest prediction.
+    """Wrap a fitted model of the reward as a policy that recommends the item with the largest predicted reward.
 
     Args:
-        model: fitted on ``together(x, items)``; its ``predict_proba`` of the class 1 where there is one, else its
-            ``predict``.
+        model: a model fitted on ``together(x, items)``. Its prediction is ``predict_proba`` of the class 1 if it is a
+            classifier, else ``predict``.
         n_items: number of items.
-        observation: observation of users that it was fitted on.
-        item_features: (n_items, k) features; one-hot rows if None.
-        together: function from users' features (m, width) and items' features (m, k) to the model's input; side by side
-            if None.
-        **arguments: of :class:`recsim_mnar.policies.FeaturePolicy`.
+        observation: name of the features of a user's events that the model was fitted on.
+        item_features: (n_items, k) features of the items; one-hot rows if None.
+        together: function from users' features (m, width) and items' features (m, k) to the model's input, one row per
+            pair; if None the features stand side by side.
+        **arguments: further arguments of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
     items = _item_features(item_features, n_items)
     join = together or side_by_side
 
     def scores(x: Array) -> Array:
+        """Predict the reward of every item for users with features (n, width), (n, n_items)."""
         out = np.empty((len(x), n_items))
         step = max(1, _BLOCK // (n_items * (x.shape[1] + items.shape[1])))
         for begin in range(0, len(x), step):
@@ -85,7 +87,11 @@ def reward_policy(
 
 
 class _Fitted(Learner):
-    """Base of learners that fit a copy of a model to the rewards of a log."""
+    """Base of learners that fit a copy of a model to the rewards of a log.
+
+    Attributes:
+        weighs: default of ``weighted``, True to weight rows by 1 / propensity.
+    """
 
     weighs = False
 
@@ -102,17 +108,18 @@ class _Fitted(Learner):
 
 
 class RewardModel(_Fitted):
-    """Fits a copy of any regressor or classifier to a log's rewards, and recommends by its predictions.
+    """Learner that fits a copy of any regressor or classifier to a log's rewards; its policy acts by the predictions.
 
     Args:
-        model: unfitted; a classifier needs rewards of 0 and 1. A linear model of features that stand side by side ranks
-            items alike for everyone: give it ``together=outer``, or a model that finds interactions.
-        observation: observation of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        item_features: see :func:`reward_policy`.
-        together: see :func:`reward_policy`.
-        weighted: weight rows by 1 / propensity; False if None.
+        model: an unfitted model; a classifier needs rewards of 0 and 1. A linear model of features that stand side by
+            side ranks the items equally for all users: use ``together=outer``, or a model with interactions.
+        observation: name of the features of a user's events, as in :class:`recsim_mnar.policies.FeaturePolicy`.
+        item_features: (n_items, k) features of the items; one-hot rows if None.
+        together: function that joins users' and items' features, as in :func:`reward_policy`; if None they stand side
+            by side.
+        weighted: weight rows by 1 / propensity; None means False.
         name: name in reports; that of the model's class if None.
-        **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
+        **arguments: further arguments of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
     def fit(self, log: Log, *, n_items: int, seed: int = 0) -> Policy:
@@ -121,31 +128,32 @@ class RewardModel(_Fitted):
         Raises:
             UserError: the log has no bandit rows.
         """
-        x, actions = _decisions(log, n_items, self.observation, self.arguments, self.name)
+        x, decision_rows = _decisions(log, n_items, self.observation, self.arguments, self.name)
         items = _item_features(self.arguments.get("item_features"), n_items)
         together = self.arguments.get("together") or side_by_side
         model = seeded(self.model, seed)
         weights = {}
         if self.weighted:
-            weights = {"sample_weight": 1.0 / log["propensity"][actions]}
-        reward = log["reward"][actions]
-        if hasattr(model, "classes_") or hasattr(model, "predict_proba"):
+            weights = {"sample_weight": 1.0 / log["propensity"][decision_rows]}
+        reward = log["reward"][decision_rows]
+        if hasattr(model, "classes_") or hasattr(model, "predict_proba"):  # a classifier
             reward = (reward > 0).astype(np.int64)
-        model.fit(together(x, items[log["action"][actions]]), reward, **weights)
+        model.fit(together(x, items[log["action"][decision_rows]]), reward, **weights)
         return reward_policy(model, n_items, self.observation, **self.arguments)
 
 
 class RewardedActions(_Fitted):
-    """Fits a copy of any classifier to what was recommended, weighted by reward / propensity, and acts by it.
+    """Learner that fits a copy of any classifier to the recommended items, weighted by reward / propensity.
 
-    Cross-entropy weighted by the reward: rows that earned nothing are left out.
+    Its policy has the classifier's probabilities. The loss is the cross-entropy weighted by the reward, so rows without
+    a reward have weight 0 and are left out.
 
     Args:
-        model: unfitted, with ``predict_proba`` and a ``fit`` that takes ``sample_weight``.
-        observation: observation of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        weighted: weight by 1 / propensity, too; True if None.
+        model: an unfitted classifier with ``predict_proba`` and a ``fit`` that takes ``sample_weight``.
+        observation: name of the features of a user's events, as in :class:`recsim_mnar.policies.FeaturePolicy`.
+        weighted: divide the weights by the propensity; None means True. If False, the reward alone is the weight.
         name: name in reports; that of the model's class if None.
-        **arguments: further ones of :class:`recsim_mnar.policies.FeaturePolicy`.
+        **arguments: further arguments of :class:`recsim_mnar.policies.FeaturePolicy`.
     """
 
     weighs = True
@@ -156,41 +164,68 @@ class RewardedActions(_Fitted):
         Raises:
             UserError: the log has no bandit rows, or no two actions that were rewarded.
         """
-        x, actions = _decisions(log, n_items, self.observation, self.arguments, self.name)
-        reward = log["reward"][actions]
-        action = log["action"][actions].astype(np.int64)
-        paid = reward > 0
-        if len(np.unique(action[paid])) < 2:
+        x, decision_rows = _decisions(log, n_items, self.observation, self.arguments, self.name)
+        reward = log["reward"][decision_rows]
+        action = log["action"][decision_rows].astype(np.int64)
+        rewarded = reward > 0
+        if len(np.unique(action[rewarded])) < 2:
             raise UserError(f"{self.name}: fewer than two actions of the log earned a reward, a classifier needs two")
-        weights = reward[paid] / (log["propensity"][actions][paid] if self.weighted else 1.0)
+        weights = reward[rewarded]
+        if self.weighted:
+            weights = weights / log["propensity"][decision_rows][rewarded]
         model = seeded(self.model, seed)
-        model.fit(x[paid], action[paid], sample_weight=weights)
+        model.fit(x[rewarded], action[rewarded], sample_weight=weights)
         return classifier_policy(model, n_items, self.observation, **self.arguments)
 
 
 def side_by_side(x: Array, items: Array) -> Array:
-    """Join users' features (m, width) and items' (m, k) to (m, width + k)."""
+    """Join users' features (m, width) and items' features (m, k) to (m, width + k)."""
     return np.hstack([x, items])
 
 
 def outer(x: Array, items: Array) -> Array:
-    """Return all products of users' features (with a 1) and items', (m, (width + 1) k), for linear models."""
-    one = np.hstack([np.ones((len(x), 1), x.dtype), x])
-    return (one[:, :, None] * items[:, None, :]).reshape(len(x), -1)
+    """Return the products of each feature of a user with each one of the item, for linear models.
+
+    With them a linear model has separate coefficients of the users' features for each item.
+
+    Args:
+        x: (m, width) users' features, to which a constant 1 is added.
+        items: (m, k) items' features.
+
+    Returns:
+        (m, (width + 1) k) products.
+    """
+    with_constant = np.hstack([np.ones((len(x), 1), x.dtype), x])
+    return (with_constant[:, :, None] * items[:, None, :]).reshape(len(x), -1)
 
 
 def seeded(model: Any, seed: int) -> Any:
-    """Copy a model unfitted, and set its ``random_state`` if it has one."""
-    again = clone(model)
-    if "random_state" in again.get_params():
-        again.set_params(random_state=seed % 2**32)
-    return again
+    """Return an unfitted copy of a model, with the seed as its ``random_state`` if it has one."""
+    copied = clone(model)
+    if "random_state" in copied.get_params():
+        copied.set_params(random_state=seed % 2**32)
+    return copied
 
 
 def _decisions(
     log: Log, n_items: int, observation: Context, arguments: Mapping[str, Any], name: str
 ) -> tuple[Array, NDArray[np.int64]]:
-    """Features at each decision of a log, and the decisions' rows."""
+    """Compute the features at each decision of a log.
+
+    Args:
+        log: the log.
+        n_items: number of items.
+        observation: name of the features of a user's events.
+        arguments: arguments of the policy, of which ``user_features`` is used.
+        name: name of the learner, for the message.
+
+    Returns:
+        x: (d, width) features at each decision.
+        rows: (d,) row of each decision in the log.
+
+    Raises:
+        UserError: the log has no decisions.
+    """
     x, _ = contexts_of(log, n_items, observation, user_features=arguments.get("user_features"))
     if len(x) == 0:
         raise UserError(f"{name}: the log has no bandit rows, there is no reward to learn from")
@@ -198,6 +233,7 @@ def _decisions(
 
 
 def _item_features(given: Array | None, n_items: int) -> Array:
+    """Return the items' features (n_items, k) as float32, checked; one-hot rows if ``given`` is None."""
     if given is None:
         items = np.eye(n_items, dtype=np.float32)
     else:
@@ -208,6 +244,7 @@ def _item_features(given: Array | None, n_items: int) -> Array:
 
 
 def _predicted(model: Any, table: Array) -> Array:
+    """Predict the rewards of rows (m, width), (m,): a classifier's probability of the class 1, else ``predict``."""
     if not hasattr(model, "predict_proba"):
         return np.asarray(model.predict(table), np.float64)
     rewarded = np.flatnonzero(np.asarray(model.classes_) == 1)

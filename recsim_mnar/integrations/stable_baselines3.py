@@ -31,13 +31,14 @@ Infos = list[dict[str, Any]]
 
 
 class ScaledCounts(BaseFeaturesExtractor):
-    """View counts as a network takes them: h sqrt(P) / (n + shrinkage), h the counts of n views among P items.
+    """Feature extractor that scales view counts h to h sqrt(P) / (n + shrinkage), with n views of P items.
 
-    Shares of a user's views, which say little about a user with few: long histories are no louder than short ones.
+    The features are the shares of the items among a user's views, shrunk towards 0 for users with few views. So their
+    size does not grow with the length of the history, as that of counts does.
 
     Args:
-        observation_space: space of counts, one number per item.
-        shrinkage: views by which a user counts as one more who viewed nothing.
+        observation_space: space of view counts, one number per item.
+        shrinkage: number of views at which the shares are shrunk to one half.
     """
 
     def __init__(self, observation_space: gym.spaces.Box, shrinkage: float = 5.0) -> None:
@@ -46,7 +47,7 @@ class ScaledCounts(BaseFeaturesExtractor):
         self.scale = math.sqrt(observation_space.shape[0])
 
     def forward(self, observations: torch.Tensor) -> torch.Tensor:
-        """Scale (n, n_items) counts."""
+        """Scale the view counts of n users, (n, n_items)."""
         return observations * (self.scale / (observations.sum(dim=1, keepdim=True) + self.shrinkage))
 
 
@@ -57,26 +58,27 @@ PPO_SETTINGS: dict[str, Any] = {
     "learning_rate": 1e-3,
     "policy_kwargs": {"features_extractor_class": ScaledCounts},
 }
-"""Settings of ``PPO("MlpPolicy", ...)`` for the sessions world, in some 128 lanes.
+"""Settings of ``PPO("MlpPolicy", ...)`` for the sessions world, in about 128 lanes.
 
-A recommendation hardly changes what comes later: without discounted future rewards the advantages are far less noisy.
+``gamma`` is 0 because a recommendation hardly changes later rewards, and without these the advantages are far less
+noisy.
 """
 
 ROWS = 64
-"""Observations that a model is shown at once by :func:`policy_of`."""
+"""Number of observations per call of a model in :func:`policy_of`."""
 
 
 class VecEnvAdapter(VecEnv):
     """A Gymnasium vector environment as Stable-Baselines3's ``VecEnv``: every lane stepped by one call.
 
-    ``VecEnvAdapter(gym.make_vec("recsim_mnar/Sessions-v0", num_envs=64, vectorization_mode="vector_entry_point",
-    autoreset_mode="SameStep"))``. Of ``infos`` the library gets what it reads: ``terminal_observation`` and
-    ``TimeLimit.truncated`` of lanes that ended.
+    Make one with ``VecEnvAdapter(gym.make_vec("recsim_mnar/Sessions-v0", num_envs=64,
+    vectorization_mode="vector_entry_point", autoreset_mode="SameStep"))``. The infos of a step have the keys that the
+    library reads: ``terminal_observation`` and ``TimeLimit.truncated`` of lanes that ended.
 
     Args:
-        env: environment in the mode SAME_STEP, the only one that the library supports.
-        infos: also hand over what the environment says of each lane (user, step, views), one dictionary a lane. It
-            costs more than a step.
+        env: vector environment in the autoreset mode SAME_STEP, the only one that the library supports.
+        infos: also return the environment's infos (user, step, views), as one dictionary per lane. This takes longer
+            than the step itself.
 
     Raises:
         UserError: another mode, or no vector environment.
@@ -97,7 +99,9 @@ class VecEnvAdapter(VecEnv):
         self._actions: Array = np.zeros(env.num_envs, np.int64)
 
     def reset(self) -> Array:
-        """Reset, and return observations (num_envs, ...); :meth:`seed` and ``set_options`` count for one reset.
+        """Reset all lanes, and return their observations (num_envs, ...).
+
+        The seed of :meth:`seed` and the options of ``set_options`` are used once, as the library prescribes.
 
         Raises:
             UserError: options that differ between lanes.
@@ -112,18 +116,25 @@ class VecEnvAdapter(VecEnv):
         return observations
 
     def seed(self, seed: int | None = None) -> Sequence[int | None]:
-        """Set one seed for all lanes at the next reset: lane i begins with its user i."""
+        """Set the seed of all lanes for the next reset, after which lane i begins with user i; None draws a seed."""
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         self._seeds = [seed] * self.num_envs
         return self._seeds
 
     def step_async(self, actions: Array) -> None:
-        """Store the actions of the lanes."""
+        """Store the actions of the lanes, which :meth:`step_wait` takes."""
         self._actions = np.asarray(actions)
 
     def step_wait(self) -> tuple[Array, Array, Array, Infos]:
-        """Step: observations, rewards (n,) float32, flags of ended lanes, and one ``info`` per lane."""
+        """Take the stored actions in all lanes, which start a new episode where one ends.
+
+        Returns:
+            observations: (num_envs, ...) observations, of the new episode in lanes that ended.
+            rewards: (num_envs,) float32.
+            ended: (num_envs,) True for lanes whose episode ended.
+            infos: one dictionary per lane, with the last observation of an episode that ended.
+        """
         observations, rewards, terminated, truncated, info = self.env.step(self._actions)
         ended = terminated | truncated
         infos = self._lanes(info)
@@ -154,7 +165,7 @@ class VecEnvAdapter(VecEnv):
         setattr(self.env, attr_name, value)
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Call a method of the environment, once; its answer for each lane.
+        """Call a method of the environment once, and return its result as many times as there are lanes.
 
         Raises:
             UserError: some of the lanes only.
@@ -163,16 +174,21 @@ class VecEnvAdapter(VecEnv):
         return [getattr(self.env, method_name)(*method_args, **method_kwargs)] * self.num_envs
 
     def env_is_wrapped(self, wrapper_class: type[gym.Wrapper[Any, Any, Any, Any]], indices: Any = None) -> list[bool]:
-        """False for every lane: lanes have no wrappers."""
+        """Return False for every lane, as lanes have no wrappers."""
         return [False] * len(list(self._get_indices(indices)))
 
     def _whole(self, indices: Any, what: str) -> None:
+        """Raise UserError unless ``indices`` are all lanes; ``what`` names the method."""
         lanes: Iterable[int] = self._get_indices(indices)
         if len(list(lanes)) != self.num_envs:
             raise UserError(f"{what} is for all lanes: they are one environment")
 
     def _lanes(self, given: Mapping[str, Any]) -> Infos:
-        """Return the ``info`` of each lane, for lanes that ended that of the end; empty without ``infos``."""
+        """Split a vector environment's infos into one dictionary per lane; these are empty without ``infos``.
+
+        Gymnasium has an array per key, and under the key with an underscore the lanes for which it is valid. In lanes
+        that ended, the last info of the episode replaces the first one of the next.
+        """
         lanes: Infos = [{} for _ in range(self.num_envs)]
         if not self.infos:
             return lanes
@@ -191,7 +207,7 @@ _TRANSPARENT += (wrappers.RecordEpisodeStatistics, wrappers.vector.RecordEpisode
 _TRANSPARENT += (wrappers.NormalizeReward, vector.VectorRewardWrapper, wrappers.vector.NormalizeReward)
 """Wrappers that pass on observations and actions unchanged."""
 _ACTING: tuple[type, ...] = (gym.ActionWrapper, vector.VectorActionWrapper, wrappers.MaxAndSkipObservation)
-_ACTING += (getattr(wrappers, "RepeatAction", gym.ActionWrapper),)  # which older versions have not
+_ACTING += (getattr(wrappers, "RepeatAction", gym.ActionWrapper),)  # older versions of Gymnasium lack it
 """Wrappers that change actions."""
 
 
@@ -207,30 +223,31 @@ def policy_of(
 ) -> FeaturePolicy:
     """Wrap a trained model with discrete actions as a policy with exact propensities.
 
-    PPO, A2C and others with a distribution act by it, DQN by its values (equal ones as likely). The model is read and
-    not copied: train it no more while the policy is in use. Its spaces must be those of what the policy shows it; a
-    policy keeps no ratings, and no policy of slates is made of a model.
+    Algorithms with a distribution over actions, such as PPO and A2C, act by it; DQN acts by its action values, with
+    equal probabilities for equal values. The model is used and not copied: do not train it while the policy is in use.
+    Models that observe ratings, or whose actions are slates, cannot be wrapped.
 
     Args:
-        model: an algorithm of Stable-Baselines3.
-        observation: observation of its environment, such as ``shown=0.9``. None: ``counts``, the environments' default,
-            or ``last`` if that is the model's space.
-        user_features: for a model trained on ``observation="features"``, or on another with ``+features``: a function
-            of users (n,) that gives those, ``lambda users: world.features_of(seed, users)``. The policy then acts for
-            users of that seed.
-        transform: function from (n, width) observations of the environment to the model's inputs. None: the
-            ``VecNormalize`` of the model's environment, with its present statistics; any other wrapper that
-            changes observations is refused. Of your own transform only the shape of the result is checked.
-        deterministic: the most probable action always.
-        rows: number of observations per call of the model. PyTorch rounds by the shape of a batch: for a fixed number
-            a user's propensities are the same in a loop, in ``simulate`` and in ``replay``; for None they differ by up
-            to 1e-6.
+        model: a trained algorithm of Stable-Baselines3.
+        observation: name of the observation of its environment, such as ``shown=0.9``. None means ``counts``, the
+            environments' default, or ``last`` if the model's observation space is of that kind.
+        user_features: function from users (n,) to the features that the model observed, such as ``lambda users:
+            world.features_of(seed, users)``, for a model trained on ``observation="features"`` or one with
+            ``+features``. The policy then acts for users of that seed. None for other models.
+        transform: function from (n, width) observations of the environment to the model's inputs, of which only the
+            shape is checked. None means the ``VecNormalize`` of the model's environment, with its present statistics;
+            any other wrapper that changes observations is then refused.
+        deterministic: always take the most probable action.
+        rows: number of observations per call of the model. PyTorch's rounding depends on the shape of a batch: with a
+            fixed number, a user's propensities are the same in a loop, in ``simulate`` and in ``replay``; with None
+            they differ by up to 1e-6.
         name: name in reports; that of the algorithm if None.
 
     Raises:
-        UserError: a model whose actions are not the items 0 .. n_items - 1, or that observes something else; one that
-            answers by more than an observation, as recurrent ones do; wrappers between it and its environment that no
-            policy can repeat; or no environment, as a model that was loaded without one, and no transform.
+        UserError: the model's actions are not the items 0 .. n_items - 1; it observes something other than the policy's
+            observation, or needs more than one observation, as recurrent models do; a wrapper of its environment
+            changes observations or actions in a way that the policy cannot repeat; or the model has no environment, as
+            after loading, and no transform is given.
     """
     n_items = _n_items_of(model.action_space)
     observed_space = model.observation_space
@@ -239,13 +256,14 @@ def policy_of(
     kind = "distribution"
     if deterministic or hasattr(model, "q_net"):
         kind = "scores"
+    outputs = {kind: _outputs_of(model, transform)}
     policy = FeaturePolicy(
         n_items,
         observation or "counts",
         name=name or type(model).__name__.lower(),
         user_features=user_features,
         rows=rows,
-        **{kind: _outputs_of(model, transform)},
+        **outputs,
     )
     if transform is None:
         _compare(observed_space, policy)
@@ -253,12 +271,16 @@ def policy_of(
 
 
 def _outputs_of(model: Any, transform: Callable[[Array], Array] | None) -> Callable[[Array], Array]:
-    """Return a function from observations (n, width) to a model's outputs, with its environment's wrappers."""
+    """Return a function from observations (n, width) to a model's outputs (n, n_items), action values or probabilities.
+
+    It first changes the observations as the wrappers of the model's environment do, or by ``transform``.
+    """
     answer = _answer_of(model)
     changes = _changes_of(model.get_env(), transform)
     shape = model.observation_space.shape
 
     def outputs(x: Array) -> Array:
+        """Return the model's outputs (n, n_items) for observations (n, width)."""
         for change in changes:
             x = np.asarray(change(x))
         if x.shape[1:] != shape:
@@ -271,7 +293,7 @@ def _outputs_of(model: Any, transform: Callable[[Array], Array] | None) -> Calla
 
 
 def _n_items_of(actions: Any) -> int:
-    """Count the items that a model chooses from; UserError for other actions."""
+    """Return the number of items that a model chooses from; raise UserError if its actions are no single items."""
     if not isinstance(actions, gym.spaces.Discrete) or actions.start != 0:
         raise UserError(
             f"policy_of: the model's actions are {actions}, a policy's are the items from 0. Train it where they are "
@@ -281,7 +303,7 @@ def _n_items_of(actions: Any) -> int:
 
 
 def _compare(observed: Any, policy: FeaturePolicy) -> None:
-    """Refuse a model whose observations differ from those of the policy."""
+    """Raise UserError if a model's observation space differs from that of the policy's features."""
     kind = policy.describe()["features"]
     space = policy.space
     if observed != space:
@@ -294,14 +316,18 @@ def _compare(observed: Any, policy: FeaturePolicy) -> None:
 
 
 def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Callable[[Array], Any]]:
-    """List the changes that a model's environment makes to observations, in order, frozen as they are now.
+    """Return the functions by which the wrappers of a model's environment change observations, in order of application.
 
     Args:
-        env: the model's environment.
-        transform: the user's function for all changes, if any.
+        env: the model's environment; None for a model without one.
+        transform: the user's function in place of all of the wrappers' changes; None without one.
+
+    Returns:
+        the transform alone if there is one, else a function per ``VecNormalize``, with its present statistics.
 
     Raises:
-        UserError: it changes actions, does more to observations than ``VecNormalize``, or is not known.
+        UserError: a wrapper changes actions, or changes observations in another way than ``VecNormalize``; or there is
+            neither an environment nor a transform.
     """
     changes = []
     if transform:
@@ -311,7 +337,7 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
             "policy_of: the model has no environment, so what changed its observations is not known. Load it with "
             "env=, wrapped as it was, or give transform= (lambda x: x where nothing did)"
         )
-    while env is not None:
+    while env is not None:  # from the outermost wrapper to the environment itself
         if isinstance(env, VecNormalize):
             if env.norm_obs and not transform:
                 frozen = copy.copy(env)
@@ -327,22 +353,22 @@ def _changes_of(env: Any, transform: Callable[[Array], Any] | None) -> list[Call
 
 
 def _inside(layer: Any) -> Any:
-    """Get the wrapped layer, the first of several environments; None for an environment itself."""
-    held = vars(layer)
-    if "envs" in held:
-        return held["envs"][0]
-    return held.get("venv", held.get("env"))
+    """Return what a wrapper wraps, the first environment if it has several; None for an environment itself."""
+    attributes = vars(layer)
+    if "envs" in attributes:
+        return attributes["envs"][0]
+    return attributes.get("venv", attributes.get("env"))
 
 
 def _passes_on(layer: Any) -> bool:
-    """Return whether observations and actions pass as they are; of environments in other processes it is not known."""
+    """Return whether a layer leaves observations and actions unchanged; False if it runs in other processes."""
     if isinstance(layer, gym.Wrapper | vector.VectorWrapper | vector.AsyncVectorEnv):
         return isinstance(layer, _TRANSPARENT)
     return isinstance(layer, (gym.Env, VectorEnv, *_TRANSPARENT))
 
 
 def _in_a_line(space: Any) -> str:
-    """Describe a space in one line; of varying bounds the first and the last."""
+    """Describe a space in one line; bounds that vary between its numbers are given by the first and the last."""
     if not isinstance(space, gym.spaces.Box) or (np.ptp(space.low) == 0 and np.ptp(space.high) == 0):
         return str(space)
     low, high = (f"{bounds.flat[0]:g} .. {bounds.flat[-1]:g}" for bounds in (space.low, space.high))
@@ -350,10 +376,10 @@ def _in_a_line(space: Any) -> str:
 
 
 def _answer_of(model: Any) -> Callable[[Any], Any]:
-    """Get a model's outputs for observations: the values of actions, or their probabilities.
+    """Return a function from observations, a tensor, to a model's action values (DQN) or action probabilities.
 
     Raises:
-        UserError: neither, or not to observations alone.
+        UserError: the model has neither, or needs more than the observation.
     """
     if hasattr(model, "q_net"):
         return model.q_net

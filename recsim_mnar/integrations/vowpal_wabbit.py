@@ -19,21 +19,20 @@ from recsim_mnar.policies.features import FeaturePolicy
 
 
 class VowpalWabbit(FeaturePolicy):
-    """Acts by the distribution that ``--cb_explore`` predicts, and learns from every outcome.
+    """Policy with the distribution that Vowpal Wabbit's ``--cb_explore`` predicts; it learns from every outcome.
 
-    Run it by ``simulate_online``.
-
-    Features are ``f0`` ... for the columns of the features, zeros left out, as :func:`recsim_mnar.export.to_vw` writes
-    them; the cost of an action is minus its reward.
+    Run it by ``simulate_online``, because it learns from all users. Features are named ``f0`` ... by their column, and
+    those that are 0 are left out, as :func:`recsim_mnar.export.to_vw` writes them. The cost of an action is minus its
+    reward.
 
     Args:
-        arguments: arguments of Vowpal Wabbit without the number of actions: ``"--cb_type mtr --epsilon 0.1"``;
-            ``-i file`` begins with a model.
+        arguments: arguments of Vowpal Wabbit without the number of actions, such as ``"--cb_type mtr --epsilon 0.1"``;
+            with ``-i file`` it starts from a saved model.
         n_items: number of items.
-        observation: observation of users: see :class:`recsim_mnar.policies.FeaturePolicy`.
-        learns: ``nothing``: a trained model that only acts (with ``shown`` it then learns from its ``own
-            user`` what was shown).
-        **more: of :class:`recsim_mnar.policies.FeaturePolicy`.
+        observation: name of the features of a user's events, as in :class:`recsim_mnar.policies.FeaturePolicy`.
+        learns: ``all users``; or ``nothing`` for a trained model that no longer learns. With the observation ``shown``
+            the policy then declares ``own user``, because a recommendation changes that user's features.
+        **more: further arguments of :class:`recsim_mnar.policies.FeaturePolicy`.
 
     Raises:
         UserError: arguments that Vowpal Wabbit refuses.
@@ -55,12 +54,18 @@ class VowpalWabbit(FeaturePolicy):
         self.workspace = self._opened("")
 
     def _opened(self, more: str) -> Any:
+        """Open a workspace with the policy's arguments and ``more``.
+
+        Raises:
+            UserError: Vowpal Wabbit refuses the arguments.
+        """
         try:
             return Workspace(f"--cb_explore {self.n_items} {self.arguments} {more} --quiet")
         except RuntimeError as error:
             raise UserError(f"Vowpal Wabbit refuses {self.arguments!r}: {' '.join(str(error).split())}") from None
 
     def _predicted(self, x: NDArray[np.float32]) -> Floats:
+        """Predict the distribution over items for features (n, width), (n, n_items)."""
         return np.array([self.workspace.predict(f"| {features}") for features in feature_texts(x)], np.float64)
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
@@ -73,24 +78,25 @@ class VowpalWabbit(FeaturePolicy):
                 propensities.tolist(),
                 strict=True,
             ):
-                self.workspace.learn(f"{action + 1}:{0.0 - reward!r}:{propensity!r} | {features}")
+                cost = 0.0 - reward  # not -reward, which is -0.0 where the reward is 0
+                self.workspace.learn(f"{action + 1}:{cost!r}:{propensity!r} | {features}")
             self._learned += len(users)
             self.forget_answers()
         super().learn(users, actions, rewards, propensities)
 
     def fresh(self) -> Policy:
-        """Implement :meth:`recsim_mnar.policies.Policy.fresh`, with a new workspace that knows what this one does."""
-        again = copy.copy(self)
-        if self._learned:
+        """Implement :meth:`recsim_mnar.policies.Policy.fresh`: without users, with a copy of the model as it is now."""
+        twin = copy.copy(self)
+        if self._learned:  # a workspace can only be copied through a file
             with tempfile.TemporaryDirectory() as folder:
                 model = Path(folder) / "model.vw"
                 self.workspace.save(str(model))
-                again.workspace = again._opened(f"-i {model}")
+                twin.workspace = twin._opened(f"-i {model}")
         else:
-            again.workspace = again._opened("")
-        again._given_distribution = again._predicted
-        again._start()
-        return again
+            twin.workspace = twin._opened("")
+        twin._given_distribution = twin._predicted  # copy.copy kept the method that is bound to self
+        twin._start()
+        return twin
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`recsim_mnar.policies.Policy.describe`."""

@@ -29,16 +29,16 @@ Columns = dict[str, NDArray[Any]]
 
 @dataclass(frozen=True)
 class Survey:
-    """Facts about a log from a first pass over a few columns.
+    """Facts about a log in files, from a first pass over a few of its columns.
 
     Attributes:
-        n_rows: number of rows of all kinds.
-        n_users: number of users.
-        highest_item: the largest item or action, -1 without any.
-        all_bandit: whether no row is organic.
-        shared_users: number of users that another log has, too.
+        n_rows: number of rows, organic and bandit.
+        n_users: number of users; 0 if the column of users was not read.
+        highest_item: the largest item or action; -1 if there is none.
+        all_bandit: True if no row is organic.
+        shared_users: number of users that also occur in another log.
         with_gaps: columns of whole numbers with missing values.
-        slate_size: items per slate, 1 if rows have no positions.
+        slate_size: items per slate; 1 if rows have no positions.
     """
 
     n_rows: int
@@ -52,12 +52,12 @@ class Survey:
 
 @dataclass(frozen=True)
 class LogBlocks:
-    """A log in files.
+    """A log in Parquet or Arrow files, which can be read in blocks.
 
     Attributes:
-        path: what the user named.
-        parts: its files.
-        read_rows: rows that are decoded at a time.
+        path: path of the folder or file, as the user named it.
+        parts: the files.
+        read_rows: number of rows that are decoded at a time.
     """
 
     path: Path
@@ -66,7 +66,10 @@ class LogBlocks:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str], read_rows: int = READ_ROWS) -> LogBlocks | None:
-        """Open a log; None if its rows must be read at once: text tables, and columns of other types.
+        """Open a log, without reading rows.
+
+        Returns:
+            the log; None if its rows must be read all at once, as in text tables and files with columns of other types.
 
         Raises:
             UserError: nothing there, or not the files that were written.
@@ -80,7 +83,11 @@ class LogBlocks:
         return None
 
     def _plain(self) -> bool:
-        """Return whether all parts have the same columns, and those beyond the schema are numbers."""
+        """Return whether blocks can be read independently.
+
+        They can if all parts have the same columns and types, and ids and columns beyond the schema are numbers; text
+        ids would be numbered by block.
+        """
         import pyarrow as pa
 
         try:
@@ -89,14 +96,14 @@ class LogBlocks:
             return False
         types = [dict(zip(entry.names, entry.types, strict=True)) for entry in schemas]
         for name, kind in types[0].items():
-            of_numbers = name in ("user", "item", "action") or name not in (*schema.BY_NAME, *schema.OPTIONAL)
-            if of_numbers and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+            must_be_number = name in ("user", "item", "action") or name not in (*schema.BY_NAME, *schema.OPTIONAL)
+            if must_be_number and not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
                 return False
         return all(entry == types[0] for entry in types)
 
     @property
     def provenance(self) -> Provenance:
-        """The provenance in the first part."""
+        """Provenance of the log, which the first part has in its metadata."""
         return provenance_of(self.parts)
 
     def survey(
@@ -104,10 +111,10 @@ class LogBlocks:
         others: NDArray[np.int64] | None = None,
         columns: Sequence[str] = ("user", "event", "item", "action", "position"),
     ) -> Survey:
-        """Survey the log.
+        """Read some columns of all rows, and return facts about the log.
 
         Args:
-            others: users of another log, sorted.
+            others: users of another log, to be counted if this one has them, too; None for no such count.
             columns: columns to read; without ``user`` no users are counted.
 
         Raises:
@@ -130,7 +137,7 @@ class LogBlocks:
             if "user" in table.column_names and len(table):
                 users = table.column("user").to_numpy()
                 starts = users[user_begins(users)]
-                if n_users and starts[0] == last_user:
+                if n_users and starts[0] == last_user:  # this user's first rows ended the table before
                     starts = starts[1:]
                 last_user = users[-1]
                 n_users += len(starts)
@@ -142,40 +149,52 @@ class LogBlocks:
             highest_position = max(highest_position, _highest(table, "position"))
             gaps |= {name for name in integral_columns if table.column(name).null_count}
         all_bandit = n_shown == n_rows
-        return Survey(n_rows, n_users, highest, all_bandit, n_shared, frozenset(gaps), highest_position + 1)
+        return Survey(
+            n_rows=n_rows,
+            n_users=n_users,
+            highest_item=highest,
+            all_bandit=all_bandit,
+            shared_users=n_shared,
+            with_gaps=frozenset(gaps),
+            slate_size=highest_position + 1,
+        )
 
     def blocks(self, users: int, with_gaps: frozenset[str] = frozenset()) -> Iterator[Log]:
         """Yield all rows, checked, in blocks of whole users.
 
         Args:
-            users: number of users per block, except the last.
-            with_gaps: columns of whole numbers with missing values, which become floats as a whole.
+            users: number of users per block; the last block may have fewer.
+            with_gaps: columns of whole numbers with missing values. They become floats in every block, also in blocks
+                without a missing value, so that the types of blocks are equal.
 
         Raises:
             UserError: a file that cannot be read, or the first row that breaks a rule of the schema.
         """
-        pending: list[Columns] = []
-        done = 0
-        last = None
+        pending: list[Columns] = []  # rows that were read and not yet yielded
+        done = 0  # number of rows yielded
+        last_user = None
         for log in self._logs(with_gaps):
             pending.append(log.columns)
             columns = _together(pending)
             starts = user_starts(columns["user"])
-            n_whole = max(len(starts) - 1, 0) // users * users  # of the last user more rows may follow
+            # Users in full blocks; the last user read does not count, as more of its rows may follow.
+            n_whole = max(len(starts) - 1, 0) // users * users
             cut = 0
             for first in range(0, n_whole, users):
                 begin = cut
                 cut = int(starts[first + users])
-                yield _checked({name: values[begin:cut] for name, values in columns.items()}, done + begin, last)
-                last = int(columns["user"][cut - 1])
-            pending = [{name: values[cut:].copy() if cut else values for name, values in columns.items()}]
+                yield _checked({name: values[begin:cut] for name, values in columns.items()}, done + begin, last_user)
+                last_user = int(columns["user"][cut - 1])
+            pending = [columns]
+            if cut:  # a copy, so that the yielded rows can be freed
+                pending = [{name: values[cut:].copy() for name, values in columns.items()}]
             done += cut
         columns = _together(pending)
         if len(columns.get("user", ())):
-            yield _checked(columns, done, last)
+            yield _checked(columns, done, last_user)
 
     def _logs(self, with_gaps: frozenset[str]) -> Iterator[Log]:
-        """Yield all rows as they are read, with columns in one order."""
+        """Yield all rows in the pieces in which they are decoded, unchecked, with the columns in the same order."""
         import pyarrow as pa
 
         names: list[str] = []
@@ -184,11 +203,19 @@ class LogBlocks:
                 place = table.column_names.index(name)
                 table = table.set_column(place, name, table.column(name).cast(pa.float64()))
             log = Log.from_arrow(table.replace_schema_metadata(None), str(part), first_row=first)
-            names = names or list(log.columns)
+            if not names:
+                names = list(log.columns)
             yield Log({name: log.columns[name] for name in names})
 
     def _tables(self, names: list[str] | None) -> Iterator[tuple[Any, Path, int]]:
-        """Yield tables of these columns, each with its part and the number of its first row there, from 1."""
+        """Yield the rows as pyarrow tables of at most ``read_rows`` rows.
+
+        Args:
+            names: columns to read; None for all.
+
+        Yields:
+            the table, the path of its part, and the number of its first row in the part, from 1.
+        """
         for part in self.parts:
             first = 1
             for table in read_blocks(part, self.read_rows, names, verified=self.parts.index is not None):
@@ -197,10 +224,10 @@ class LogBlocks:
 
 
 class FiledLog(Log):
-    """A log that stays in its files: read block by block, and as a whole if a column is asked for.
+    """Log whose rows stay in its files: :meth:`blocks` reads them block by block, reading a column loads all of them.
 
     Args:
-        source: the files.
+        source: the log's files.
 
     Raises:
         UserError: a file that cannot be read, or is no log; rows are checked as they are read.
@@ -214,7 +241,7 @@ class FiledLog(Log):
 
     @staticmethod
     def or_whole(path: str | os.PathLike[str]) -> Log:
-        """Open a log; a table of text, or with columns of other types, is read and checked at once."""
+        """Return a log that stays in its files if they can be read in blocks, else one that is read and checked now."""
         source = LogBlocks.open(path)
         if source is None:
             return Log.read(path).validate(first_row=1)
@@ -222,17 +249,20 @@ class FiledLog(Log):
 
     @functools.cached_property
     def columns(self) -> dict[str, NDArray[Any]]:
-        """All rows, checked."""
+        """Columns of all rows, which are read and checked on first use."""
         return self._check_items(Log.read(self.source.path).validate(first_row=1)).columns
 
     @functools.cached_property
     def highest_item(self) -> int:
-        """Compute :attr:`Log.highest_item` by reading both columns."""
+        """Largest item viewed or recommended, -1 without any; only the columns of items and actions are read."""
         return self.source.survey(columns=("item", "action")).highest_item
 
     @property
     def n_items(self) -> int:
-        """Number of items as :attr:`Log.n_items`; if the provenance states it, items are checked block by block."""
+        """Number of items as in :attr:`Log.n_items`; no row is read if the provenance states it.
+
+        That no item is beyond it is then checked when blocks are read.
+        """
         return stated_items(self.provenance, 0) or self.highest_item + 1
 
     def __len__(self) -> int:
@@ -243,7 +273,7 @@ class FiledLog(Log):
         return map(self._check_items, self.source.blocks(_USERS, self.surveyed.with_gaps))
 
     def _check_items(self, rows: Log) -> Log:
-        """Check that no item is beyond those that the provenance states, and return the rows."""
+        """Return the rows; raise UserError if they have an item beyond the number that the provenance states."""
         stated_items(self.provenance, rows.highest_item + 1)
         return rows
 
@@ -253,7 +283,16 @@ class FiledLog(Log):
 
 
 def _checked(columns: Columns, first: int, last: int | None) -> Log:
-    """Check a block whose first row has index ``first`` in the log, and follows the user ``last``."""
+    """Return a block of rows as a log, checked by every rule of the schema.
+
+    Args:
+        columns: columns of the block.
+        first: index of its first row in the whole log, for messages.
+        last: user of the row before it; None for the first block.
+
+    Raises:
+        UserError: the first row that breaks a rule; users must ascend from block to block, too.
+    """
     log = Log(columns)
     if last is not None and int(columns["user"][0]) <= last:
         raise UserError(
@@ -263,7 +302,10 @@ def _checked(columns: Columns, first: int, last: int | None) -> Log:
 
 
 def _together(pieces: list[Columns]) -> Columns:
-    """Concatenate columns; empty pieces before the last are skipped."""
+    """Concatenate pieces of a log column by column; the result of a single piece is no copy.
+
+    Empty pieces are skipped, except a last one, which gives the columns and types if there are no rows.
+    """
     pieces = [piece for piece in pieces[:-1] if len(piece["user"])] + pieces[-1:]
     if not pieces:
         return {}
@@ -273,7 +315,7 @@ def _together(pieces: list[Columns]) -> Columns:
 
 
 def _highest(table: Any, name: str) -> int:
-    """Return the largest value of a column, -1 without any."""
+    """Return the largest value of a column of a pyarrow table; -1 without such a column or values."""
     import pyarrow.compute as pc
 
     if name not in table.column_names:

@@ -18,15 +18,15 @@ RowNumbers = NDArray[np.integer] | range | None
 
 
 def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
-    """``values`` as a contiguous (n,) float64 array; no copy where it is one already.
+    """Convert values to a contiguous (n,) float64 array, without a copy if they are one already.
 
     Args:
         values: a sequence of numbers, an array, a pandas Series or a pyarrow array.
-        name: of the column, for messages.
-        rows: the length it must have.
+        name: name of the column, for messages.
+        rows: required length; None for any.
 
     Raises:
-        UserError: not real numbers, masked values, not one-dimensional, or of another length.
+        UserError: values that are no real numbers, masked, not one-dimensional, or of another length.
     """
     try:
         if not getattr(getattr(values, "dtype", None), "kind", None):
@@ -48,8 +48,10 @@ def column(values: Any, name: str, *, rows: int | None = None) -> Floats:
 
 
 def _first_text(values: Any) -> str:
-    """Find the first entry of a sequence that is not a number, for a message; "" if none can be named."""
-    for row, value in enumerate(values if isinstance(values, (list, tuple)) or np.ndim(values) == 1 else ()):
+    """Return the end of a message that names the first entry that is not a number; "" if no entry can be named."""
+    if not isinstance(values, (list, tuple)) and np.ndim(values) != 1:
+        return ""
+    for row, value in enumerate(values):
         try:
             float(value)
         except (TypeError, ValueError):
@@ -60,28 +62,46 @@ def _first_text(values: Any) -> str:
 
 
 def refuse_masked(values: Any, name: str) -> None:
-    """Raise UserError for masked values: NumPy drops the mask where it makes a plain array, and they would count."""
+    """Raise UserError if some values are masked: conversion to a plain array would drop the mask and use the values."""
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values):
         row = int(np.argmax(np.ma.getmaskarray(values)))
         raise UserError(f"column {name!r}, row {row} (counted from 0): the value is masked; drop the row or fill it in")
 
 
 def finite_column(values: Any, name: str, rows: int, numbers: RowNumbers = None) -> Floats:
-    """Check a column as :func:`column` does, and that every value is finite; ``numbers`` are its rows in a file."""
+    """Convert a column as :func:`column` does, and check that every value is finite.
+
+    Args:
+        values: the column.
+        name: name of the column, for messages.
+        rows: required length.
+        numbers: row numbers in the file from which it was read, for messages; None for arrays.
+
+    Raises:
+        UserError: as :func:`column`, or a value that is not finite.
+    """
     array = column(values, name, rows=rows)
     refuse_rows(~np.isfinite(array), array, name, "is not a finite number; drop the row or correct the value", numbers)
     return array
 
 
 def row_in_words(row: int, numbers: RowNumbers = None) -> str:
-    """Describe the position of a row: in the file that has these row numbers, or in an array."""
+    """Describe the position of a row for a message: by its number in the file if there is one, else by its index."""
     if numbers is None:
         return f"row {row} (counted from 0)"
     return f"row {int(numbers[row])} (from 1, below the header)"
 
 
 def refuse_rows(bad: NDArray[np.bool_], values: Floats, name: str, why: str, numbers: RowNumbers = None) -> None:
-    """Raise UserError for the first bad row of a column; ``numbers`` are the rows' own in a file."""
+    """Raise UserError for the first bad row of a column, if any is bad.
+
+    Args:
+        bad: (n,) True for rows with an invalid value.
+        values: (n,) values of the column.
+        name: name of the column.
+        why: end of the message, after the value.
+        numbers: row numbers in the file; None for arrays.
+    """
     if bad.any():
         row = int(np.argmax(bad))
         raise UserError(f"column {name!r}, {row_in_words(row, numbers)}: {values[row]:g} {why}")
@@ -89,12 +109,12 @@ def refuse_rows(bad: NDArray[np.bool_], values: Floats, name: str, why: str, num
 
 @dataclass(frozen=True)
 class Clusters:
-    """Grouping of rows that belong together.
+    """Grouping of rows into clusters, such as users, within which they may be dependent.
 
     Attributes:
-        codes: (n,) int64, equal for rows of one cluster; consecutive rows where ``order`` is None.
-        order: (n,) a stable permutation that brings the rows of a cluster together, or None where they are already.
-        again: (n,) which rows repeat an earlier one of their cluster, or None where that is not known of any.
+        codes: (n,) int64, equal for rows of the same cluster.
+        order: (n,) stable permutation after which the rows of each cluster are consecutive; None if they are already.
+        again: (n,) True for rows that repeat an earlier row of their cluster; None if repetitions were not looked for.
     """
 
     codes: Ints
@@ -103,7 +123,15 @@ class Clusters:
 
     @staticmethod
     def of(values: Any, rows: int, name: str = "cluster") -> Clusters | None:
-        """Clusters from ids of any kind, sorted or not; None where ``values`` is None.
+        """Group rows by ids.
+
+        Args:
+            values: (n,) ids, numbers or text in any order; Clusters are returned as they are; None for no clusters.
+            rows: number of rows n.
+            name: name of the column, for messages.
+
+        Returns:
+            the clusters; None if ``values`` is None.
 
         Raises:
             UserError: another length, or a missing id.
@@ -128,7 +156,7 @@ class Clusters:
         return Clusters(codes, order)
 
     def at(self, rows: NDArray[Any]) -> Clusters:
-        """Those of some rows."""
+        """Return the clusters of some rows, given by index or mask."""
         codes = self.codes[rows]
         clusters = Clusters.of(codes, codes.size)
         assert clusters is not None
@@ -137,13 +165,13 @@ class Clusters:
         return replace(clusters, again=self.again[rows])
 
     def together(self, values: NDArray[Any]) -> NDArray[Any]:
-        """``values`` with the rows of a cluster side by side."""
+        """Return ``values`` (n, ...) with rows reordered such that those of each cluster are consecutive."""
         if self.order is None:
             return values
         return values[self.order]
 
     def first_rows(self) -> Ints:
-        """(users,) the row in which each user first appears, users in the order of :func:`user_sums`."""
+        """Return the row in which each cluster first appears, one per cluster in the order of :func:`user_sums`."""
         starts = user_starts(self.together(self.codes))
         if self.order is None:
             return starts
@@ -151,19 +179,24 @@ class Clusters:
 
     @property
     def number(self) -> int:
-        """Count the clusters."""
+        """Number of clusters."""
         return self.dense()[1]
 
     def dense(self) -> tuple[Ints, int]:
-        """Codes 0 .. k-1 in the order of the original rows, numbered by sorted code, and k."""
-        steps = user_numbers(self.together(self.codes))
-        number = 0
-        if steps.size:
-            number = int(steps[-1]) + 1
-        return self.back(steps), number
+        """Number the k clusters 0 .. k - 1.
+
+        Returns:
+            numbers: (n,) number of each row's cluster, rows in their original order.
+            k: number of clusters.
+        """
+        numbers = user_numbers(self.together(self.codes))
+        k = 0
+        if numbers.size:
+            k = int(numbers[-1]) + 1
+        return self.back(numbers), k
 
     def back(self, together: NDArray[Any]) -> NDArray[Any]:
-        """Restore the original order of rows that :meth:`together` gathered."""
+        """Return values (n, ...) that :meth:`together` reordered in the original order of rows."""
         if self.order is None:
             return together
         rows = np.empty_like(together)
@@ -172,7 +205,7 @@ class Clusters:
 
 
 def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
-    """Sums of ``values`` (n,) over each user, in the order of the users' codes; the values themselves without users."""
+    """Sum ``values`` (n,) over each cluster, in the order of the clusters' codes; without clusters return them."""
     if clusters is None:
         return values
     together = clusters.together(clusters.codes)
@@ -181,7 +214,11 @@ def user_sums(values: Floats, clusters: Clusters | None) -> Floats:
 
 
 def _factorize(array: NDArray[Any], name: str) -> Ints:
-    """Codes of ids that are not integers."""
+    """Return integer codes (n,) of ids that are floats, text or other objects.
+
+    Raises:
+        UserError: objects that are no ids, such as lists, or a missing id.
+    """
     if array.dtype.kind == "f":
         missing = np.isnan(array)
         codes = np.unique(array, return_inverse=True)[1].astype(np.int64)
@@ -206,12 +243,12 @@ def _factorize(array: NDArray[Any], name: str) -> Ints:
 
 @dataclass(frozen=True)
 class LogColumns:
-    """The columns of a file that estimators read, bandit rows only.
+    """Columns of a file that estimators read, bandit rows only.
 
     Attributes:
-        reward: (n,).
-        propensity: (n,).
-        cluster: the user of each row, or None.
+        reward: (n,) observed rewards.
+        propensity: (n,) probabilities of the logged actions.
+        cluster: grouping of the rows by user; None without a column of users.
         others: further columns by name, (n,) each.
         numbers: (n,) row numbers in the file, from 1 below the header.
     """

@@ -21,24 +21,25 @@ if TYPE_CHECKING:
 
 KINDS = ("counts", "decayed", "last", "shown")
 DECAY, LENGTH = 0.9, 10
-"""Of ``decayed`` and ``shown``, and of ``last``, where no number is given."""
+"""Default decay of ``decayed`` and ``shown``, and default number of items of ``last``."""
 UserFeatures = Callable[[NDArray[Any]], Any]
-"""Of users (n,), what is known of them from the start: (n, k)."""
+"""Function from users (n,) to features (n, k) that are known when they arrive."""
 COUNT_LIMIT = float(2**24)
-"""Upper bound of a view count: float32 counts exactly up to here, and no life comes near it."""
+"""Upper bound of a view count: float32 counts exactly up to here, and no user has nearly as many views."""
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 class Observation(abc.ABC):
-    """Observation of users, each a row of float32 numbers that starts at 0 and that events change.
+    """Rule by which a user's events become an observation: a row of float32 numbers, 0 at first, that events change.
 
-    One definition for environments, :class:`recsim_mnar.FeaturePolicy`, replays and exports. Derive one for a world of
-    your own: define :meth:`width` and :meth:`observe`, :meth:`show` where recommendations count, and set the world's
-    ``observation`` to an object of it. What happens to one user's row must not depend on other rows.
+    Environments, :class:`recsim_mnar.FeaturePolicy`, replays and exports all use this one definition. To define one for
+    a world of your own, derive a class with :meth:`width` and :meth:`observe`, and :meth:`show` if recommendations
+    change the observation, and set the world's ``observation`` to an object of it. Events of one user must change no
+    other user's row.
 
     Attributes:
-        kind: its name.
-        counts_shown: whether recommendations and their rewards change it, so that :meth:`show` must be called.
+        kind: name of the observation.
+        counts_shown: True if recommendations and their rewards change the row, so that :meth:`show` must be called.
     """
 
     kind: str = "own"
@@ -46,63 +47,84 @@ class Observation(abc.ABC):
 
     @abc.abstractmethod
     def width(self, n_items: int) -> int:
-        """Numbers in a row."""
+        """Return the number of columns of a row."""
 
     @abc.abstractmethod
     def observe(self, states: NDArray[np.float32], rows: NDArray[Any], items: NDArray[Any]) -> None:
-        """Views in their order: ``items[j]`` by the user in row ``rows[j]`` of ``states`` (n, width), to be changed.
+        """Update ``states`` by views, one after another.
 
-        A user may stand in ``rows`` several times.
+        Args:
+            states: (n, width) observations of n users, changed in place.
+            rows: (v,) row of ``states`` of the user of each view; a user may occur several times.
+            items: (v,) viewed items.
         """
 
     def show(self, states: NDArray[np.float32], rows: Any, actions: Any, rewards: Any) -> None:
-        """Recommendations in their order, as :meth:`observe`, with what they earned."""
+        """Update ``states`` by recommendations, one after another.
+
+        Args:
+            states: (n, width) observations of n users, changed in place.
+            rows: (v,) row of ``states`` of the user of each recommendation.
+            actions: (v,) recommended items.
+            rewards: (v,) their rewards.
+        """
         raise NotImplementedError(f"{type(self).__name__} has counts_shown and no show(states, rows, actions, rewards)")
 
     def space(self, n_items: int) -> gym.Space[Any]:
-        """Gymnasium's space of a row: any numbers, unless defined."""
+        """Return Gymnasium's space of a row; by default any finite float32 numbers."""
         return gym.spaces.Box(-_LARGEST, _LARGEST, (self.width(n_items),), np.float32)
 
     def settings(self) -> Mapping[str, Any]:
-        """Its numbers, for a policy's provenance; JSON types only."""
+        """Return the parameters of the rule by name, for a policy's provenance; JSON types only."""
         return {}
 
     def empty(self, n: int, n_items: int) -> NDArray[np.float32]:
-        """Rows of ``n`` users who arrive, (n, width)."""
+        """Return the observations of ``n`` users without events, (n, width) zeros."""
         return np.zeros((n, self.width(n_items)), np.float32)
 
     def of(self, log: Log, n_items: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Rows at a log's decisions, and of its users at their ends.
+        """Compute the observations at the d decisions of a log of u users, and after each user's last event.
 
         Args:
-            log: ordered by (user, step).
-            n_items: items are 0 .. n_items - 1.
+            log: log ordered by (user, step).
+            n_items: number of items; they are 0 .. n_items - 1.
 
         Returns:
-            (d, width) for the decisions in their order, (u, width) for the users in theirs.
+            out: (d, width) observation before each decision, in the order of the log.
+            states: (u, width) observation after each user's last event, users in the order of the log.
 
         Raises:
-            UserError: an item out of range; where recommendations count an action too.
+            UserError: a viewed item out of range, or, if ``counts_shown``, a recommended one.
         """
         bandit, items = self._read(log, n_items)
         begins = np.flatnonzero(user_begins(log["user"]))
         lengths = np.diff(np.append(begins, len(bandit)))
         states = self.empty(len(begins), n_items)
-        place = np.cumsum(bandit) - 1
+        decision_of_row = np.cumsum(bandit) - 1
         out = self.empty(int(bandit.sum()), n_items)
-        for step in range(int(lengths.max(initial=0))):  # all users side by side
+        # One event of every user per turn, as few calls with many users are faster than a call per event.
+        for step in range(int(lengths.max(initial=0))):
             users = np.flatnonzero(lengths > step)
-            now = begins[users] + step
-            asked_rows = bandit[now]
-            out[place[now[asked_rows]]] = states[users[asked_rows]]
-            if not asked_rows.all():
-                self.observe(states, users[~asked_rows], items[now[~asked_rows]])
-            if self.counts_shown and asked_rows.any():
-                self.show(states, users[asked_rows], items[now[asked_rows]], log["reward"][now[asked_rows]])
+            rows = begins[users] + step
+            decides = bandit[rows]
+            out[decision_of_row[rows[decides]]] = states[users[decides]]
+            if not decides.all():
+                self.observe(states, users[~decides], items[rows[~decides]])
+            if self.counts_shown and decides.any():
+                rewards = log["reward"][rows[decides]]
+                self.show(states, users[decides], items[rows[decides]], rewards)
         return out, states
 
     def _read(self, log: Log, n_items: int) -> tuple[NDArray[np.bool_], NDArray[np.int32]]:
-        """Flags of decisions, and what was viewed or shown in each row, after a look at those that are read."""
+        """Return the columns of a log that determine observations, after checking the items in use.
+
+        Returns:
+            bandit: (n,) True for rows that are decisions.
+            items: (n,) int32 viewed item; in decisions the recommended one if ``counts_shown``, else not to be used.
+
+        Raises:
+            UserError: an item in use is out of range.
+        """
         bandit = log["event"] == schema.BANDIT
         items = np.array(log["item"], np.int32)
         if self.counts_shown:
@@ -117,7 +139,7 @@ class Observation(abc.ABC):
 
 
 class NoEvents(Observation):
-    """Nothing that users do: their features alone."""
+    """Observation without events, of width 0: for policies that observe the users' features alone."""
 
     kind = "features"
 
@@ -131,23 +153,23 @@ class NoEvents(Observation):
 
 @dataclass(frozen=True)
 class ContextRule(Observation):
-    """Rule that turns a user's views, and with ``shown`` the recommendations too, into numbers.
+    """Rule that turns a user's views, and for the kind ``shown`` also the recommendations, into a context.
 
-    A context of ``shown`` has 3 n_items numbers: v (views), s (recommendations) and r (their rewards), n_items each, in
-    this order, all 0 when the user arrives. Each event of the user, a view or a recommendation, first multiplies every
-    number by ``decay``. Then a view of i adds 1 to v[i], and a recommendation of a that earns y adds 1 to s[a] and y to
-    r[a]. Events come in the order of the log; at a decision the context holds those before it. All of it is float32:
-    ``decay`` and y are rounded to float32 first, then each product and each sum. In a log of slates every row is a
-    recommendation, so contexts within a slate hold the answers to its earlier rows: use another kind there.
+    The context of ``shown`` has 3 n_items numbers: v (views), s (recommendations) and r (their rewards), n_items each,
+    in this order, all 0 when the user arrives. Each event of the user, a view or a recommendation, first multiplies
+    every number by ``decay``. Then a view of item i adds 1 to v[i], and a recommendation of item a with reward y adds 1
+    to s[a] and y to r[a]. Events are applied in the order of the log; the context of a decision has the events before
+    it. All arithmetic is float32: ``decay`` and y are rounded to float32 first, then each product and each sum. In a
+    log of slates every row is a recommendation, so a context within a slate would include the rewards of the slate's
+    earlier rows: use another kind for slates.
 
     Attributes:
-        kind: ``counts``: how often each item was viewed, (n_items,), as the environments observe. ``decayed``: the
-            same, all multiplied by ``decay`` before each further view is added. ``last``: the items viewed last, the
-            newest first, (last,), each one more than its number, 0 where there were fewer. ``shown``: what was viewed,
-            shown and earned, (3 n_items,), see above. All of them as the environments observe where they are asked for
-            them.
-        decay: in [0, 1]; of ``decayed`` and ``shown`` only.
-        last: at least 1; of ``last`` only.
+        kind: one of four. ``counts``: the number of views of each item, (n_items,), the environments' default.
+            ``decayed``: such counts, all multiplied by ``decay`` before each view is added. ``last``: the items viewed
+            last, the newest first, (last,), each plus 1, and 0 in the rest if there were fewer views. ``shown``: views,
+            recommendations and rewards as described, (3 n_items,).
+        decay: factor in [0, 1]; used by ``decayed`` and ``shown`` only.
+        last: number of items, at least 1; used by ``last`` only.
     """
 
     kind: str = "counts"
@@ -163,11 +185,11 @@ class ContextRule(Observation):
 
     @property
     def counts_shown(self) -> bool:  # type: ignore[override]  # by its kind
-        """Implement :class:`Observation`."""
+        """Return True for ``shown``, the one kind that recommendations change."""
         return self.kind == "shown"
 
     def width(self, n_items: int) -> int:
-        """Numbers in a context."""
+        """Return the number of columns of a context."""
         if self.kind == "last":
             return self.last
         if self.counts_shown:
@@ -175,12 +197,15 @@ class ContextRule(Observation):
         return n_items
 
     def space(self, n_items: int) -> gym.Space[Any]:
-        """Gymnasium's space of a context, as environments state it: two contexts are alike only if their spaces are."""
+        """Return Gymnasium's space of a context.
+
+        The bounds depend on the decay, so that a model trained on one kind of context is refused for another one.
+        """
         if self.kind == "last":
             return gym.spaces.MultiDiscrete(np.full(self.last, n_items + 1))
         decays = self.kind in ("decayed", "shown") and self.decay < 1
         most = COUNT_LIMIT
-        if decays:
+        if decays:  # the limit of 1 + decay + decay^2 + ..., with a margin for float32's rounding
             most = min(1.001 / (1.0 - self.decay), COUNT_LIMIT)
         if not self.counts_shown:
             return gym.spaces.Box(0.0, most, (n_items,), np.float32)
@@ -189,20 +214,20 @@ class ContextRule(Observation):
 
     def settings(self) -> Mapping[str, Any]:
         """Implement :meth:`Observation.settings`."""
-        number = {"decayed": "decay", "shown": "decay", "last": "last"}.get(self.kind)
-        if number is None:
+        parameter = {"decayed": "decay", "shown": "decay", "last": "last"}.get(self.kind)
+        if parameter is None:
             return {}
-        return {number: getattr(self, number)}
+        return {parameter: getattr(self, parameter)}
 
     def observe(self, states: NDArray[np.float32], rows: NDArray[Any], items: NDArray[Any]) -> None:
-        """Views in their order: ``items[j]`` by the user in row ``rows[j]`` of ``states``, which is changed."""
+        """Implement :meth:`Observation.observe`."""
         from recsim_mnar.log import _contexts_kernel
 
-        viewed = _plain(rows, np.int64), _plain(items, np.int32)
-        _contexts_kernel.see_all(states, *viewed, self._factor, self.kind == "last")
+        keeps_items = self.kind == "last"
+        _contexts_kernel.see_all(states, _plain(rows, np.int64), _plain(items, np.int32), self._factor, keeps_items)
 
     def show(self, states: NDArray[np.float32], rows: Any, actions: Any, rewards: Any) -> None:
-        """Recommendations in their order, as :meth:`observe`, with what they earned; for ``shown`` only."""
+        """Implement :meth:`Observation.show`; for the kind ``shown`` only."""
         from recsim_mnar.log import _contexts_kernel
 
         showings = _plain(rows, np.int64), _plain(actions, np.int32), _plain(rewards, np.float32)
@@ -214,47 +239,62 @@ class ContextRule(Observation):
 
         n_items = whole_number(n_items, "n_items", 1)
         bandit, items = self._read(log, n_items)
+        rewards = np.empty(0, np.float32)  # not read unless recommendations count
         if self.counts_shown:
             rewards = log["reward"].astype(np.float32)
-        else:
-            rewards = np.empty(0, np.float32)
         begins = user_begins(log["user"])
         out = self.empty(int(bandit.sum()), n_items)
         final = self.empty(int(begins.sum()), n_items)
-        keeps = self.kind == "last"
-        state = self.empty(1, n_items)[0]
         _contexts_kernel.contexts(
-            begins, bandit, items, rewards, self._factor, keeps, self.counts_shown, state, out, final
+            begins,
+            bandit,
+            items,
+            rewards,
+            self._factor,
+            self.kind == "last",  # keeps
+            self.counts_shown,
+            self.empty(1, n_items)[0],  # scratch: the present user's context
+            out,
+            final,
         )
         return out, final
 
     @property
     def _factor(self) -> np.float32:
-        return np.float32(self.decay if self.kind in ("decayed", "shown") else 1.0)
+        """Factor by which an event multiplies the context before it is added; 1 for kinds without decay."""
+        if self.kind in ("decayed", "shown"):
+            return np.float32(self.decay)
+        return np.float32(1.0)
 
 
 Context = str | Observation
-"""A name of :func:`observation_of`, or what a world of one's own defines."""
+"""Name of an observation, as :func:`observation_of` parses it, or an object that a user's own world defines."""
 
 
 def observation_of(given: Context, *, user_features: UserFeatures | None = None) -> tuple[Observation, bool]:
-    """Parse the name of an observation, and whether the users' features follow it.
+    """Parse the name of an observation.
 
     Args:
-        given: ``counts``, ``decayed=0.95``, ``last=20`` or ``shown=0.95``, without a number :data:`DECAY` and
-            :data:`LENGTH`; with ``+features`` the users' features follow; ``features`` are they alone. An object is
-            taken as it is.
-        user_features: known of users. Next to a name without ``+features`` they stand in the place of events, next to
-            an object behind it.
+        given: ``counts``, ``decayed=0.95``, ``last=20`` or ``shown=0.95``; without a number :data:`DECAY` or
+            :data:`LENGTH` is used. With ``+features`` the users' features are appended; the name ``features`` means
+            these alone. An Observation is returned as it is.
+        user_features: function from users to their features; None without any. With a name that has no ``+features``
+            the features replace the events; with an Observation they are appended.
+
+    Returns:
+        rule: the observation of events.
+        has_features: True if the users' features are appended to it.
 
     Raises:
-        UserError: an unknown name, a number that cannot be, or features that are not given.
+        UserError: an unknown name, or an invalid number.
     """
     if isinstance(given, Observation):
         return given, user_features is not None
     name, plus, more = str(given).partition("+")
     sort, equals, text = name.partition("=")
-    rule: Observation = NoEvents() if sort == NoEvents.kind else ContextRule(sort)
+    rule: Observation = NoEvents()
+    if sort != NoEvents.kind:
+        rule = ContextRule(sort)
     if plus and (more != NoEvents.kind or sort == NoEvents.kind):
         raise UserError(f"observation {given!r}: after + comes features, once, or nothing")
     if equals and not rule.settings():
@@ -271,46 +311,69 @@ def observation_of(given: Context, *, user_features: UserFeatures | None = None)
 def contexts_of(
     log: Log, n_items: int, given: Context, *, user_features: UserFeatures | None = None
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """:meth:`Observation.of` of what :func:`observation_of` makes of a name, with the users' features."""
-    rule, more = observation_of(given, user_features=user_features)
-    at, ends = rule.of(log, n_items)
-    if not more:
-        return at, ends
+    """Compute the contexts at the d decisions of a log of u users, and after each user's last event.
+
+    Args:
+        log: log ordered by (user, step).
+        n_items: number of items.
+        given: name of the observation, or an object.
+        user_features: function from users to the features that are appended, if the observation has them.
+
+    Returns:
+        contexts: (d, width) before each decision.
+        finals: (u, width) after each user's last event.
+
+    Raises:
+        UserError: an unknown name, missing features, or an item out of range.
+    """
+    rule, has_features = observation_of(given, user_features=user_features)
+    contexts, finals = rule.of(log, n_items)
+    if not has_features:
+        return contexts, finals
     features = checked_features(user_features, given)
     users = log["user"]
-    return joined(at, features(users[log.is_bandit])), joined(ends, features(users[user_begins(users)]))
+    contexts = joined(contexts, features(users[log.is_bandit]))
+    finals = joined(finals, features(users[user_begins(users)]))
+    return contexts, finals
 
 
 def feature_texts(context: NDArray[np.floating[Any]]) -> Iterator[str]:
-    """Yield each row of a context (n, c) as Vowpal Wabbit has it, ``f0:1.0 f7:2.0``, zeros left out."""
+    """Yield each row of contexts (n, c) in Vowpal Wabbit's form, ``f0:1.0 f7:2.0``, with zeros left out."""
     for row in context:
-        held = np.flatnonzero(row)
-        yield " ".join(f"f{place}:{value!r}" for place, value in zip(held.tolist(), row[held].tolist(), strict=True))
+        columns = np.flatnonzero(row)
+        values = zip(columns.tolist(), row[columns].tolist(), strict=True)
+        yield " ".join(f"f{column}:{value!r}" for column, value in values)
 
 
 def checked_features(user_features: UserFeatures | None, given: Context) -> UserFeatures:
-    """The function of users, where there is one."""
+    """Return ``user_features``; raise UserError if an observation ``given`` needs it and there is none."""
     if user_features is None:
         raise UserError(f"{given!r} needs user_features, a function of users (n,) that gives (n, k)")
     return user_features
 
 
 def joined(states: NDArray[np.float32], features: Any) -> NDArray[np.float32]:
-    """Rows with the users' features behind them, (n, width + k) float32."""
+    """Append users' features (n, k) to their observations (n, width), as float32."""
     return np.concatenate([states, np.asarray(features, np.float32)], axis=1)
 
 
 def joined_space(space: gym.Space[Any], n_features: int) -> gym.spaces.Box:
-    """Gymnasium's space of rows with so many features behind them."""
-    bounds = (space.low, space.high) if isinstance(space, gym.spaces.Box) else (space.start, space.nvec - 1)  # type: ignore[attr-defined]
-    low, high = (
-        np.append(np.asarray(bound, np.float32), np.full(n_features, end, np.float32))
-        for bound, end in zip(bounds, (-_LARGEST, _LARGEST), strict=True)
-    )
+    """Return the observation space with n_features unbounded columns appended; ``space`` is a Box or MultiDiscrete."""
+    lowest: Any
+    highest: Any
+    if isinstance(space, gym.spaces.Box):
+        lowest = space.low
+        highest = space.high
+    else:  # MultiDiscrete
+        lowest = space.start  # type: ignore[attr-defined]
+        highest = space.nvec - 1  # type: ignore[attr-defined]
+    low = np.append(np.asarray(lowest, np.float32), np.full(n_features, -_LARGEST, np.float32))
+    high = np.append(np.asarray(highest, np.float32), np.full(n_features, _LARGEST, np.float32))
     return gym.spaces.Box(low, high, dtype=np.float32)
 
 
 def _number(given: Context, text: str, kind: Any) -> Any:
+    """Parse the number in an observation's name by ``kind``, int or float; raise UserError if it is none."""
     try:
         return kind(text)
     except ValueError:
@@ -318,7 +381,10 @@ def _number(given: Context, text: str, kind: Any) -> Any:
 
 
 def _plain(values: Any, kind: Any) -> NDArray[Any]:
-    """Values as the one sort of array that kernels are compiled for; a copy only where they are of another."""
+    """Return values as a contiguous writable array of a type, the one kind for which kernels are compiled.
+
+    They are copied only if they are not such an array already.
+    """
     array = np.ascontiguousarray(values, kind)
     if array.flags.writeable:
         return array

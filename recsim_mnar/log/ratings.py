@@ -21,14 +21,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Ratings:
-    """Observed entries (O = 1) of a rating matrix Y, ordered by (user, item) as they were given.
+    """Observed entries of a (U, I) rating matrix, in the order in which they were given.
 
     The arrays are read-only: a learner that changes one copies it first.
 
     Attributes:
-        users, items: (n,) int64, below n_users and n_items.
-        values: (n,) float64.
-        n_users, n_items: U and I.
+        users: (n,) int64 user of each rating, below n_users.
+        items: (n,) int64 item of each rating, below n_items.
+        values: (n,) float64 ratings.
+        n_users: number of users U, with or without ratings.
+        n_items: number of items I, with or without ratings.
     """
 
     users: NDArray[np.int64]
@@ -38,7 +40,7 @@ class Ratings:
     n_items: int
 
     def __post_init__(self) -> None:
-        """Bring the arrays to their types.
+        """Convert the arrays to their types, check them, and make them read-only.
 
         Raises:
             UserError: different lengths, an index that is no whole number or out of range, or a value that is not a
@@ -65,26 +67,33 @@ class Ratings:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(U, I)."""
+        """Shape (U, I) of the rating matrix."""
         return self.n_users, self.n_items
 
     def digest(self) -> str:
-        """Sha256 of the entries and the shape of the matrix."""
+        """Return the SHA-256 of the ratings and of the matrix's shape."""
         sizes = np.array(self.shape)
         return arrays_digest({"users": self.users, "items": self.items, "values": self.values, "sizes": sizes})
 
     @property
     def density(self) -> float:
-        """Share of the matrix that is observed, n / (U I)."""
+        """Share of the matrix's entries that are observed, n / (U I)."""
         return len(self) / (self.n_users * self.n_items)
 
     @classmethod
     def from_dense(cls, matrix: Any, observed: Any = None) -> Ratings:
-        """The entries of a (U, I) matrix where ``observed`` is true (by default: where the matrix is not 0)."""
+        """Return the observed entries of a matrix.
+
+        Args:
+            matrix: (U, I) ratings.
+            observed: (U, I) True for observed entries; if None, those that are not 0.
+
+        Raises:
+            UserError: ``matrix`` or ``observed`` of another shape.
+        """
         matrix = np.asarray(matrix, np.float64)
-        if observed is None:
-            mask = matrix != 0
-        else:
+        mask = matrix != 0
+        if observed is not None:
             mask = np.asarray(observed, bool)
         if matrix.ndim != 2 or mask.shape != matrix.shape:
             raise UserError(f"a rating matrix and its mask must be (U, I), got {matrix.shape} and {mask.shape}")
@@ -92,11 +101,11 @@ class Ratings:
         return cls(users, items, matrix[users, items], *matrix.shape)
 
     def select(self, rows: NDArray[Any]) -> Ratings:
-        """The ratings at a boolean mask or at indices."""
+        """Return the ratings at a boolean mask or at indices; the matrix keeps its shape."""
         return Ratings(self.users[rows], self.items[rows], self.values[rows], self.n_users, self.n_items)
 
     def at(self, matrix: Any, name: str = "matrix") -> Floats:
-        """Entries of a (U, I) matrix at the observed cells, (n,).
+        """Return the entries of another (U, I) matrix, such as predictions, at the cells of the ratings, (n,).
 
         Raises:
             UserError: a matrix of another shape.
@@ -119,7 +128,7 @@ class Ratings:
 
 
 def split_folds(n: int, n_folds: int, seed: int) -> NDArray[np.int64]:
-    """A fold for each of n ratings: equal sizes up to one, an addressed shuffle.
+    """Return the fold of each of n ratings, (n,), at random by the seed; sizes of folds differ by at most one.
 
     Raises:
         UserError: a fold would be without ratings.
@@ -139,12 +148,14 @@ def split_folds(n: int, n_folds: int, seed: int) -> NDArray[np.int64]:
 def log_of_ratings(
     ratings: Ratings, propensities: Floats | None = None, provenance: Mapping[str, Any] | None = None
 ) -> Log:
-    """Make a log of ratings, an organic row each with the rating as its reward; times only count a user's rows.
+    """Convert n ratings to a log with an organic row per rating, the rating as its reward.
+
+    Ratings have no times: the time of a row is its number among the user's rows.
 
     Args:
-        ratings: n of them.
-        propensities: (n,) with which they were revealed, where they are known.
-        provenance: of the log; that it is of ratings where None.
+        ratings: the ratings.
+        propensities: (n,) probabilities with which the ratings were revealed; None if they are unknown.
+        provenance: provenance of the log; if None it only says that the log is of ratings.
     """
     order = np.argsort(ratings.users, kind="stable")
     user = ratings.users[order]
@@ -159,4 +170,6 @@ def log_of_ratings(
     }
     if propensities is not None:
         columns["observation_propensity"] = np.asarray(propensities)[order]
-    return Log(columns, {"kind": "ratings"} if provenance is None else dict(provenance))
+    if provenance is None:
+        provenance = {"kind": "ratings"}
+    return Log(columns, dict(provenance))

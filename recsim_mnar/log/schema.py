@@ -31,10 +31,10 @@ class Column:
     """A column of a log.
 
     Attributes:
-        name: as in memory and on disk.
-        dtype: NumPy type in memory, little-endian on disk.
-        null: what stands for null in memory (None: never null). On disk it is a Parquet null.
-        meaning: one line for a person.
+        name: name of the column, in memory and on disk.
+        dtype: NumPy type in memory; on disk it is little-endian.
+        null: value that stands for null in memory, where the disk has Parquet's null; None for a column without nulls.
+        meaning: description in one line.
     """
 
     name: str
@@ -44,10 +44,15 @@ class Column:
 
 
 def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
-    """``values`` as a contiguous array of ``dtype``; integers only where the conversion changes no value.
+    """Convert values to a contiguous array of ``dtype``, to integers only if that changes no value.
+
+    Args:
+        values: the values, of any type that NumPy can convert.
+        dtype: type of the result.
+        name: name of the column, for messages.
 
     Raises:
-        UserError: values that are no such numbers; the first row where it is one value.
+        UserError: the values are no such numbers; a single value that is not whole is named with its row.
     """
     array = np.asarray(values)
     if array.dtype == dtype:
@@ -72,17 +77,26 @@ def as_type(values: Any, dtype: np.dtype, name: str) -> NDArray[Any]:
 
 
 def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
-    """Return the codes of events from a pyarrow column of their names; messages number rows from ``first_row``."""
+    """Convert a pyarrow column of event names to their codes, (n,) int8.
+
+    Args:
+        values: the column, of text or a dictionary of text.
+        source: name of its origin, for messages.
+        first_row: number of the first row, for messages.
+
+    Raises:
+        UserError: a name that is neither ``organic`` nor ``bandit``.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     names = pa.array(EVENTS)
     named = pa.types.is_dictionary(values.type) and pa.types.is_string(values.type.value_type)
-    if named and not values.null_count:  # a look at each name instead of at each row
+    if named and not values.null_count:  # a dictionary: look up each of its names once, not each row
         codes = []
         for chunk in values.chunks:
             code_of_name = pc.index_in(chunk.dictionary.cast(pa.string()), value_set=names)
-            if code_of_name.null_count:
+            if code_of_name.null_count:  # an unknown name, which may be unused: only the rows show that
                 break
             codes.append(np.asarray(code_of_name, np.int8)[np.asarray(chunk.indices)])
         else:
@@ -100,7 +114,7 @@ def event_codes(values: Any, source: str, first_row: int = 1) -> NDArray[Any]:
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:
-    """A read-only view of an array; its owner may still write to it."""
+    """Return a read-only view of an array; the array itself stays writable for its owner."""
     view = array.view()
     view.flags.writeable = False
     return view
@@ -143,7 +157,7 @@ OPTIONAL: dict[str, Column] = {
 """Columns that a log may have besides :data:`COLUMNS`, by name."""
 
 OF_RANKINGS: tuple[str, ...] = ("slate", "position", "conditional_propensity", "slate_propensity", "set_propensity")
-"""Columns of a log of slates, one row per place; ``propensity`` is there that of the item at its place."""
+"""Further columns of a log of slates, one row per place. Its ``propensity`` is the probability of the item there."""
 
 NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS)
 BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}

@@ -42,34 +42,36 @@ from recsim_mnar.tables.parts import Parts, mark_of_part
 from recsim_mnar.tables.text import typed_table
 
 ROWS_PER_PART = 4_000_000
-"""Of a folder that :meth:`Log.write` writes, about."""
+"""Approximate number of rows per part of a folder that :meth:`Log.write` writes."""
 
 
 _SHOWN = 5
-"""Rows of a log in a notebook."""
+"""Number of rows of a log that a notebook displays."""
 
 
 class FixedColumns(dict[str, NDArray[Any]]):
-    """Arrays by name, read-only each and together; :meth:`recsim_mnar.log.Log.with_column` makes another log."""
+    """Read-only dictionary of read-only arrays by name; :meth:`recsim_mnar.log.Log.with_column` makes another log."""
 
     def __init__(self, columns: Mapping[str, NDArray[Any]]) -> None:
         super().__init__({name: read_only(values) for name, values in columns.items()})
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        return super().__getitem__(name).view()  # its shape and type can be set, whatever is read-only
+        return super().__getitem__(name).view()  # a caller may set shape and dtype even of a read-only array
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         """Raise TypeError: a log is read-only."""
         raise TypeError("a log is read-only: log.with_column(name, values) makes another")
 
+    # Every method by which a dictionary changes.
     __setitem__ = __delitem__ = __ior__ = pop = popitem = clear = update = setdefault = _refuse
 
     def __reduce__(self) -> Any:
+        # By default pickle fills a dictionary entry by entry, which is refused.
         return FixedColumns, (dict(self),)
 
 
 Provenance = dict[str, Any]
-"""How a log was made: a table of JSON, whose keys are those of whoever makes it."""
+"""Description of how a log was made, JSON types only; its keys differ by what made the log."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class Log:
     make another log with :meth:`with_column`.
 
     Attributes:
-        columns: every column of :data:`recsim_mnar.log.schema.COLUMNS` by name, arrays of one length, and any further
-            context columns.
+        columns: arrays of equal length by name: every column of :data:`recsim_mnar.log.schema.COLUMNS`, and any
+            further columns, such as features of the context.
         provenance: package version, world parameters, seed, policy; JSON types only.
     """
 
@@ -89,7 +91,13 @@ class Log:
     provenance: Provenance = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Bring the columns to the schema's types and order; a missing item, action, propensity or reward is null."""
+        """Convert the columns to the schema's types and order.
+
+        Columns that may be null (item, action, propensity, reward) are filled with nulls if they are missing.
+
+        Raises:
+            UserError: columns of different lengths, a missing column, or values of the wrong kind.
+        """
         columns = table_by_name(self.columns, "columns")
         arrays = {text_of(name, "a column's name"): np.asarray(values) for name, values in columns.items()}
         shapes = {name: values.shape for name, values in arrays.items()}
@@ -100,7 +108,7 @@ class Log:
         for column in schema.COLUMNS:
             if column.name in arrays:
                 values = arrays.pop(column.name)
-                if column.null == -1 and values.dtype.kind == "f":  # as pandas holds integers among which some are null
+                if column.null == -1 and values.dtype.kind == "f":  # pandas has integers with nulls as floats with NaN
                     values = np.where(np.isnan(values), column.null, values)
                 ordered[column.name] = schema.as_type(values, column.dtype, column.name)
             elif n and column.null is None:
@@ -126,7 +134,7 @@ class Log:
         return f"Log({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        """The first rows as a table, for notebooks."""
+        """Return a summary and the first rows as an HTML table, for notebooks."""
         first = Log({name: values[:_SHOWN] for name, values in self.columns.items()}).to_frame()
         return f"<p>{html.escape(repr(self))}</p>{first.to_html(index=False)}"
 
@@ -143,7 +151,7 @@ class Log:
 
     @property
     def is_bandit(self) -> NDArray[np.bool_]:
-        """(n,) which rows are recommendations."""
+        """Flag per row, (n,), True for recommendations."""
         return self.columns["event"] == schema.BANDIT
 
     @property
@@ -153,39 +161,40 @@ class Log:
 
     @property
     def n_items(self) -> int:
-        """Number of items of the log's world, else the largest item in the log plus one.
+        """Number of items of the world in the log's provenance; without one, the largest item in the log plus 1.
 
         Raises:
-            UserError: an item beyond those that it says there are.
+            UserError: the log has an item beyond the number in its provenance.
         """
         return stated_items(self.provenance, self.highest_item + 1)
 
     def blocks(self) -> Iterator[Log]:
-        """The log in blocks of whole users, to bound memory; in memory it is one block.
+        """Yield the log in blocks of whole users, so that a caller needs memory for one block at a time.
 
-        A log that stays in its files (:class:`recsim_mnar.log.blocks.FiledLog`) is read block by block.
+        A log in memory is a single block; one that stays in its files (:class:`recsim_mnar.log.blocks.FiledLog`) is
+        read block by block.
         """
         yield self
 
     def users(self) -> NDArray[np.int64]:
-        """The distinct users, ascending."""
+        """Return the distinct users, ascending."""
         user = self.columns["user"]
         return user[user_begins(user)]
 
     def select(self, rows: NDArray[Any]) -> Log:
-        """The rows at a boolean mask or at indices, in their order."""
+        """Return a log of the rows at a boolean mask or at indices, in the order of these."""
         return Log({name: values[rows] for name, values in self.columns.items()}, dict(self.provenance))
 
     def organic(self) -> Log:
-        """The organic rows."""
+        """Return a log of the organic rows."""
         return self.select(~self.is_bandit)
 
     def bandit(self) -> Log:
-        """The bandit rows."""
+        """Return a log of the bandit rows."""
         return self.select(self.is_bandit)
 
     def with_column(self, name: str, values: NDArray[Any]) -> Log:
-        """This log with one more (or another) context column.
+        """Return a copy of this log with a column added or replaced.
 
         Raises:
             UserError: a name that is no text, or empty; values that are not one per row.
@@ -195,19 +204,26 @@ class Log:
         return Log({**self.columns, name: values}, dict(self.provenance))
 
     def split(self, n_parts: int) -> list[Log]:
-        """Cut into at most ``n_parts`` logs of consecutive users, none of whom is divided."""
-        return [self.select(np.arange(a, b)) for a, b in self._ranges(whole_number(n_parts, "n_parts", 1))]
+        """Cut the log into at most ``n_parts`` logs of consecutive users; all rows of a user are in one of them."""
+        n_parts = whole_number(n_parts, "n_parts", 1)
+        return [self.select(np.arange(first, end)) for first, end in self._ranges(n_parts)]
 
     def _ranges(self, n_parts: int) -> Iterator[tuple[int, int]]:
-        """First row, and the row after the last, of each part of :meth:`split`."""
+        """Yield the first row and the end (last row + 1) of each part of :meth:`split`; one part if there is no row."""
         starts = user_starts(self.columns["user"])
-        parts = min(n_parts, max(len(starts), 1))
-        edges = [int(starts[i * len(starts) // parts]) if len(starts) else 0 for i in range(parts)] + [len(self)]
+        if not len(starts):
+            return itertools.pairwise([0, len(self)])
+        parts = min(n_parts, len(starts))
+        edges = [int(starts[i * len(starts) // parts]) for i in range(parts)] + [len(self)]
         return itertools.pairwise(edges)
 
     @classmethod
     def concat(cls, logs: Sequence[Log]) -> Log:
-        """Put logs one after another; the provenance is the first's."""
+        """Concatenate logs with the same columns; the result has the provenance of the first.
+
+        Raises:
+            UserError: no log, or logs with different columns.
+        """
         for log in of_type(logs, "logs", (list, tuple), "a list of logs"):
             of_type(log, "each of logs", Log, "a Log")
         if not logs:
@@ -220,31 +236,33 @@ class Log:
         return cls(columns, dict(logs[0].provenance))
 
     def digest(self, *, optional: bool = False) -> str:
-        """Sha256 of the schema's columns in order, little-endian, null as -1 or the canonical NaN.
+        """Return the SHA-256 of the schema's columns in their order, little-endian, null as -1 or NumPy's NaN.
 
-        With ``optional`` those of :data:`recsim_mnar.log.schema.OPTIONAL` that the log has follow.
+        Args:
+            optional: include the columns of :data:`recsim_mnar.log.schema.OPTIONAL` that the log has.
         """
         sha = hashlib.sha256()
         extra = [column for name, column in schema.OPTIONAL.items() if optional and name in self.columns]
         for column in (*schema.COLUMNS, *extra):
             values = self.columns[column.name].astype(column.dtype.newbyteorder("<"))
-            if column.dtype.kind == "f":
+            if column.dtype.kind == "f":  # NaNs may differ in their bits
                 values = np.where(np.isnan(values), np.nan, values).astype(values.dtype)
             sha.update(values.tobytes())
         return sha.hexdigest()
 
     def validate(self, n_items: int | None = None, *, first_row: int = 0) -> Log:
-        """Check every rule of the schema; returns the log itself.
+        """Check every rule of the schema, and return the log itself.
 
         Args:
-            n_items: items and actions must be below it, if given.
+            n_items: number of items, which items and actions must be below; None for no such limit.
             first_row: number of the first row in messages; 1 for logs of a file.
 
         Raises:
-            UserError: naming the first row and column that break a rule.
+            UserError: a rule is broken; the column and the first bad row are named.
         """
 
         def check(bad: NDArray[np.bool_], name: str, rule: str) -> None:
+            """Raise UserError for the first row of a column that is bad."""
             values = self.columns[name]
             refuse_first(bad, lambda row: f"row {row + first_row}: {name} {rule}, got {values[row]}")
 
@@ -253,13 +271,15 @@ class Log:
         step = c["step"]
         bandit = c["event"] == schema.BANDIT
         check(~bandit & (c["event"] != schema.ORGANIC), "event", "must be organic or bandit")
-        first = np.zeros(len(user[:1]), np.bool_)  # has no row before it
+        first = np.zeros(len(user[:1]), np.bool_)  # the first row, if any, has none before it to compare with
         descends = np.concatenate([first, user[1:] < user[:-1]])
         check(descends, "user", "is out of order: sort the rows by (user, step)")
         stuck = np.concatenate([first, (user[1:] == user[:-1]) & (step[1:] <= step[:-1])])
         check(stuck, "step", "is out of order: a user's steps must increase")
         check(~np.isfinite(c["time"]), "time", "must be a finite number")
-        limit = np.iinfo(np.int32).max if n_items is None else n_items - 1
+        limit = int(np.iinfo(np.int32).max)
+        if n_items is not None:
+            limit = n_items - 1
         for name, rows in (("item", ~bandit), ("action", bandit)):
             check(rows & ((c[name] < 0) | (c[name] > limit)), name, f"must be in 0..{limit}")
         p = c["propensity"]
@@ -275,11 +295,11 @@ class Log:
     # ------------------------------------------------------------------------------------------- in and out of memory
 
     def to_frame(self) -> Any:
-        """Convert to a pandas DataFrame; ``event`` is categorical, nulls are pandas nulls."""
+        """Convert to a pandas DataFrame, with ``event`` as a categorical column and pandas' nulls."""
         return self.to_arrow().to_pandas()
 
     def to_arrow(self) -> Any:
-        """Convert to a pyarrow Table with the schema's types, nulls, and the provenance in its metadata."""
+        """Convert to a pyarrow Table with the schema's types and nulls, and the provenance in its metadata."""
         return arrow_of(self.columns, metadata_of(self.provenance))
 
     @classmethod
@@ -287,7 +307,7 @@ class Log:
         """Convert a pyarrow Table with the schema's columns.
 
         Args:
-            table: the table.
+            table: a table with a column for each column of the schema that is never null.
             source: name of its origin in messages.
             first_row: number of the first row in messages.
 
@@ -314,8 +334,9 @@ class Log:
         """
         with RunFolder.fill(path_of(folder)) as into:
             into.begin(digest_of({"provenance": self.provenance, "rows": len(self)}))
-            for i, (first, last) in enumerate(self._ranges(max(1, -(-len(self) // rows_per_part)))):
-                rows = {name: values[first:last] for name, values in self.columns.items()}  # views, no copies
+            n_parts = max(1, -(-len(self) // rows_per_part))  # rounded up
+            for i, (first, end) in enumerate(self._ranges(n_parts)):
+                rows = {name: values[first:end] for name, values in self.columns.items()}  # views, no copies
                 record_part(into, i, [rows], self.provenance)
 
     @classmethod
@@ -345,10 +366,14 @@ class Log:
 
 
 def stated_items(provenance: Any, met: int) -> int:
-    """Return the number of items of the world in a log's provenance, or ``met`` if it has none that is valid.
+    """Return the number of items of the world in a log's provenance; without a valid one, the number in the rows.
+
+    Args:
+        provenance: provenance of the log, which may be any JSON.
+        met: smallest number of items that the rows allow, their largest item plus 1.
 
     Raises:
-        UserError: fewer items than were met.
+        UserError: the rows have an item beyond the number in the provenance.
     """
     try:
         stated = provenance["world"]["params"]["n_items"]
@@ -367,17 +392,22 @@ def stated_items(provenance: Any, met: int) -> int:
 # -------------------------------------------------------------------------------------------------- tables of pyarrow's
 
 META_KEY = b"recsim_mnar"
-"""In the metadata of a file: how its log was made."""
+"""Key in the schema metadata of a file, under which its log's provenance is JSON."""
 
 
 def metadata_of(provenance: Mapping[str, Any]) -> dict[bytes, bytes]:
-    """Return schema metadata with the provenance of a log."""
+    """Return the schema metadata of a file: a log's provenance and the version of the schema, as JSON."""
     meta = json.dumps({"schema_version": schema.SCHEMA_VERSION, **provenance}, sort_keys=True)
     return {META_KEY: meta.encode()}
 
 
 def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes]) -> Any:
-    """Convert columns of a Log to a pyarrow Table with the schema's types and nulls, without copying numbers."""
+    """Convert columns of a Log to a pyarrow Table with the schema's types and nulls, without copying numbers.
+
+    Args:
+        columns: arrays by name, with the schema's null values (-1, NaN), which become pyarrow's nulls.
+        metadata: schema metadata of the table.
+    """
     import pyarrow as pa
 
     arrays = []
@@ -386,7 +416,9 @@ def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes
         if name == "event":
             array = pa.DictionaryArray.from_arrays(pa.array(values), pa.array(schema.EVENTS))
         elif column is not None and column.null is not None:
-            is_null = np.isnan(values) if column.dtype.kind == "f" else values == column.null
+            is_null = values == column.null
+            if column.dtype.kind == "f":
+                is_null = np.isnan(values)
             array = pa.array(values, mask=is_null)
         else:
             array = pa.array(values)
@@ -395,12 +427,18 @@ def arrow_of(columns: Mapping[str, NDArray[Any]], metadata: Mapping[bytes, bytes
 
 
 def _column_of(name: str) -> schema.Column | None:
-    """Return the schema's column of a name, None for context columns."""
+    """Return the schema's column of this name; None for a column beyond the schema."""
     return schema.BY_NAME.get(name) or schema.OPTIONAL.get(name)
 
 
 def _from_arrow(name: str, values: Any, source: str, first_row: int) -> NDArray[Any]:
     """Convert a pyarrow column to the array of a Log.
+
+    Args:
+        name: name of the column, which determines its type and null value.
+        values: the pyarrow column.
+        source: name of its origin, for messages.
+        first_row: number of the first row, for messages.
 
     Raises:
         UserError: a value is missing, or of the wrong kind.
@@ -413,6 +451,7 @@ def _from_arrow(name: str, values: Any, source: str, first_row: int) -> NDArray[
             return np.asarray(values)
         return schema.event_codes(values, source, first_row)
     if column is None and pa.types.is_dictionary(values.type):
+        # The None, removed afterwards, keeps NumPy from making a matrix of entries that are sequences.
         return np.array([*objects_of(values), None], object)[:-1]
     if column is None:
         return np.asarray(values)
@@ -471,7 +510,7 @@ def provenance_of(path: str | os.PathLike[str] | Parts) -> Provenance:
 FORMATS = {"parquet": PARQUET[0], "arrow": ARROW[0]}
 """Formats of parts, and the endings of their files."""
 GROUP_ROWS = 1 << 17
-"""Most rows of a row group or of a batch, some 1,024 users of the sessions world."""
+"""Largest number of rows of a row group or batch, those of about 1,024 users of the sessions world."""
 _ENCODINGS = {
     "user": "PLAIN",
     "step": "PLAIN",
@@ -479,9 +518,9 @@ _ENCODINGS = {
     "item": "DELTA_BINARY_PACKED",
     "action": "DELTA_BINARY_PACKED",
 }
-"""Of the columns of a Parquet file that have no dictionary: as measured, the smaller or the sooner written."""
+"""Encodings of the columns of a Parquet file that have no dictionary, by measured size and time of writing."""
 _DICTIONARY_BYTES = 1 << 15
-"""Of a dictionary at most; a column that outgrows it is written plainly from there on."""
+"""Largest size of a column's dictionary in a Parquet file; when it is full, Parquet writes further values plainly."""
 
 Columns = Mapping[str, NDArray[Any]]
 
@@ -500,16 +539,24 @@ def check_format(form: str) -> str:
 def write_part(
     path: Path, pieces: Sequence[Columns], provenance: Mapping[str, Any], more: Mapping[bytes, bytes] | None = None
 ) -> int:
-    """Write one part of a log in the format of its ending, under a temporary name first; returns its number of rows.
+    """Write one part of a log, under a temporary name first.
 
     Args:
-        path: path of the part.
-        pieces: columns as a Log holds them; each piece begins a row group.
+        path: path of the part; its ending determines the format.
+        pieces: columns of consecutive rows, as a Log has them; each piece begins a row group.
         provenance: provenance of the log, JSON types only.
-        more: further metadata of the file.
+        more: further metadata of the file; None without any.
+
+    Returns:
+        the number of rows.
     """
-    form = "arrow" if path.suffix in ARROW else "parquet"
-    _write(path, pieces, {**metadata_of(provenance), **(more or {})}, form)
+    form = "parquet"
+    if path.suffix in ARROW:
+        form = "arrow"
+    metadata = metadata_of(provenance)
+    if more:
+        metadata |= more
+    _write(path, pieces, metadata, form)
     return sum(len(piece["user"]) for piece in pieces)
 
 
@@ -520,7 +567,7 @@ def write_stream(path: Path, blocks: Iterable[Columns], provenance: Mapping[str,
 
     Args:
         path: path of the file.
-        blocks: columns as a Log holds them, at least one block.
+        blocks: columns of consecutive rows, as a Log has them; at least one block.
         provenance: provenance of the log, JSON types only.
         form: ``parquet``, ``arrow`` or ``csv`` (which has no place for the provenance).
     """
@@ -530,16 +577,29 @@ def write_stream(path: Path, blocks: Iterable[Columns], provenance: Mapping[str,
 def record_part(
     into: RunFolder, number: int, pieces: Sequence[Columns], provenance: Mapping[str, Any], form: str = "parquet"
 ) -> None:
-    """Write one part of a log into a folder that is being filled, with its receipt."""
+    """Write one part of a log into a folder that is being filled, and its receipt into the folder's index.
+
+    Args:
+        into: the folder.
+        number: number of the part, from 0.
+        pieces: columns of consecutive rows, as a Log has them.
+        provenance: provenance of the log, JSON types only.
+        form: a format of :data:`FORMATS`.
+    """
     users = [piece["user"] for piece in pieces if len(piece["user"])]
-    span = (int(users[0][0]), int(users[-1][-1])) if users else None
+    span = None  # first and last user
+    if users:
+        span = (int(users[0][0]), int(users[-1][-1]))
     name = part_path(into.path, number, FORMATS[form]).name
     with into.recording(name, rows=lambda written: rows_in(written, FORMATS[form]), users=span) as path:
         write_part(path, pieces, provenance, mark_of_part(number, into.index.made))
 
 
 def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
-    """Yield the same rows in pieces of ``rows`` rows, except the last."""
+    """Yield the rows of the blocks in pieces of exactly ``rows`` rows; the last piece may have fewer.
+
+    Without any row, one empty piece is yielded, so that a file gets its columns.
+    """
     pending: list[Columns] = []
     n_pending = 0
     any_full = False
@@ -553,18 +613,25 @@ def _in_runs(blocks: Iterable[Columns], rows: int) -> Iterator[Columns]:
         full = n_pending // rows * rows
         for first in range(0, full, rows):
             yield {name: values[first : first + rows] for name, values in together.items()}
-        pending = [{name: values[full:].copy() for name, values in together.items()}]
+        pending = [{name: values[full:].copy() for name, values in together.items()}]  # copies: rows can be freed
         n_pending -= full
-    if n_pending or not any_full:  # without rows a file with the columns
+    if n_pending or not any_full:
         yield {name: np.concatenate([piece[name] for piece in pending]) for name in pending[0]}
 
 
 def _write(path: Path, pieces: Iterable[Columns], metadata: Mapping[bytes, bytes], form: str) -> None:
-    """Write pieces one after another with pyarrow's writer of a format."""
+    """Write pieces one after another into one file, under a temporary name first.
+
+    Args:
+        path: path of the file.
+        pieces: columns of consecutive rows, at least one piece.
+        metadata: schema metadata of the file.
+        form: ``parquet``, ``arrow`` or ``csv``.
+    """
     tables = (arrow_of(piece, metadata) for piece in pieces)
     if form == "csv":
         tables = (_with_event_names(table) for table in tables)
-    first = next(tables)
+    first = next(tables)  # a writer needs the schema
     with replacing(path) as temporary, contextlib.ExitStack() as stack:
         writer = _writer(temporary, first.schema, form, stack)
         for table in itertools.chain([first], tables):
@@ -577,6 +644,7 @@ def _with_event_names(table: Any) -> Any:
 
 
 def _writer(temporary: Path, schema: Any, form: str, stack: contextlib.ExitStack) -> Any:
+    """Open pyarrow's writer of a format, an object with ``write_table``; leaving ``stack`` closes it."""
     import pyarrow as pa
     import pyarrow.csv as pacsv
     import pyarrow.parquet as pq

@@ -1,4 +1,4 @@
-"""The views of a log, its organic rows: user by user, and as the sparse matrix of who viewed what how often."""
+"""The views of a log (its organic rows): user by user, as counts by item, and as a sparse matrix of users and items."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Views:
-    """The organic rows of a log, user by user.
+    """The V views of a log (its organic rows) of U users, a user's views consecutive.
 
     Attributes:
-        users: (U,) ids, ascending.
-        starts: (U + 1,) where each user's views begin.
-        items: (V,) items viewed, int32.
+        users: (U,) ids of the users with views, ascending.
+        starts: (U + 1,) index of each user's first view, and V at the end.
+        items: (V,) int32 viewed items.
         rows: (V,) row of each view in the log.
     """
 
@@ -36,26 +36,30 @@ class Views:
 
     @classmethod
     def of(cls, log: Log) -> Views:
-        """The views of a log."""
+        """Collect the views of a log."""
         rows = np.flatnonzero(log["event"] == schema.ORGANIC)
         owner = log["user"][rows]
         new = user_starts(owner)
         return cls(owner[new], np.append(new, len(rows)), log["item"][rows], rows)
 
     def owners(self) -> Ints:
-        """(V,) index of each view's user."""
+        """Return the index in ``users`` of each view's user, (V,)."""
         return np.repeat(np.arange(len(self.users)), np.diff(self.starts))
 
     def repeat(self) -> bool:
         """Return whether any user views an item twice."""
         if len(self.items) == 0:
             return False
-        pairs = self.owners() * (int(self.items.max()) + 1) + self.items
+        pairs = self.owners() * (int(self.items.max()) + 1) + self.items  # one number per (user, item)
         return len(np.unique(pairs)) < len(pairs)
 
 
 def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-    """User and item of each organic row, in order.
+    """Return the user and the item of each view of a log, in its order.
+
+    Returns:
+        users: (V,) users.
+        items: (V,) int32 items.
 
     Raises:
         UserError: no organic row, or an item out of range.
@@ -71,21 +75,28 @@ def views_of(log: Log, n_items: int) -> tuple[NDArray[np.int64], NDArray[np.int3
 
 
 def times_viewed(log: Log, n_items: int) -> Ints:
-    """(n_items,) how often each item was viewed; a log that stays in its files is gone through block by block.
+    """Count the views of each item, (n_items,); a log that stays in its files is read block by block.
 
     Raises:
-        UserError: as in :func:`views_of`.
+        UserError: no organic row, or an item out of range.
     """
     counts = np.zeros(n_items, np.int64)
     for block in log.blocks():
         items = block["item"][block["event"] == schema.ORGANIC]
-        _check_items(items, n_items, 1)
+        _check_items(items, n_items, 1)  # a block may be without views
         counts += np.bincount(items, minlength=n_items)
-    _check_items(counts[:0], n_items, int(counts.sum()))
+    _check_items(counts[:0], n_items, int(counts.sum()))  # the whole log may not
     return counts
 
 
 def _check_items(items: NDArray[np.integer], n_items: int, n_views: int) -> None:
+    """Raise UserError if a log has no views, or one of an item out of range.
+
+    Args:
+        items: viewed items, perhaps of a part of the log.
+        n_items: number of items.
+        n_views: number of views of the whole log; any positive number if it is not known yet.
+    """
     if n_views == 0:
         raise UserError(
             "the log has no organic rows: an agent that learns from views cannot be fitted on it; fit it on a log with "
@@ -97,10 +108,14 @@ def _check_items(items: NDArray[np.integer], n_items: int, n_views: int) -> None
 
 
 def view_counts(log: Log, n_items: int) -> tuple[Any, NDArray[np.int64]]:
-    """Counts of views as a scipy CSR array, (n_users, n_items) int32, indices sorted; and the users of its rows.
+    """Count the views of each user and item of a log.
+
+    Returns:
+        counts: (U, n_items) int32 scipy CSR array with sorted indices, a row for each user with views.
+        users: (U,) id of each row's user, ascending.
 
     Raises:
-        UserError: as in :func:`views_of`, or users out of order.
+        UserError: no organic row, an item out of range, or users out of order.
     """
     from scipy import sparse
 

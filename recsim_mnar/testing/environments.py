@@ -24,10 +24,11 @@ VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 MakeSingle = Callable[[], Env]
 MakeVector = Callable[[AutoresetMode], VectorEnv]
 _LANES = 3
+"""Number of lanes in which a registered environment is checked."""
 _STEPS = 60
-"""Lanes of an environment with an id, and its steps in each mode of automatic resets."""
+"""Number of steps of a registered environment in each mode of automatic resets."""
 _RESULTS = {"rewards": np.floating, "terminations": np.bool_, "truncations": np.bool_}
-"""Arrays that a step returns between observations and infos, with their types."""
+"""Arrays that a step returns between observations and infos, in their order, with their types."""
 
 
 def check_vector(
@@ -37,13 +38,16 @@ def check_vector(
     steps: int = 200,
     seed: int = 0,
 ) -> list[Breach]:
-    """Return one breach per mode in which lanes differ from single environments.
+    """Compare the lanes of a vector environment with single environments, in each mode of automatic resets.
 
     Args:
-        make_vector: makes a new vector environment of a mode.
-        make_single: makes a new single environment of the same kind, without a step limit.
+        make_vector: function from a mode to a new vector environment.
+        make_single: function that makes a new single environment of the same kind, without a step limit.
         steps: number of steps to compare in each mode.
-        seed: seed of the actions, and the first of the lanes' seeds.
+        seed: seed of the actions; the lanes' seeds follow from it.
+
+    Returns:
+        one breach per mode in which they differ; an empty list if they never do.
     """
     return breaches_of(lane_rules(make_vector, make_single, AutoresetMode, steps, seed), None)
 
@@ -56,7 +60,8 @@ def check_registered(env_id: str) -> tuple[list[Breach], int]:
         env_id: an id that ``gymnasium.make`` takes, such as ``package.module:Name-v0``.
 
     Returns:
-        the breaches, and the number of rules.
+        breaches: the rules that it breaks.
+        n_rules: the number of rules that were checked.
 
     Raises:
         UserError: Gymnasium has no such id, or the environment cannot be made.
@@ -68,18 +73,25 @@ def check_registered(env_id: str) -> tuple[list[Breach], int]:
 
     def single(_: Any) -> None:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # advice; errors are raised
+            warnings.simplefilter("ignore")  # warnings are advice; what breaks the interface raises an error
             check_env(env.unwrapped, skip_render_check=True)
 
     def make_vector(mode: AutoresetMode | None = None) -> VectorEnv:
-        options: dict[str, Any] = {} if mode is None else {"autoreset_mode": mode}
+        options: dict[str, Any] = {}
+        if mode is not None:
+            options["autoreset_mode"] = mode
         return gym.make_vec(env_id, _LANES, vectorization_mode="vector_entry_point", **options)
 
     rules = {"single": Rule("single", "do as gymnasium.utils.env_checker.check_env asks", single)}
     if env.spec is not None and env.spec.vector_entry_point is not None:
         modes = _modes_of(make_vector)
-        make = make_vector if len(modes) > 1 else lambda mode: make_vector()
-        rules |= lane_rules(make, lambda: gym.make(env_id, disable_env_checker=True), modes, _STEPS, 0)
+
+        def make_in(mode: AutoresetMode) -> VectorEnv:
+            if len(modes) == 1:  # it may take no argument autoreset_mode
+                return make_vector()
+            return make_vector(mode)
+
+        rules |= lane_rules(make_in, lambda: gym.make(env_id, disable_env_checker=True), modes, steps=_STEPS, seed=0)
     return breaches_of(rules, None, needed=()), len(rules)
 
 
@@ -90,9 +102,21 @@ def lane_rules(
 
     Every lane gets a different seed, and a single environment with that seed must have exactly the same episodes:
     observations, rewards, ends and infos.
+
+    Args:
+        make_vector: function from a mode to a new vector environment.
+        make_single: function that makes a new single environment.
+        modes: modes to check.
+        steps: number of steps to compare in each mode.
+        seed: seed of the actions; the lanes' seeds follow from it.
+
+    Returns:
+        the rules by name.
     """
 
     def rule_of(mode: AutoresetMode) -> Rule:
+        """Make the rule of one mode."""
+
         def finds(_: Any) -> Reasons:
             yield from _spaces(make_vector(mode), mode)
             yield from _copies(make_vector(mode), make_vector(mode), mode, seed)
@@ -107,6 +131,7 @@ def lane_rules(
 
 
 def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
+    """Yield what is wrong with a vector environment's stated mode of automatic resets and its spaces."""
     stated = env.metadata.get("autoreset_mode")
     if stated is not mode:
         yield f"metadata['autoreset_mode'] must be the enum {mode}, got {stated!r}"
@@ -117,45 +142,66 @@ def _spaces(env: VectorEnv, mode: AutoresetMode) -> Reasons:
 
 
 def _copies(first: VectorEnv, second: VectorEnv, mode: AutoresetMode, seed: int) -> Reasons:
-    """Compare two copies with one seed and the same actions, and check that no returned array is changed later."""
-    a, _ = first.reset(seed=seed)
-    b, _ = second.reset(seed=seed)
+    """Yield differences between two environments with the same seed and actions, and arrays that a step changed later.
+
+    Also check the types and shapes of what a step returns.
+
+    Args:
+        first: a vector environment.
+        second: another one, made in the same way.
+        mode: their mode of automatic resets.
+        seed: seed of both, and of the actions.
+    """
+    observed, _ = first.reset(seed=seed)
+    other_observed, _ = second.reset(seed=seed)
     first.action_space.seed(seed)
-    copies = []
+    returned = []  # each observation as it was returned, and a copy of it made at once
     for k in range(30):
-        if not _alike(a, b):
+        if not _alike(observed, other_observed):
             yield f"two copies with seed {seed} differ at step {k}"
-        copies.append((a, copy.deepcopy(a)))
+        returned.append((observed, copy.deepcopy(observed)))
         actions = first.action_space.sample()
-        a, *rest, _ = first.step(actions)
-        b, *further, _ = second.step(actions)
-        for (name, kind), values, other in zip(_RESULTS.items(), rest, further, strict=True):
+        observed, *results, _ = first.step(actions)
+        other_observed, *other_results, _ = second.step(actions)
+        for (name, kind), values, other in zip(_RESULTS.items(), results, other_results, strict=True):
             if not np.array_equal(values, other):
                 yield f"{name} of two copies differ at step {k}"
             if values.shape != (first.num_envs,) or not np.issubdtype(values.dtype, kind):
                 yield f"{name} must have shape ({first.num_envs},), got {values.shape} of {values.dtype}"
-        if a not in first.observation_space:
+        if observed not in first.observation_space:
             yield f"the observation of step {k} is outside observation_space"
-        over = rest[1] | rest[2]
+        _, terminated, truncated = results
+        over = terminated | truncated
         if mode is AutoresetMode.DISABLED and over.any():
-            a, _ = first.reset(options={"reset_mask": over})
-            b, _ = second.reset(options={"reset_mask": over.copy()})
-    for k, (array, before) in enumerate(copies):
+            observed, _ = first.reset(options={"reset_mask": over})
+            other_observed, _ = second.reset(options={"reset_mask": over.copy()})
+    for k, (array, before) in enumerate(returned):
         if not _alike(array, before):
             yield f"the observation of step {k} was changed later: a buffer is used twice"
 
 
 def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, seed: int) -> Reasons:
+    """Yield differences between the lanes of a vector environment and single environments with the same actions.
+
+    Args:
+        env: the vector environment.
+        singles: a single environment per lane.
+        mode: mode of automatic resets, by which an episode's end is compared.
+        steps: number of steps.
+        seed: seed of the actions; the lanes' seeds follow from it.
+    """
     env.action_space.seed(seed)
     seeds = [seed + 1000 + i for i in range(env.num_envs)]
     observations, infos = env.reset(seed=seeds)  # type: ignore[arg-type]  # lists are allowed, untyped
-    ended = np.zeros(env.num_envs, np.bool_)
+    resets_next = np.zeros(env.num_envs, np.bool_)  # lanes whose next step is a reset
 
     def same(lane: int, of_single: tuple[Any, Info], where: str, info: Info | None = None) -> Reasons:
+        """Compare a lane's present observation and info with those of its single environment."""
         if info is None:
             info = lane_info(infos, lane)
         observed = list(gym.vector.utils.iterate(env.observation_space, observations))
-        return _same(observed[lane], of_single[0], info, of_single[1], where)
+        observation, info_of_single = of_single
+        return _same(observed[lane], observation, info, info_of_single, where)
 
     for lane, single in enumerate(singles):
         yield from same(lane, single.reset(seed=seeds[lane]), f"lane {lane} at reset")
@@ -164,32 +210,43 @@ def _lanes(env: VectorEnv, singles: list[Env], mode: AutoresetMode, steps: int, 
         observations, rewards, terminated, truncated, infos = env.step(actions)
         for lane, single in enumerate(singles):
             where = f"lane {lane} at step {k} ({mode.value})"
-            if ended[lane]:
+            if resets_next[lane]:
                 if rewards[lane] != 0 or terminated[lane]:
                     yield f"{where}: a reset step must have reward 0 and no end"
                 yield from same(lane, single.reset(), where)
                 continue
-            observation, *rest, info = single.step(actions[lane])
-            for name, values, value in zip(_RESULTS, (rewards, terminated, truncated), rest, strict=True):
+            observation, *results, info = single.step(actions[lane])
+            for name, values, value in zip(_RESULTS, (rewards, terminated, truncated), results, strict=True):
                 if values[lane] != value:
                     yield f"{where}: {name} {values[lane]}, single {value}"
             of_lane = lane_info(infos, lane)
-            if mode is AutoresetMode.SAME_STEP and (rest[1] or rest[2]):
+            _, has_terminated, was_truncated = results
+            if mode is AutoresetMode.SAME_STEP and (has_terminated or was_truncated):
+                # The lane has begun a new episode; its info has the last observation and info of the old one.
                 final = of_lane.pop("final_obs")
                 final_info = of_lane.pop("final_info")
                 yield from _same(final, observation, final_info, info, f"{where}, final")
                 observation, info = single.reset()
             yield from same(lane, (observation, info), where, of_lane)
         over = terminated | truncated
-        ended = over & ~ended & (mode is AutoresetMode.NEXT_STEP)
+        resets_next = over & ~resets_next & (mode is AutoresetMode.NEXT_STEP)
         if mode is AutoresetMode.DISABLED and over.any():
             observations, infos = env.reset(options={"reset_mask": over})
             for lane in np.flatnonzero(over).tolist():
                 yield from same(lane, singles[lane].reset(), f"lane {lane}, masked reset")
 
 
-def _same(a: Any, b: Any, of_lane: Info, of_single: Info, where: str) -> Reasons:
-    if not _alike(a, b):
+def _same(observed: Any, expected: Any, of_lane: Info, of_single: Info, where: str) -> Reasons:
+    """Yield differences between a lane and its single environment.
+
+    Args:
+        observed: the lane's observation.
+        expected: the single environment's observation.
+        of_lane: the lane's info.
+        of_single: the single environment's info.
+        where: lane and step, for messages.
+    """
+    if not _alike(observed, expected):
         yield f"{where}: observations differ"
     # A vector environment may leave out keys of empty sequences.
     lane, single = ({k: v for k, v in d.items() if not (isinstance(v, tuple) and not v)} for d in (of_lane, of_single))
@@ -202,6 +259,7 @@ def _same(a: Any, b: Any, of_lane: Info, of_single: Info, where: str) -> Reasons
 
 
 def _alike(a: Any, b: Any) -> bool:
+    """Return whether two values are equal: arrays, or dictionaries, lists and tuples of such values."""
     if isinstance(b, dict):
         return set(a) == set(b) and all(_alike(a[key], b[key]) for key in b)
     if isinstance(b, (tuple, list)):
@@ -210,13 +268,17 @@ def _alike(a: Any, b: Any) -> bool:
 
 
 def _modes_of(make_vector: Callable[..., VectorEnv]) -> tuple[AutoresetMode, ...]:
-    """Return the modes of automatic resets that a vector environment takes, or its only one."""
+    """Return the modes of automatic resets that a vector environment accepts, or its only one.
+
+    Args:
+        make_vector: function that makes a vector environment of a mode, or without an argument of the default mode.
+    """
     modes = []
     for mode in AutoresetMode:
         try:
             modes.append(make_vector(mode).metadata["autoreset_mode"])
         except Exception:  # a user's code may raise anything
             continue
-    if len(set(modes)) > 1:
+    if len(set(modes)) > 1:  # else it ignores the argument, or takes none
         return tuple(dict.fromkeys(modes))
     return (AutoresetMode(make_vector().metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)),)

@@ -18,11 +18,12 @@ from recsim_mnar.testing.rules import Breach, Reasons, Rules, breaches_of, rule
 
 SEED = 20190912
 _ROWS = 20_000
+"""Number of rows on which estimators are checked."""
 _ROOM = 0.1
-"""Share of its standard error by which an estimate may miss the truth, for what folds of a cross-fit may do.
+"""Largest error of an unbiased estimate, in standard errors; it allows for the folds of a cross-fit.
 
-The rows that estimators are tried on hold each action and reward exactly as often as is expected, so that what is a
-function of the rows' distribution, and not biased, is exact: there is no chance by which a rule could be broken.
+The rows have each combination of action and reward exactly as often as expected. An unbiased estimate that depends only
+on these frequencies is therefore exact, and no rule can be broken by chance.
 """
 
 RULES: Rules = {}
@@ -33,23 +34,30 @@ class EstimatorCase:
     """An estimator under test.
 
     Attributes:
-        name: ``package.module:function``, or one that is announced.
-        parameters: its required parameters.
+        name: name of the estimator, ``package.module:function`` or that of an installed plugin.
+        parameters: arguments of the function besides the rows, by name.
     """
 
     name: str
     parameters: Mapping[str, Any]
 
     def scores(self, rows: Rows) -> Scores:
-        """Compute scores, and check them."""
+        """Compute the estimator's score of each row, and check that scores are valid."""
         return check_name(self.name).scores(rows, **self.parameters)
 
     def value(self, rows: Rows) -> float:
-        """Estimate the value of rows."""
+        """Compute the estimate from rows."""
         return ScoreSums.of(self.scores(rows), rows, PolicySums.of_rows(rows)).value
 
     def near(self, rows: Rows, true: float, what: str, than: str) -> Reasons:
-        """Compare its value of these rows with the true one, up to :data:`_ROOM`."""
+        """Yield a sentence if the estimate from rows differs from the expected one by more than :data:`_ROOM`.
+
+        Args:
+            rows: rows of a log.
+            true: expected estimate.
+            what: description of the rows or the policy, for the sentence.
+            than: description of the expected estimate, for the sentence.
+        """
         value = self.value(rows)
         scores = rows.weight * rows.reward
         error = float(scores.std(ddof=1)) / math.sqrt(scores.size)
@@ -65,7 +73,7 @@ def check_estimator(name: str, **parameters: Any) -> list[Breach]:
 
     Args:
         name: ``package.module:function``, or an announced name.
-        **parameters: that the function must be given.
+        **parameters: arguments of the function besides the rows.
     """
     return breaches_of(RULES, EstimatorCase(name, parameters))
 
@@ -86,7 +94,7 @@ def door(case: EstimatorCase) -> Reasons:
 
 @rule(RULES, "copy a column before you write in it")
 def inputs_are_left_alone(case: EstimatorCase) -> Reasons:
-    """Check that it writes in no column."""
+    """Check that it changes no column of the rows."""
     rows = _rows()
     kept = {name: getattr(rows, name).copy() for name in ("reward", "propensity", "target", "weight")}
     case.scores(rows)
@@ -113,52 +121,71 @@ def order_of_rows(case: EstimatorCase) -> Reasons:
 
 @rule(RULES, "with target = propensity let the scores' mean be the mean reward")
 def on_policy_mean(case: EstimatorCase) -> Reasons:
-    """Check that it estimates the mean reward of the policy that logged."""
+    """Check that its estimate for the logging policy is the mean reward."""
     rows = _rows(on_policy=True)
     yield from case.near(rows, float(rows.reward.mean()), "the logging policy's own value", "its mean reward")
 
 
 @rule(RULES, "say in its docstring that it is biased, and by what")
 def known_value(case: EstimatorCase) -> Reasons:
-    """Check that it estimates the known value of another policy, with rewards below 0, too."""
+    """Check that it estimates the known value of another policy, also if rewards are negative."""
     for least in (0.0, -1.0):
         rows = _rows(least=least)
-        what = "another policy's value" + (" where rewards are -1 or 0" if least else "")
+        what = "another policy's value"
+        if least:
+            what += " where rewards are -1 or 0"
         yield from case.near(rows, TRUE_VALUE + least, what, "its true value")
 
 
 @rule(RULES, "return finite scores")
 def as_estimate(case: EstimatorCase) -> Reasons:
-    """Check that the interval of ``estimate_value`` includes the value; with cut weights, the true value.
+    """Check that the interval of ``estimate_value`` includes the estimate; with clipped weights, the true value.
 
-    Cut weights estimate too little, and their interval makes up for that.
+    Clipped weights bias the estimate downwards, and their interval includes that bias.
     """
     rows = _rows()
     used = case.scores(rows).used
-    cut = used is not None and float(used.max()) < float(rows.weight.max())
-    e = estimate_value(rows.reward, rows.propensity, rows.target, estimator=case.name, **case.parameters)
-    held, which = (TRUE_VALUE, "true value") if cut else (e.value, "value")
-    if not (math.isfinite(e.value) and e.low <= held <= e.high):
-        yield f"the interval {e.low:.6g} to {e.high:.6g} does not hold the {which} {held:.6g}"
+    estimate = estimate_value(rows.reward, rows.propensity, rows.target, estimator=case.name, **case.parameters)
+    included = estimate.value
+    which = "value"
+    if used is not None and float(used.max()) < float(rows.weight.max()):  # weights were clipped
+        included = TRUE_VALUE
+        which = "true value"
+    if not (math.isfinite(estimate.value) and estimate.low <= included <= estimate.high):
+        yield (f"the interval {estimate.low:.6g} to {estimate.high:.6g} does not hold the {which} {included:.6g}")
 
 
 # -------------------------------------------------------------------------------------------------------------- inside
 
 _LOGGING = np.array([0.4, 0.3, 0.15, 0.1, 0.05])
+"""Probabilities of the five actions under the logging policy."""
 _TARGET = np.array([0.0, 0.1, 0.2, 0.2, 0.5])
+"""Probabilities of the five actions under the target policy."""
 _MEANS = np.array([0.2, 0.1, 0.3, 0.15, 0.25])
+"""Expected rewards of the five actions."""
 TRUE_VALUE = float(_TARGET @ _MEANS)
-"""Of the target policy on the rows that estimators are tried on, whose rewards are 0 or 1."""
+"""Expected reward of the target policy on the rows on which estimators are checked, with rewards of 0 and 1."""
 
 
 def _rows(*, on_policy: bool = False, least: float = 0.0, order: int = 7) -> Rows:
-    """Make a log of five actions, each with each reward exactly as often as expected, in random order."""
+    """Make a log of five actions, each with each reward exactly as often as expected, in random order.
+
+    Args:
+        on_policy: the target policy is the logging policy.
+        least: number added to all rewards, which are 0 and 1 without it.
+        order: address of the random order; other numbers give the same rows in another order.
+    """
     counts = np.stack([_LOGGING * (1.0 - _MEANS), _LOGGING * _MEANS], axis=1) * _ROWS
-    cell = np.repeat(np.arange(counts.size), counts.round().astype(np.int64).ravel())
-    action, answer = np.divmod(cell[np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, order, np.arange(_ROWS)))], 2)
+    cell = np.repeat(np.arange(counts.size), counts.round().astype(np.int64).ravel())  # 2 action + reward
+    shuffled = np.argsort(rng.uniforms(SEED, rng.Stream.PROTOCOL, order, np.arange(_ROWS)))
+    action, reward = np.divmod(cell[shuffled], 2)
     propensity = _LOGGING[action]
+    target = _TARGET[action]
     if on_policy:
         target = propensity.copy()
-    else:
-        target = _TARGET[action]
-    return Rows(answer + least, propensity, target, target / propensity, None, None, None, math.inf)
+    return Rows(
+        reward=reward + least,
+        propensity=propensity,
+        target=target,
+        weight=target / propensity,
+    )

@@ -31,13 +31,13 @@ from recsim_mnar.worlds.registry import make_world
 
 @dataclass(frozen=True)
 class Checked:
-    """Result of a check.
+    """Result of a check of an object.
 
     Attributes:
-        kind: policy, learner, world, protocol, estimator or environment.
-        n_rules: number of its rules.
-        breaches: the rules that it breaks.
-        remarks: further sentences.
+        kind: kind of the object: policy, learner, world, protocol, estimator or environment.
+        n_rules: number of rules for this kind.
+        breaches: the rules that the object breaks.
+        remarks: further sentences for the user.
     """
 
     kind: str
@@ -50,12 +50,12 @@ def check_named(spec: str) -> Checked:
     """Check the object of this name by the rules of its kind.
 
     Args:
-        spec: ``package.module:name`` of a policy's or learner's class, a world's, a protocol's, or an estimator's
-            function; an agent's or protocol's may be followed by ``+parameter=value``. Or an agent's announced name, or
-            a Gymnasium id (``package.module:Name-v0``).
+        spec: one of three: ``package.module:name``, the class of a policy, learner, world or protocol, or the function
+            of an estimator, followed by ``+parameter=value`` for parameters of an agent or protocol; the name of an
+            installed agent; or a Gymnasium id such as ``package.module:Name-v0``.
 
     Raises:
-        UserError: nothing of that name, or something that has no rules.
+        UserError: no object of this name, or one of a kind that has no rules.
     """
     name = text_of(spec, "name").partition("+")[0].strip()
     if re.fullmatch(r".+-v\d+", name):
@@ -66,7 +66,8 @@ def check_named(spec: str) -> Checked:
     checked = imported("object", name)
     fit = _fit_of(spec, checked)
     if fit is not None:
-        return _policy(fit, learns=not callable(getattr(checked, "act", None)))
+        is_policy = callable(getattr(checked, "act", None))
+        return _policy(fit, learns=not is_policy)
     if inspect.isroutine(checked):
         return Checked("estimator", len(estimators.RULES), estimators.check_estimator(spec))
     if inspect.isclass(checked) and issubclass(checked, World):
@@ -81,7 +82,15 @@ def check_named(spec: str) -> Checked:
 
 
 def _fit_of(spec: str, kind: Any) -> Callable[..., Any] | None:
-    """Return a function that fits a class of policies or learners; None for anything else."""
+    """Return a function of (log, n_items, seed) that makes a policy by a class of policies or learners.
+
+    Args:
+        spec: name of the class, with its parameters.
+        kind: the object of this name.
+
+    Returns:
+        the function; for a class of policies it ignores the log. None if ``kind`` is neither.
+    """
     if not inspect.isclass(kind) or issubclass(kind, (World, Protocol)) or callable(getattr(kind, "judge", None)):
         return None
     if issubclass(kind, (Policy, Learner)):
@@ -90,12 +99,19 @@ def _fit_of(spec: str, kind: Any) -> Callable[..., Any] | None:
         return lambda log, **given: as_learner(kind()).fit(log, **given)
     if not callable(getattr(kind, "act", None)):
         return None
-    size = {"n_items": N_ITEMS} if binds(kind, (), {"n_items": N_ITEMS}) else {}
+    size = {}
+    if binds(kind, (), {"n_items": N_ITEMS}):  # its constructor takes the number of items
+        size = {"n_items": N_ITEMS}
     return lambda log, **given: kind(**size)
 
 
 def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
-    """Check a policy, and the learner that fits it on users who browse and click."""
+    """Check a policy, and with ``learns`` also the learner that fits it.
+
+    Args:
+        fit: function of (log, n_items, seed) that makes the policy; it gets a log of users who browse and click.
+        learns: check the rules for learners first.
+    """
 
     def make() -> Any:
         return fit(training_log(), n_items=N_ITEMS, seed=0)
@@ -107,7 +123,7 @@ def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
         kind = "learner"
         n_rules += len(LEARNER_RULES)
         breaches = check_learner(fit)
-        if any(breach.rule == "door" for breach in breaches):
+        if any(breach.rule == "door" for breach in breaches):  # it makes no policy that could be checked
             return Checked(kind, n_rules, breaches)
     breaches += policies.check_policy(make)
     remarks = []
@@ -117,6 +133,7 @@ def _policy(fit: Callable[..., Any], *, learns: bool) -> Checked:
 
 
 def _world(spec: str) -> Checked:
+    """Check a world, and if it keeps all rules and users make decisions one by one, its vector environment."""
     from recsim_mnar.envs.single import WorldEnv
     from recsim_mnar.envs.vector import WorldVectorEnv
 
@@ -127,7 +144,9 @@ def _world(spec: str) -> Checked:
     n_rules = len(worlds.RULES)
     if not breaches and isinstance(make(), DecisionWorld):
         breaches = check_vector(
-            lambda mode: WorldVectorEnv(make(), 3, autoreset_mode=mode), lambda: WorldEnv(make()), steps=60
+            make_vector=lambda mode: WorldVectorEnv(make(), 3, autoreset_mode=mode),
+            make_single=lambda: WorldEnv(make()),
+            steps=60,
         )
         n_rules += len(AutoresetMode)
     return Checked("world", n_rules, breaches)
@@ -136,8 +155,9 @@ def _world(spec: str) -> Checked:
 # ---------------------------------------------------------------------------------------------------------- a learner
 
 N_ITEMS = 12
-"""Of the policies that are made to be checked."""
+"""Number of items of the policies that are made to be checked."""
 _TRAINING_USERS = 200
+"""Number of users in the logs on which learners are fitted."""
 
 LEARNER_RULES: Rules = {}
 
@@ -147,7 +167,7 @@ class LearnerCase:
     """A learner under test.
 
     Attributes:
-        fits: the method :meth:`recsim_mnar.policies.base.Learner.fit` of one learner.
+        fits: the learner's method :meth:`recsim_mnar.policies.base.Learner.fit`.
     """
 
     fits: Callable[..., Any]
@@ -157,12 +177,12 @@ class LearnerCase:
         return as_policy(self.fits(log, n_items=N_ITEMS, seed=seed))
 
     def probabilities(self, policy: Policy) -> Floats:
-        """Compute the probabilities of users who have viewed something, and check them."""
+        """Return a policy's probabilities (n_users, n_items) for users with a few views, checked."""
         case = PolicyCase(lambda: policy)
         return case.checked(case.begun())
 
     def copes(self, log: Log) -> None:
-        """Check a policy fitted on this log, unless the learner refuses the log."""
+        """Fit a policy on this log, and raise an error if it is invalid; the learner may raise UserError instead."""
         try:
             policy = self.fit(log)
         except UserError:
@@ -178,13 +198,22 @@ def check_learner(fits: Callable[..., Any]) -> list[Breach]:
 
 
 def training_log(seed: int = 1, n_items: int = N_ITEMS) -> Log:
-    """Make a log of users who browse and click on random items; its arrays are new."""
+    """Return a log of users who view items, and click on random recommendations or not.
+
+    Args:
+        seed: seed of the simulation.
+        n_items: number of items.
+
+    Returns:
+        a log with new arrays, so that a learner that writes in them changes no other log.
+    """
     log = _simulated(seed, n_items)
     return log.select(np.arange(len(log)))
 
 
 @functools.cache
 def _simulated(seed: int, n_items: int) -> Log:
+    """Simulate :data:`_TRAINING_USERS` users under the uniform policy, once per process for the same arguments."""
     world: Any = make_world("ratings", "quick", [f"n_items={n_items}"])
     uniform = registry.learner("random").fit(Log({}), n_items=n_items, seed=0)
     return simulate(world, uniform, _TRAINING_USERS, seed)
@@ -203,16 +232,16 @@ def door(case: LearnerCase) -> None:
 def log_is_left_alone(case: LearnerCase) -> Reasons:
     """Check that ``fit`` changes neither the log nor NumPy's global generator."""
     log = training_log()
-    kept = np.random.get_state()  # noqa: NPY002  (others', given back below)
+    state_before = np.random.get_state()  # noqa: NPY002  (the caller's, restored below)
     digest = log.digest()
     np.random.seed(SEED)  # noqa: NPY002
-    untouched = np.random.RandomState(SEED).random()
+    expected_draw = np.random.RandomState(SEED).random()
     case.fit(log)
-    state = np.random.random()  # noqa: NPY002
-    np.random.set_state(kept)  # noqa: NPY002
+    draw = np.random.random()  # noqa: NPY002  (as expected only if fit() left the generator alone)
+    np.random.set_state(state_before)  # noqa: NPY002
     if log.digest() != digest:
         yield "fit() changes the log, which other learners are fitted on"
-    if state != untouched:
+    if draw != expected_draw:
         yield "fit() seeds NumPy's global generator, or draws from it"
 
 

@@ -33,20 +33,26 @@ from recsim_mnar.worlds.features import FeatureWorld
 
 SEED = 20190912
 _DECISIONS = 50
+"""Number of decisions per user in which the statements of propensities are compared."""
 _ORDERS = 5
+"""Number of decisions per user that are compared between two orders of users."""
 _SURE = 1e-4
 """Probability that a correct policy fails the test of frequencies for one user."""
 DRAWS = 40_000
-"""Decisions of a user. Probabilities p that are off by shares d of themselves are noticed 9 times of 10, user by user,
-where the sum of p d^2 is .0011 (of 12 items; .0007 of two: .261 in place of .25)."""
+"""Number of decisions per user in the test of frequencies.
+
+If each probability p has the relative error d, the test detects it for one user with power .9 where the sum of p d^2 is
+.0011 for 12 items, or .0007 for two items (.261 in place of .25).
+"""
 
 _DISTANCES = np.array([0, 1, 1_000, 1_024, 10**6, 2**31, 2**32])
 """Distances of user ids from the first: a policy that takes ids modulo 1,000, or in 32 bits, confuses some of them."""
 _BELOW_ONE = 1.0 - 2e-8
 """A uniform that float32 rounds to 1, and that cumulative sums in float32 need not reach."""
 _BYTE = 256
+"""Number of views of an item at which an 8-bit count starts again at 0."""
 _MANY = 2_000
-"""Views of one item at which an 8-bit count overflows, and at which exp() does."""
+"""Number of views of an item at which exp() of the count overflows."""
 
 RULES: Rules = {}
 
@@ -55,20 +61,21 @@ def check_policy(make_policy: Callable[[], Any], *, n_draws: int = DRAWS, tolera
     """Return the rules of :data:`RULES` that a policy breaks, an empty list if it keeps them all.
 
     Args:
-        make_policy: makes a new policy without users, always the same one, as
-            :func:`recsim_mnar.policies.door.as_policy` takes it.
-        n_draws: number of decisions for the test of frequencies.
-        tolerance: largest difference of two statements of one propensity; float32 rounds by less than the default.
+        make_policy: function that makes a new policy without users, always an equal one, of any kind that
+            :func:`recsim_mnar.policies.door.as_policy` takes.
+        n_draws: number of decisions per user in the test of frequencies.
+        tolerance: largest difference between two values of the same propensity; the default allows float32's rounding.
     """
     case = PolicyCase(make_policy, n_draws=n_draws, tolerance=tolerance)
     return breaches_of(case.rules(), case, needed=("door", "distributions"))
 
 
 def example_views(n_users: int, n_items: int) -> list[NDArray[np.int32]]:
-    """Return the views of users 0 .. n_users - 1: user u has u views, some of them of the same item."""
+    """Return the items viewed by each of users 0 .. n_users - 1: user u has u views, some of them of the same item."""
     views = []
     for user in range(n_users):
         u = rng.uniforms(SEED, rng.Stream.PROTOCOL, user, np.arange(user))
+        # Squared, so that items with low numbers are more popular and occur several times.
         views.append(np.minimum((u * u * n_items).astype(np.int32), n_items - 1))
     return views
 
@@ -78,12 +85,13 @@ class PolicyCase:
     """A policy under test, its users and their views.
 
     Attributes:
-        make_policy: makes a new policy without users; if it has to be fitted, always to the same data.
-        n_users: number of users; user u has u views, so the first has none.
-        first_user: id of the first user, too large for an array indexed by user; 0 for consecutive users.
-        n_draws: number of decisions of the chi-square test.
-        tolerance: largest difference of two statements of one propensity; 0 for the last bit.
-        count: counts the actions of one user's decisions; None for :meth:`_count`.
+        make_policy: function that makes a new policy without users; one that is fitted, always to the same data.
+        n_users: number of users; user number u has u views, so the first has none.
+        first_user: id of the first user, too large for an array indexed by user; 0 for consecutive ids.
+        n_draws: number of decisions per user in the test of frequencies.
+        tolerance: largest difference between two values of the same propensity; 0 requires equality to the last bit.
+        count: function of (policy, user, uniforms, counts) that adds the actions of one user's decisions to the counts;
+            None for :meth:`_count`.
     """
 
     make_policy: Callable[[], Any]
@@ -95,7 +103,11 @@ class PolicyCase:
 
     @property
     def users(self) -> NDArray[np.int64]:
-        """Ids (n_users,), some of them far apart by round numbers, so that no part of an id identifies its user."""
+        """Ids of the users, (n_users,).
+
+        Unless consecutive, they differ by round numbers such as 1,000 and 2^32, so that a policy that uses only a part
+        of an id confuses some users.
+        """
         consecutive = np.arange(self.n_users)
         if self.first_user == 0:
             return consecutive
@@ -103,18 +115,21 @@ class PolicyCase:
         return self.first_user + distances[: self.n_users]
 
     def rules(self) -> Rules:
-        """Return the rules that apply: for a policy that is not replayable, none that compares two objects."""
+        """Return the rules that apply; those that compare two objects are only for replayable policies."""
         if first_breach(RULES["door"], self) is not None or self.policy().replayable:
             return RULES
         return {name: rule for name, rule in RULES.items() if name not in OF_TWINS}
 
     @property
     def agrees(self) -> bool:
-        """True if it keeps ``propensities_agree``; if not, other disagreements have the same cause."""
+        """True if the policy keeps ``propensities_agree``.
+
+        If it does not, other rules skip this comparison, because they would only report the same fault again.
+        """
         return first_breach(RULES["propensities_agree"], self) is None
 
     def who(self, j: int) -> str:
-        """Return the words for user number j in messages."""
+        """Describe user number j for messages."""
         return f"the user of {j} views"
 
     def policy(self) -> Policy:
@@ -122,24 +137,36 @@ class PolicyCase:
         return as_policy(self.make_policy())
 
     def begun(self, order: NDArray[np.int64] | None = None) -> Policy:
-        """Make a new policy that has observed all users' views, in this order of users."""
+        """Make a new policy that has observed all views.
+
+        Args:
+            order: numbers of the users, in the order in which they are observed; None for ascending.
+        """
         policy = self.policy()
-        self.show(policy, np.arange(self.n_users) if order is None else order)
+        if order is None:
+            order = np.arange(self.n_users)
+        self.show(policy, order)
         return policy
 
     def show(self, policy: Policy, which: NDArray[np.int64]) -> None:
-        """Begin users number ``which``, and show their views in one call of ``observe``."""
+        """Reset users number ``which`` in a policy, and let it observe their views in one call."""
         policy.reset(self.users[which])
         policy.observe(*self.events(policy.n_items, which))
 
     def events(self, n_items: int, which: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
-        """Return user and item of each view of users number ``which``."""
+        """Return the views of users number ``which``.
+
+        Returns:
+            users: (v,) user of each view.
+            items: (v,) viewed items.
+        """
         views = example_views(self.n_users, n_items)
-        items = [views[j] for j in which]
-        return np.repeat(self.users[which], [len(v) for v in items]), np.concatenate([*items, np.zeros(0, np.int32)])
+        items_of_users = [views[j] for j in which]
+        users = np.repeat(self.users[which], [len(items) for items in items_of_users])
+        return users, np.concatenate([*items_of_users, np.zeros(0, np.int32)])
 
     def act(self, policy: Policy, users: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Return the policy's decisions, checked."""
+        """Return the actions (n,) and propensities (n,) of a policy's decisions, checked."""
         return checked_decisions(policy, policy.act(users, uniforms), n=len(users), n_items=policy.n_items)
 
     def uniforms(self, decision: int = 0) -> Floats:
@@ -151,11 +178,17 @@ class PolicyCase:
         return checked_distribution(policy, policy.probabilities(self.users), policy.n_items, n=self.n_users)
 
     def agreement(self, policy: Policy, uniforms: Floats, when: str = "") -> Reasons:
-        """Compare ``act``, ``propensity_of`` and ``probabilities`` in one decision of every user."""
+        """Yield where ``act``, ``propensity_of`` and ``probabilities`` differ in one decision of every user.
+
+        Args:
+            policy: the policy, which has observed the users' views.
+            uniforms: (n_users,) uniform of each user's decision.
+            when: beginning of the messages.
+        """
         actions, stated = self.act(policy, self.users, uniforms)
         propensities = checked_propensities(policy, policy.propensity_of(self.users, actions), self.n_users)
         p = np.asarray(policy.probabilities(self.users))[np.arange(self.n_users), actions]
-        # A distribution is often computed by another sum than one of its entries.
+        # A single entry is often computed in another order than the whole distribution, which rounds differently.
         statements = {
             "propensity_of": (propensities, self.tolerance),
             "probabilities": (p, max(self.tolerance, 1e-12)),
@@ -165,23 +198,47 @@ class PolicyCase:
                 yield when + why
 
     def same_answer(self, j: int, one: Any, other: Any, when: str, than: str) -> Reasons:
-        """Compare two decisions for user number j, each an action and its propensity."""
+        """Yield how two decisions for user number j differ.
+
+        Args:
+            j: number of the user.
+            one: action and propensity of a decision.
+            other: action and propensity of the decision that should be equal.
+            when: circumstances of the first decision, for messages.
+            than: circumstances of the second.
+        """
         action, propensity = one
-        if action != other[0]:
-            yield f"{when}, {self.who(j)} gets item {action:.0f}, {than} item {other[0]}"
-        if far(propensity, other[1], self.tolerance):
-            answer = f"{number(propensity)}, {than} {number(other[1])}"
+        other_action, other_propensity = other
+        if action != other_action:
+            yield f"{when}, {self.who(j)} gets item {action:.0f}, {than} item {other_action}"
+        if far(propensity, other_propensity, self.tolerance):
+            answer = f"{number(propensity)}, {than} {number(other_propensity)}"
             yield f"{when}, the propensity of item {action:.0f} for {self.who(j)} is {answer}"
 
     def same(self, one: Any, other: Any, what: str, than: str, first: int = 0) -> Reasons:
-        """Compare two (n, n_items) distributions of users from number ``first`` on."""
+        """Yield where two tables of probabilities differ.
+
+        Args:
+            one: (n, n_items) probabilities for n users.
+            other: (n, n_items) probabilities that should be equal.
+            what: circumstances of the first table, for messages.
+            than: circumstances of the second.
+            first: number of the user in row 0.
+        """
         for j, item in np.argwhere(far(one, other, self.tolerance)).tolist():
             p = number(float(one[j, item]))
             other_p = number(float(other[j, item]))
             yield f"the probability of item {item} for {self.who(first + j)} is {p} {what}, and {other_p} {than}"
 
     def alone(self, show: Callable[[Policy, Ints, Ints], None], when: str, than: str, *, acting: bool) -> Reasons:
-        """Compare users who act one by one, one event per call, with the same users in calls of all."""
+        """Yield where users who are handled one by one, an event per call, differ from all users in the same calls.
+
+        Args:
+            show: function of (policy, users, items) by which a policy observes events.
+            when: circumstances of users alone, for messages.
+            than: circumstances of users together.
+            acting: let a user alone decide after each event as well, which must change no later decision.
+        """
         together = self.policy()
         alone = self.policy()
         views = example_views(self.n_users, together.n_items)
@@ -198,19 +255,21 @@ class PolicyCase:
             for item in views[j]:
                 show(alone, user, np.array([item], np.int32))
                 if acting:
-                    self.act(alone, user, uniform)  # must not change later decisions
-            one = np.ravel(self.act(alone, user, uniform))
-            yield from self.same_answer(j, one, (actions[j], stated[j]), when, than)
+                    self.act(alone, user, uniform)
+            decision = np.ravel(self.act(alone, user, uniform))
+            yield from self.same_answer(j, decision, (actions[j], stated[j]), when, than)
             if far(alone.scores(user)[0], scores[j], self.tolerance).any():
                 yield f"{when}, scores() of {self.who(j)} are others than {than}"
 
     def _count(self, j: int) -> Callable[[Policy, Ints, Floats, Floats], None]:
-        """Return a function that counts the actions of user number j.
+        """Return a function that adds the actions of many decisions of user number j to counts.
 
-        Decisions are made in one call, by several users with the same views, or one after the other.
+        For speed many decisions are made in one call. A policy that takes a user only once per call acts for many users
+        with the same views instead; if these get other probabilities than user j, decisions are made one by one.
         """
 
         def count(policy: Policy, user: Ints, uniforms: Floats, count: Floats) -> None:
+            """Add to ``count`` (n_items,) the actions of ``user`` (1,) at each of the uniforms (n_draws,)."""
             views = example_views(self.n_users, policy.n_items)[j]
             batch = min(1_000, len(uniforms))
             acting = policy
@@ -221,7 +280,7 @@ class PolicyCase:
                 acting.reset(users)
                 acting.observe(np.repeat(users, len(views)), np.tile(views, batch))
                 if far(acting.probabilities(users[-2:]), policy.probabilities(user), self.tolerance).any():
-                    # decisions depend on the user's id
+                    # Probabilities depend on the user's id: the same views do not make users equal.
                     acting = policy
                     users = user
                     batch = 1
@@ -237,7 +296,7 @@ class PolicyCase:
 
 @rule(RULES, "give it n_items and act(users, uniforms)")
 def door(case: PolicyCase) -> None:
-    """Check that it has all that a policy must have, and declares its learning in a known word."""
+    """Check that the object is a policy, and that its ``learns`` is one of the words for it."""
     learning_of(case.policy())
 
 
@@ -264,13 +323,14 @@ def propensities_agree(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "take off the largest exponent before exp(), and count in int64 or float64")
 def long_histories(case: PolicyCase) -> Reasons:
-    """Check that after thousands of views its probabilities are distributions, and no count overflows."""
+    """Check that after thousands of views of an item the probabilities are distributions, and no count overflows."""
     policy = case.begun()
     user = case.users[:1]
     views = np.zeros(_MANY, np.int32)
     new = policy.probabilities(user)
 
     def after_views(n: int) -> Floats:
+        """Return the first user's probabilities, (1, n_items), after n more views of item 0."""
         policy.observe(np.repeat(user, n), views[:n])
         return case.checked(policy)[:1]
 
@@ -302,7 +362,8 @@ def inputs_are_left_alone(case: PolicyCase) -> None:
     users = case.users
     call_readonly(policy, "reset", policy.reset, users.copy())
     call_readonly(policy, "observe", policy.observe, users.copy(), np.zeros(case.n_users, np.int32))
-    actions, stated = (np.array(x) for x in call_readonly(policy, "act", policy.act, users.copy(), case.uniforms()))
+    decisions = call_readonly(policy, "act", policy.act, users.copy(), case.uniforms())
+    actions, stated = map(np.array, decisions)
     call_readonly(policy, "propensity_of", policy.propensity_of, users.copy(), actions.copy())
     if learning_of(policy) != "nothing":
         call_readonly(policy, "learn", policy.learn, users.copy(), actions, np.arange(case.n_users) % 2.0, stated)
@@ -317,34 +378,35 @@ def one_user_at_a_time(case: PolicyCase) -> Reasons:
 @rule(RULES, "compute each user's answer from that user's own state")
 def order_within_a_batch(case: PolicyCase) -> Reasons:
     """Check that the order of users in a call of ``observe`` or ``act`` changes no answer."""
-    order = np.roll(np.arange(case.n_users)[::-1], 2)  # the first user and all neighbours are others
+    order = np.roll(np.arange(case.n_users)[::-1], 2)  # no user keeps the first place or the user before
     policy = case.begun()
     other = case.begun(order)
     for turn in range(_ORDERS):
         u = case.uniforms(turn)
         actions, stated = case.act(policy, case.users, u)
         for acting, when in ((policy, "asked in another order"), (other, "observed in another order")):
-            again = case.act(acting, case.users[order], u[order])
-            for j, action, propensity in zip(order.tolist(), *again, strict=True):
+            reordered = case.act(acting, case.users[order], u[order])
+            for j, action, propensity in zip(order.tolist(), *reordered, strict=True):
                 yield from case.same_answer(j, (action, propensity), (actions[j], stated[j]), when, "before")
 
 
 @rule(RULES, "omit batches_decisions")
 def runs_of_decisions(case: PolicyCase) -> Reasons:
-    """Check that with ``batches_decisions`` several decisions in one call are as in several calls."""
+    """Check that with ``batches_decisions`` several decisions of a user in one call equal those in separate calls."""
     policy = case.begun()
     if not policy.batches_decisions:
         return
     if learning_of(policy) != "nothing":
         yield "it states batches_decisions and learns: between two decisions comes an outcome"
-    runs = 1 + np.arange(case.n_users) % 4
-    place = np.repeat(np.arange(case.n_users), runs)
-    u = rng.policy_uniforms(SEED, case.users[place], np.concatenate([np.arange(n) for n in runs]))
-    actions, stated = case.act(policy, case.users[place], u)
-    for k, j in enumerate(place.tolist()):
-        one = np.ravel(case.act(policy, case.users[j : j + 1], u[k : k + 1]))
+    n_decisions = 1 + np.arange(case.n_users) % 4  # by user
+    user_of = np.repeat(np.arange(case.n_users), n_decisions)
+    decision_numbers = np.concatenate([np.arange(n) for n in n_decisions])
+    u = rng.policy_uniforms(SEED, case.users[user_of], decision_numbers)
+    actions, stated = case.act(policy, case.users[user_of], u)
+    for k, j in enumerate(user_of.tolist()):
+        single = np.ravel(case.act(policy, case.users[j : j + 1], u[k : k + 1]))
         of_several = (actions[k], stated[k])
-        yield from case.same_answer(j, one, of_several, "in a call of its own", "several times in one call")
+        yield from case.same_answer(j, single, of_several, "in a call of its own", "several times in one call")
 
 
 @rule(RULES, "go through ratings in their order, user by user")
@@ -352,6 +414,7 @@ def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
     """Check that ratings observed together or one by one lead to the same actions."""
 
     def show(policy: Policy, users: Ints, items: Ints) -> None:
+        """Let a policy observe ratings of 1 to 5 that depend on the item."""
         observe_events(policy, users, items, 1.0 + (items % 5).astype(np.float64))
 
     return case.alone(show, "after ratings one by one", "together", acting=False)
@@ -359,7 +422,7 @@ def ratings_one_user_at_a_time(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "drop in learn() whatever was computed before it")
 def learns_then_agrees(case: PolicyCase) -> Reasons:
-    """Check that all its answers agree after ``learn`` with rewards other than 0."""
+    """Check that after ``learn`` all statements of propensities agree, and equal those of another object."""
     policy = case.begun()
     twin = case.begun()
     if learning_of(policy) == "nothing":
@@ -379,22 +442,22 @@ def learns_then_agrees(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "declare learns = 'all users' and run it by simulate_online")
 def learns_as_declared(case: PolicyCase) -> Reasons:
-    """Check that learning declared to be from each user alone changes nothing for others."""
+    """Check that a policy that declares ``learns = 'own user'`` does not change for other users when one learns."""
     policy = case.begun()
     if learning_of(policy) != "own user":
         return
-    some = case.users[-2:]
+    learning_users = case.users[-2:]
     other_users = case.users[:-2]
     before = policy.probabilities(other_users)
-    actions, stated = case.act(policy, some, case.uniforms()[-2:])
+    actions, stated = case.act(policy, learning_users, case.uniforms()[-2:])
     for _ in range(3):
-        policy.learn(some, actions, np.ones(2), stated)
+        policy.learn(learning_users, actions, np.ones(2), stated)
     yield from case.same(before, policy.probabilities(other_users), "before learn() of other users", "after it")
 
 
 @rule(RULES, "begin a user anew in reset(), and touch no other")
 def reset_and_forget(case: PolicyCase) -> Reasons:
-    """Check that ``reset`` and ``forget`` make a user new and leave others untouched."""
+    """Check that after ``reset``, also after ``forget``, a user is as new, and that other users are unchanged."""
     policy = case.begun()
     newcomer = case.policy()
     n = case.n_users
@@ -407,7 +470,7 @@ def reset_and_forget(case: PolicyCase) -> Reasons:
     case.show(policy, np.array([n - 1]))
     yield from case.same(before, policy.probabilities(case.users), "of users", "after one began again")
     policy.forget(last)
-    policy.forget(last)
+    policy.forget(last)  # a user who is forgotten already, which must raise no error
     yield from case.same(before[:-1], policy.probabilities(case.users[:-1]), "of users", "after forget() of another")
     policy.reset(last)
     yield from case.same(new, policy.probabilities(last), "for a new user", "after forget() and reset()", n - 1)
@@ -431,7 +494,7 @@ def fresh_shares_no_user(case: PolicyCase) -> Reasons:
 def copies_are_apart(case: PolicyCase) -> Reasons:
     """Check that a deep copy acts the same and is independent of the policy.
 
-    A policy that cannot be copied has its own ``fresh``, which another rule checks.
+    A policy that cannot be copied must define ``fresh``, which ``fresh_shares_no_user`` checks.
     """
     policy = case.begun()
     u = case.uniforms()
@@ -456,11 +519,12 @@ def copies_are_apart(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "return new arrays: a copy of what the policy keeps")
 def answers_are_given_away(case: PolicyCase) -> Reasons:
-    """Check that later calls change no returned array, and that writing in one changes no later answer."""
+    """Check that later calls change no returned array, and that a caller who writes in one changes no later result."""
     policy = case.begun()
     users = case.users
 
     def answers() -> Mapping[str, Any]:
+        """Call each method that returns an array, and return the arrays under their names for messages."""
         actions, stated = policy.act(users.copy(), case.uniforms())
         propensities = policy.propensity_of(users.copy(), np.array(actions))
         return {
@@ -471,6 +535,7 @@ def answers_are_given_away(case: PolicyCase) -> Reasons:
         }
 
     def changed(name: str) -> bool:
+        """Return whether the last array of this name differs from the copy of the first one."""
         return bool(far(kept[name], again[name], case.tolerance).any())
 
     kept = {name: np.array(answer) for name, answer in answers().items()}
@@ -504,7 +569,7 @@ def describes_itself(case: PolicyCase) -> Reasons:
 
 @rule(RULES, "let its probabilities depend on reset(), observe() and learn() alone")
 def runs_and_replays(case: PolicyCase) -> Reasons:
-    """Check that a replayed log has the propensities that were stated in the run, within the tolerance."""
+    """Check that replaying a simulated log gives the propensities that the policy stated when it acted."""
     if not case.agrees:
         return
     policy = case.policy()
@@ -533,7 +598,8 @@ def frequencies_follow(case: PolicyCase) -> Reasons:
         count = np.zeros(policy.n_items)
         p = np.asarray(policy.probabilities(user)[0], np.float64)
         u = rng.uniforms(SEED, rng.Stream.POLICY, user, np.arange(case.n_draws))
-        (case.count or case._count(j))(policy, user, u, count)
+        add_actions = case.count or case._count(j)
+        add_actions(policy, user, u, count)
         excess = _improbable(p, case.n_draws)
         yield from FREQUENCY.finds(case.who(j), count, p, excess) or ()
 
@@ -553,17 +619,22 @@ OF_TWINS = frozenset(
 
 
 def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
-    """Return a function of frequencies in n decisions: their distances from p, or zeros if chi-square accepts them."""
+    """Return a function that tests the frequencies of items in n decisions against their probabilities p, (n_items,).
+
+    It returns the distance of each frequency from its probability, (n_items,), and zeros if the chi-square test accepts
+    the frequencies. An item with probability 0 that was taken is refused without a test.
+    """
     from scipy import stats
 
     def excess(frequency: Floats) -> Floats:
+        """Return the distances of refused frequencies (n_items,), or zeros."""
         distance = np.abs(frequency - p)
         impossible = (p <= 0.0) & (frequency > 0.0)
         if impossible.any():
             return distance * impossible
         expected = n * p[p > 0.0] / p.sum()
         observed = n * frequency[p > 0.0]
-        rare = expected < 5.0
+        rare = expected < 5.0  # pooled: the usual rule for the chi-square approximation
         if rare.any():
             observed = np.append(observed[~rare], observed[rare].sum())
             expected = np.append(expected[~rare], expected[rare].sum())
@@ -576,7 +647,7 @@ def _improbable(p: Floats, n: int) -> Callable[[Floats], Floats]:
 
 
 def _small_world(n_items: int) -> FeatureWorld:
-    """Make a world of 20 users in which about a third of the recommendations are rewarded."""
+    """Make a world of two random features per user and item, in which about a third of recommendations are rewarded."""
     users = rng.uniforms(SEED, rng.Stream.PROTOCOL, 1, np.arange(40)).reshape(20, 2)
     items = rng.uniforms(SEED, rng.Stream.PROTOCOL, 2, np.arange(2 * n_items)).reshape(n_items, 2)
     return FeatureWorld(users, items, reward=lambda x, z: (1.0 + x @ z.T) / 6.0, length=6)

@@ -33,9 +33,13 @@ _WORLDS: tuple[tuple[str, tuple[str, ...], Mapping[str, Any]], ...] = (
     ("purchases", ("popularity", "random"), {}),
     ("campaigns", (), {}),
 )
-"""Worlds in which a protocol is tried, the first that gives what it needs: agents, and sizes."""
+"""Worlds in which a protocol is checked, by name with agents and settings; the first that meets its needs is used.
+
+Without agents, the world's own first two are compared.
+"""
 
 Values = dict[tuple[str, str], tuple[float, float, float]]
+"""Value and interval by (agent, metric)."""
 RULES: Rules = {}
 
 
@@ -44,28 +48,28 @@ class ProtocolCase:
     """A protocol under test.
 
     Attributes:
-        make: gives a new protocol.
+        make: function that makes a new protocol.
     """
 
     make: Callable[[], Any]
 
     @functools.cached_property
     def judged(self) -> tuple[Protocol, Trial, list[Record]]:
-        """A protocol, a trial, and the protocol's records of it."""
+        """A new protocol, a new trial, and the records by which the protocol judges the trial's agents."""
         protocol = self.make()
         trial = self.trial(protocol)
         return protocol, trial, protocol.judge(trial)
 
     @functools.cached_property
     def values(self) -> Values:
-        """Value and interval of each agent by each metric."""
+        """Value and interval of each agent by each metric, in the records of ``judged``."""
         return _values(self.judged[2])
 
     def trial(self, protocol: Protocol) -> Trial:
-        """Make a trial in a small world that meets the protocol's needs.
+        """Make a trial of two agents in a small world that meets the protocol's needs.
 
         Raises:
-            UserError: there is no such world.
+            UserError: no world meets them.
         """
         for name, agents, sizes in _WORLDS:
             world = make_world(name, "quick")
@@ -73,19 +77,18 @@ class ProtocolCase:
             if not set(protocol.needs) <= experiment.provides:
                 continue
             known_settings = experiment.settings_type().to_dict()
-            settings = experiment.settings(
-                "quick", {key: value for key, value in sizes.items() if key in known_settings}
-            )
+            small = {key: value for key, value in sizes.items() if key in known_settings}
+            settings = experiment.settings("quick", small)
             names = agents or experiment.agents[:2]
-            meanings = experiment.specs("quick", settings)
-            learners = {agent: registry.learner(meanings.get(agent, agent)) for agent in names}
+            spec_of = experiment.specs("quick", settings)  # of the names that have another meaning in this world
+            learners = {agent: registry.learner(spec_of.get(agent, agent)) for agent in names}
             trial = Trial(world, learners, settings, SEED, n_items=world.n_items, level=settings.level)
             experiment.prepare(trial)
             return trial
         raise UserError(f"no world's comparison gives all that it needs: {', '.join(sorted(protocol.needs))}")
 
     def differences(self, again: list[Record]) -> Reasons:
-        """Yield values that differ the second time."""
+        """Yield the values in ``judged`` that differ in other records of an equal trial."""
         other = _values(again)
         for key, first in self.values.items():
             values = other.get(key, (math.nan,) * 3)
@@ -97,7 +100,7 @@ def check_protocol(make_protocol: Callable[[], Any]) -> list[Breach]:
     """Return the rules of :data:`RULES` that a protocol breaks, an empty list if it keeps them all.
 
     Args:
-        make_protocol: gives a new protocol; its class will do where it needs no arguments.
+        make_protocol: function that makes a new protocol, such as a class whose constructor needs no arguments.
     """
     return breaches_of(RULES, ProtocolCase(make_protocol), needed=("door", "judges"))
 
@@ -107,7 +110,7 @@ def check_protocol(make_protocol: Callable[[], Any]) -> list[Breach]:
 
 @rule(RULES, "derive from Protocol, and set name, metrics and needs")
 def door(case: ProtocolCase) -> Reasons:
-    """Check that it derives from Protocol, has a name and metrics, and has known needs."""
+    """Check that it derives from Protocol, has a name and metrics, and names only needs that exist."""
     protocol = case.make()
     if not isinstance(protocol, Protocol):
         yield f"it must derive from recsim_mnar.protocols.base.Protocol, got {protocol!r}"
@@ -130,7 +133,7 @@ def judges(case: ProtocolCase) -> Reasons:
     if not ranked:
         yield f"no record has one of its metrics: {', '.join(protocol.metrics)}"
     for metric in dict.fromkeys(metric for _, metric in ranked):
-        judged = [agent for agent, of in ranked if of == metric]
+        judged = [agent for agent, metric_of_record in ranked if metric_of_record == metric]
         if sorted(judged) != sorted(trial.learners):
             yield f"{metric} is of {judged}, the agents are {list(trial.learners)}"
 
@@ -181,7 +184,10 @@ def trial_is_left_alone(case: ProtocolCase) -> Reasons:
 
 @rule(RULES, "name all that it uses in needs")
 def needs_what_it_uses(case: ProtocolCase) -> Reasons:
-    """Check that logs and users that are not among its needs do not change its values."""
+    """Check that logs and users that are not among its needs do not change its values.
+
+    The protocol judges a trial without those logs, in which users answer otherwise if it does not need them.
+    """
     protocol = case.make()
     trial = case.trial(protocol)
     needs = set(protocol.needs)
@@ -204,14 +210,19 @@ def needs_what_it_uses(case: ProtocolCase) -> Reasons:
 
 
 def _values(records: list[Record]) -> Values:
+    """Return the value and interval of each record by agent and metric."""
     return {(r.agent, r.metric): (r.value, r.low, r.high) for r in records}
 
 
 def _deceiving(world: DecisionWorld) -> Any:
-    """Copy a world with each reward r replaced by 1 - r, in the truth and in simulations."""
+    """Return a copy of a world in which each reward r is 1 - r, in the truth and in simulations.
+
+    A protocol that gets the same values from both worlds does not use the users' answers.
+    """
     other: Any = copy.copy(world)
 
     def turned(columns: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+        """Return columns of a log with each reward r replaced by 1 - r."""
         return columns | {"reward": 1.0 - columns["reward"]}
 
     def lanes_of(*given: Any, **named: Any) -> Any:
@@ -231,5 +242,5 @@ def _deceiving(world: DecisionWorld) -> Any:
         setattr(other, name, functools.partial(turned_truth, getattr(world, name)))
     other.trajectories = lambda *given, **named: turned(world.trajectories(*given, **named))
     other.open_lanes = lanes_of
-    other.open_occasions = lambda *given, **named: None
+    other.open_occasions = lambda *given, **named: None  # no shortcut past the lanes
     return other

@@ -29,10 +29,10 @@ class PolicyContract:
     marker ``verify``.
 
     Attributes:
-        n_users: users in a test; user u has u views, so user 0 has none.
-        first_user: id of the first, large enough that nothing can be an array indexed by user id.
-        n_draws: decisions of the chi-square test.
-        tolerance: largest difference of two statements of one propensity; 0 for the last bit.
+        n_users: number of users in a test; user number u has u views, so the first has none.
+        first_user: id of the first user, too large for an array that is indexed by user id.
+        n_draws: number of decisions of the chi-square test.
+        tolerance: largest difference between two values of the same propensity; 0 requires equality to the last bit.
     """
 
     n_users = 7
@@ -41,7 +41,7 @@ class PolicyContract:
     tolerance = TOLERANCE
 
     def make_policy(self) -> Policy:
-        """Make a new policy without users; if it has to be fitted, always to the same data."""
+        """Return a new policy without users; a policy that is fitted must always be fitted to the same data."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("rule", [rule for rule in policies.RULES if rule != FREQUENCY.name])
@@ -52,13 +52,22 @@ class PolicyContract:
 
     @pytest.mark.verify
     def test_frequencies_follow_the_propensities(self) -> None:
-        """Chi-square of the actions of many decisions against the stated probabilities, for three users."""
+        """Compare the actions of many decisions with the stated probabilities by chi-square, for three users."""
         _assert_kept(policies.RULES, FREQUENCY.name, self._case())
 
     def _case(self) -> PolicyCase:
-        counts_itself = type(self).count_actions is not PolicyContract.count_actions
-        sizes = (self.n_users, self.first_user, self.n_draws, self.tolerance)
-        return PolicyCase(self.make_policy, *sizes, self.count_actions if counts_itself else None)
+        """Return the policy under test with the sizes of this class."""
+        count = None
+        if type(self).count_actions is not PolicyContract.count_actions:  # a derived class defines it
+            count = self.count_actions
+        return PolicyCase(
+            self.make_policy,
+            n_users=self.n_users,
+            first_user=self.first_user,
+            n_draws=self.n_draws,
+            tolerance=self.tolerance,
+            count=count,
+        )
 
     def count_actions(
         self,
@@ -67,7 +76,17 @@ class PolicyContract:
         uniforms: NDArray[np.float64],
         count: NDArray[np.float64],
     ) -> None:
-        """Add up the actions of one user's decisions; define it where no other user has the same views."""
+        """Count the actions of one user's decisions, for a policy that acts differently for users with the same views.
+
+        By default the decisions of the chi-square test are made for several users with the same views in one call.
+        Define this method if that is no fair test of the policy.
+
+        Args:
+            policy: the policy, which has observed the user's views.
+            user: (1,) the user.
+            uniforms: (n_draws,) uniform of each decision.
+            count: (n_items,) zeros, to which the number of decisions for each item is added.
+        """
         raise NotImplementedError
 
 
@@ -86,7 +105,7 @@ class WorldContract:
     """
 
     def make_world(self) -> DecisionWorld:
-        """Make a new world, always the same one."""
+        """Return a new world, always with the same parameters."""
         raise NotImplementedError
 
     @pytest.mark.parametrize("rule", worlds.RULES)
@@ -96,6 +115,7 @@ class WorldContract:
 
 
 def _assert_kept(rules: Rules, rule: str, subject: object) -> None:
+    """Fail the test if the object under test breaks the rule of this name; rules that do not apply are skipped."""
     if rule in rules:
         breach = first_breach(rules[rule], subject)
         assert breach is None, f"{breach.why}; {breach.fix}"

@@ -21,12 +21,12 @@ Reasons = Iterator[str]
 
 @dataclasses.dataclass(frozen=True)
 class Breach:
-    """A rule that is broken.
+    """Breach of a rule by the object under test.
 
     Attributes:
         rule: name of the rule.
-        why: the breach.
-        fix: advice.
+        why: sentence that says how the rule is broken.
+        fix: advice for repairing it.
         ends: True if later rules were not checked, because they make no sense without this one.
     """
 
@@ -42,7 +42,15 @@ class Breach:
 
 
 def rule(rules: Rules, fix: str) -> Callable[[F], F]:
-    """Make a decorator that adds a function to the rules, by its name; its docstring states the requirement."""
+    """Make a decorator that adds a function to a dictionary of rules under the function's name.
+
+    Args:
+        rules: dictionary to which the rule is added.
+        fix: advice for whoever breaks the rule.
+
+    Returns:
+        a decorator of a function from the object under test to the reasons why it breaks the rule.
+    """
 
     def enter(finds: F) -> F:
         rules[finds.__name__] = Rule(finds.__name__, fix, finds)
@@ -52,7 +60,10 @@ def rule(rules: Rules, fix: str) -> Callable[[F], F]:
 
 
 def first_breach(rule: Rule, subject: Any) -> Breach | None:
-    """Return the first breach of a rule; None if the subject keeps it."""
+    """Return the first breach of a rule; None if the object under test keeps it.
+
+    An error that the object raises is a breach as well.
+    """
     try:
         why = next(iter(rule.finds(subject) or ()), None)
     except (AssertionError, UserError) as error:
@@ -65,12 +76,12 @@ def first_breach(rule: Rule, subject: Any) -> Breach | None:
 
 
 def breaches_of(rules: Mapping[str, Rule], subject: Any, needed: Iterable[str] = ("door",)) -> list[Breach]:
-    """Return the first breach of each rule, in the rules' order; an empty list if the subject keeps them all.
+    """Return the first breach of each rule, in the rules' order; an empty list if the object keeps them all.
 
     Args:
-        rules: rules to check.
-        subject: argument of their functions.
-        needed: rules without which the others make no sense: checking ends after their breach.
+        rules: rules to check, by name.
+        subject: object under test, the argument of the rules' functions.
+        needed: names of rules without which the others make no sense: after a breach of one, checking ends.
     """
     breaches: list[Breach] = []
     for rule in rules.values():

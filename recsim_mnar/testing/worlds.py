@@ -33,38 +33,44 @@ Make = Callable[[], DecisionWorld]
 
 SEED = 20190912
 FEW_USERS = 100
+"""Number of users whose rows are compared exactly."""
 MANY_USERS = 2000
+"""Number of users whose rewards are averaged."""
 MOST_DEVIATIONS = 5.0
-"""Standard errors beyond which a world is refused: 6 of 10,000,000 correct ones."""
+"""Number of standard errors beyond which a world is refused, as are 6 of 10,000,000 correct ones."""
 HIGH = 10_000
-"""First user of high numbers, in the middle of those over whom the truth of a policy is averaged."""
+"""Smallest id of the users with high ids, in the middle of those over whom a policy's true value is averaged."""
 LIVES = 2_000
 LONG_LIVES = 20_000
-"""Decisions: of the users who are still there after the first number, some leave before the second.
+"""Numbers of decisions: of the users who are left after the first number, some must leave before the second.
 
-In a world whose every user leaves with one probability after each decision, and lives 200,000 decisions or fewer on
-average, that fails with a probability below 1 in 10,000.
+A correct world in which each user leaves with the same probability after each decision, after at most 200,000 decisions
+on average, breaks this rule with a probability below 1 in 10,000.
 """
 OFF = 0.02
-"""Relative error of a truth that the test should detect."""
+"""Relative error of the stated truth that the test should detect."""
 SURE = 3.5
+"""Number of standard errors of a sum near normal beyond which a world is refused, as are 5 of 10,000 correct ones."""
 NOTICED = 1.3
-"""Standard errors: 5 of 10,000 correct worlds are beyond 3.5, and 1.3 more give a power of .9."""
+"""Number of standard errors by which an error must exceed ``SURE`` to be detected with power .9."""
 DRAWN = 20.0
-"""Total distance of rewards from their means that proves them random."""
+"""Total distance of rewards from their means from which on equal rewards of two seeds cannot be chance."""
 NORMAL = 100.0
-"""Variance of a count of rewards from which it is near normal: 5 of 10,000 exceed 3.5 standard deviations also of a
-Poisson with this mean."""
+"""Variance from which on a sum of rewards of 0 and 1 counts as normal.
+
+Also a Poisson variable with this mean is beyond 3.5 standard deviations with probability 5 in 10,000.
+"""
 MOST_DECISIONS = 300_000
-"""Largest test of the truth; with rewards rarer than about 1 in 6, only larger errors are detected."""
+"""Largest number of decisions in the test of the truth; if fewer than 1 in 6 is rewarded, only larger errors than
+``OFF`` are detected."""
 LEAST_ROWS = 100
-"""Least recommendations of one item to test its mean; fewer would not be near normal."""
+"""Smallest number of recommendations of an item for a test of its mean; with fewer the mean is not near normal."""
 
 RULES: Rules = {}
 
 
 class UniformPolicy(Policy):
-    """Every item with the same probability, one decision at a time: the policy of the tests."""
+    """Policy of the tests: every item has the same probability; it makes one decision per user and call."""
 
     name = "uniform"
 
@@ -83,7 +89,7 @@ def check_world(make_world: Callable[[], Any]) -> list[Breach]:
     """Return the rules of :data:`RULES` that a world breaks, an empty list if it keeps them all.
 
     Args:
-        make_world: makes a new world, always the same one.
+        make_world: function that makes a new world, always with the same parameters.
     """
     return breaches_of(RULES, make_world, needed=("door", "users_leave"))
 
@@ -93,21 +99,21 @@ def check_world(make_world: Callable[[], Any]) -> list[Breach]:
 
 @rule(RULES, "derive from DecisionWorld, set name and n_items, and define what its lanes ask for")
 def door(make: Make) -> None:
-    """Check that it is a world of decisions, with a name and a number of items."""
+    """Check that the object is a DecisionWorld with a name and a number of items, and that it opens lanes."""
     decision_world(make(), "the contract").decides()
     make().lanes(1)
 
 
 @rule(RULES, "let answer() or take() end lives: after a number of decisions, or with a probability")
 def users_leave(make: Make) -> Reasons:
-    """Check that users leave at some time (:data:`LIVES`): logs and environments continue until they do."""
-    n_before = FEW_USERS
+    """Check that users leave at some time (:data:`LIVES`), as logs and episodes continue until they do."""
+    n_early = FEW_USERS
     for decision, (_, transition, _) in enumerate(_decisions(make())):
         n_alive = int(transition.alive.sum())
         if decision == LIVES:
-            n_before = n_alive
+            n_early = n_alive
         elif decision == LONG_LIVES:
-            if n_alive == n_before:
+            if n_alive == n_early:
                 none_leaves = f"none leaves before decision {decision:,}"
                 yield f"{n_alive} users are there after {LIVES:,} decisions, and {none_leaves}"
             return
@@ -115,7 +121,7 @@ def users_leave(make: Make) -> Reasons:
 
 @rule(RULES, "keep what a world knows of a user in arrays by lane, and draw at the user's address")
 def any_lanes(make: Make) -> Reasons:
-    """Check that users leave the same rows in 1, 8 or 100 lanes, and that each transition is valid."""
+    """Check that users have the same rows in 1, 8 and 100 lanes, and that each transition is valid."""
     reference = _lives(make(), 1)
     for n_lanes in (8, 100):
         yield from _same(_lives(make(), n_lanes), reference, f"{n_lanes} lanes", "1 lane")
@@ -123,7 +129,7 @@ def any_lanes(make: Make) -> Reasons:
 
 @rule(RULES, "draw at the address (seed, stream, user, decision), never from a generator that users share")
 def alone(make: Make) -> Reasons:
-    """Check that a user acts the same alone, among others, and in any order."""
+    """Check that a user has the same rows when simulated alone as among other users."""
     together = _lives(make(), 8)
     users = (FEW_USERS - 1, 3, 57)
     among = {name: values[np.isin(together["user"], users)] for name, values in together.items()}
@@ -134,14 +140,15 @@ def alone(make: Make) -> Reasons:
 def seeds_differ(make: Make) -> Reasons:
     """Check that random rewards differ between seeds for the same recommendations.
 
-    Rewards of 0 and 1 of probabilities p are the same twice with probability exp(-sum 2 p (1 - p)), which is the
-    expected distance of rewards from p, which must be large.
+    Two draws of rewards of 0 and 1 with probabilities p are equal with a probability of at most exp(-S), where S, the
+    sum of 2 p (1 - p), is the expected total distance of rewards from p. So equal rewards are a breach only if that
+    distance is large; rewards without chance are equal in every seed.
     """
     world = make()
     if world.truth_column is None:
         return
-    first = np.eye(world.n_items)[0]
-    one, other = (world.trajectories(seed, 0, FEW_USERS, first, keep_truth=True) for seed in (SEED, SEED + 1))
+    always_item_0 = np.eye(world.n_items)[0]
+    one, other = (world.trajectories(seed, 0, FEW_USERS, always_item_0, keep_truth=True) for seed in (SEED, SEED + 1))
     distance = np.nansum(np.abs(one["reward"] - one[world.truth_column]))
     same = all(np.array_equal(one[name], other[name], equal_nan=True) for name in ("event", "item", "reward"))
     if distance > DRAWN and same:
@@ -150,17 +157,24 @@ def seeds_differ(make: Make) -> Reasons:
 
 @rule(RULES, "draw what decides whether a user stays from another stream: self.uniforms(which, Stream.ORGANIC)")
 def leaving_has_its_own_draw(make: Make) -> Reasons:
-    """Check that the draw of the reward does not decide who stays.
+    """Check that the draw of the reward does not also decide who stays; for PlainLanes only.
 
-    The draws of one stream are turned (u to u + 1/2, z to -z) at the first decision of 2,000 users of
-    :class:`~recsim_mnar.worlds.lanes.PlainLanes`. If a share q leave there who would otherwise have stayed with the
-    same reward, one uniform for both is missed with probability (1 - q) ** 2000: below 1 in 20,000 from q = .005 on.
+    The first decision of 2,000 users is simulated twice, the second time with the draws of one stream changed (u to
+    u + 1/2 modulo 1, z to -z). If that stream changes rewards, then among users with an unchanged reward it must not
+    change who stays. If a share q of users has an unchanged reward and leaves only in one of the two simulations, a
+    common draw goes unnoticed with probability (1 - q) ** 2000, below 1 in 20,000 from q = .005 on.
     """
     if not isinstance(make().open_lanes(1), PlainLanes):
         return
 
     def first_decision(turned: int | None) -> tuple[set[int], Floats, NDArray[np.bool_]]:
-        """Return the streams in use, rewards, and who stays, with the draws of one stream turned."""
+        """Simulate the first decision of every user, with the draws of stream ``turned`` changed, if any.
+
+        Returns:
+            streams: the streams from which numbers were drawn.
+            rewards: reward of each user who makes a decision.
+            alive: True for those who stay after it.
+        """
         lanes = make().open_lanes(MANY_USERS)
         n_items = make().n_items
         streams = set()
@@ -168,9 +182,12 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
         which = which[lanes.begin(which, np.full(MANY_USERS, SEED, np.uint64), which).alive]
 
         def draw(original: Any, turn: Any, lane: Ints, stream: int = rng.Stream.RESPONSE) -> Any:
+            """Draw by the lanes' own method, note the stream, and change the numbers of the stream ``turned``."""
             streams.add(stream)
             values = original(lane, stream)
-            return turn(values) if stream == turned else values
+            if stream == turned:
+                return turn(values)
+            return values
 
         for name, turn in (("uniforms", lambda u: (u + 0.5) % 1.0), ("normals", np.negative)):
             setattr(lanes, name, functools.partial(draw, getattr(lanes, name), turn))
@@ -188,7 +205,7 @@ def leaving_has_its_own_draw(make: Make) -> Reasons:
 
 @rule(RULES, "omit trajectories, or make it return the same lives as the lanes")
 def whole_lives(make: Make) -> Reasons:
-    """Check that ``trajectories`` returns the same lives as the lanes, for two policies."""
+    """Check that ``trajectories`` returns the same rows as the lanes, for the uniform and another fixed policy."""
     world = make()
     weights = 1.0 + np.arange(world.n_items) % 3
     for distribution in (None, weights / weights.sum()):
@@ -214,7 +231,7 @@ def interfaces(make: Make) -> Reasons:
 
 @rule(RULES, "let observe() and show() change the given rows alone, by what is given, events in their order")
 def observation_is_one(make: Make) -> Reasons:
-    """Check that the world's observation is the same in logs, policies and environments, alone and among others."""
+    """Check that a user's observations are the same in a log, a policy and an environment, alone and among others."""
     from recsim_mnar.envs.single import WorldEnv
 
     world = make()
@@ -236,8 +253,9 @@ def observation_is_one(make: Make) -> Reasons:
     env = WorldEnv(make(), observation="own")
     for user in np.unique(deciding)[:5].tolist():
         of_user = log.select(log["user"] == user)
+        actions = of_user["action"][of_user.is_bandit].tolist()
         in_environment = [env.reset(seed=SEED, options={"user": user})[0]]
-        in_environment += [env.step(action)[0] for action in of_user["action"][of_user.is_bandit].tolist()[:-1]]
+        in_environment += [env.step(action)[0] for action in actions[:-1]]  # the last one ends the episode
         for observed, where in (
             (observation.of(of_user, n)[0], "alone and among others"),
             (_shown_by_policy(policy, of_user), "in a FeaturePolicy and in a log"),
@@ -248,18 +266,21 @@ def observation_is_one(make: Make) -> Reasons:
 
 
 def _shown_by_policy(policy: FeaturePolicy, log: Log) -> NDArray[np.float32]:
-    """Return a policy's features at each decision of one user, event by event."""
+    """Return a policy's features at each decision, (d, width), of the single user of a log.
+
+    The policy gets the user's events one by one, and learns each recommendation's outcome.
+    """
     user = log["user"][:1]
-    seen = []
+    features = []
     policy.reset(user)
     for row in range(len(log)):
         one = slice(row, row + 1)
         if log.is_bandit[row]:
-            seen.append(policy.features(user)[0])
+            features.append(policy.features(user)[0])
             policy.learn(user, log["action"][one], log["reward"][one], log["propensity"][one])
         else:
             policy.observe(user, log["item"][one])
-    return np.stack(seen)
+    return np.stack(features)
 
 
 @rule(RULES, "return new arrays, or copies")
@@ -269,6 +290,7 @@ def arrays_are_new(make: Make) -> Reasons:
     copies: list[tuple[str, NDArray[Any], NDArray[Any]]] = []
 
     def keep(transition: Transition) -> None:
+        """Store each array of a transition with a copy of its present content."""
         for name, values in {**transition.columns, "starts": transition.starts, "alive": transition.alive}.items():
             copies.append((name, values, values.copy()))
 
@@ -280,7 +302,7 @@ def arrays_are_new(make: Make) -> Reasons:
 
 @rule(RULES, "fill the truth column with reward_means of the state before the answer")
 def truth_is_the_mean(make: Make) -> Reasons:
-    """Check that the truth column has the shown action's expected reward by ``reward_means``."""
+    """Check that ``reward_means`` is valid, and that the truth column has its value for the recommended item."""
     world = make()
     if not world.knows_rewards:
         return
@@ -297,7 +319,7 @@ def truth_is_the_mean(make: Make) -> Reasons:
 
 @rule(RULES, "state a probability where rewards are 0 or 1")
 def truth_in_range(make: Make) -> Reasons:
-    """Check that the truth is a probability if every reward is 0 or 1."""
+    """Check that the truth column is a number in decisions and NaN in views, and in [0, 1] if rewards are 0 or 1."""
     world = make()
     if world.truth_column is None:
         return
@@ -313,7 +335,7 @@ def truth_in_range(make: Make) -> Reasons:
 
 @rule(RULES, "draw rewards whose mean is the truth column")
 def rewards_have_their_means(make: Make) -> Reasons:
-    """Check that rewards less their stated means sum to 0, in all and by item, within :func:`bound`."""
+    """Check that rewards minus their stated means sum to 0, over all decisions and by item, within :func:`bound`."""
     world = make()
     if world.truth_column is None:
         return
@@ -324,6 +346,7 @@ def rewards_have_their_means(make: Make) -> Reasons:
     for of_item, (rows_of_item,) in _over_all_and_by_item(world.n_items, action):
         error = (reward - truth)[rows_of_item]
         columns = (user[rows_of_item], error, truth[rows_of_item])
+        # By item there are many tests, so the sharper bound, which fails more often by chance, is for the total only.
         limit = bound(*columns, binary=binary)
         if not of_item:
             limit = min(limit, _normal_bound(*columns, binary=binary))
@@ -337,17 +360,17 @@ def rewards_have_their_means(make: Make) -> Reasons:
 
 @rule(RULES, "let a user's number address draws only, and take dates from decisions")
 def any_number(make: Make) -> Reasons:
-    """Check that users of high and of low numbers earn the same, in all and by item.
+    """Check that users with high and with low ids have the same mean reward, over all decisions and by item.
 
-    The truth of a policy is a mean over users 0 to 19,999, an arm's over 0 to 4,999: if a user's number were a date,
-    these would be of different periods.
+    The true value of a policy is an average over users 0 to 19,999, that of an arm over 0 to 4,999. If a user's id were
+    a date in the world, the two would belong to different periods.
     """
     world = make()
     blocks = [_bandit_rows(world, first, MANY_USERS, ("user", "reward", "action")) for first in (0, HIGH)]
     for of_item, rows in _over_all_and_by_item(world.n_items, *(block[2] for block in blocks)):
         of_blocks = [_mean_of_users(user[r], reward[r]) for (user, reward, _), r in zip(blocks, rows, strict=True)]
-        (low, error), (high, other_error) = of_blocks
-        if abs(high - low) > MOST_DEVIATIONS * math.hypot(error, other_error) + 1e-9:
+        (low, error_of_low), (high, error_of_high) = of_blocks
+        if abs(high - low) > MOST_DEVIATIONS * math.hypot(error_of_low, error_of_high) + 1e-9:
             what = f"a recommendation{of_item}"
             yield (
                 f"users {HIGH:,} to {HIGH + MANY_USERS - 1:,} earn {high:.4g} {what}, users 0 to "
@@ -385,7 +408,16 @@ def params_round_trip(make: Make) -> Reasons:
 
 
 def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tuple[Any, Transition, Ints]]:
-    """Yield per decision of all waiting users their states before it (if known), the transition, and the actions."""
+    """Simulate :data:`FEW_USERS` users under the uniform policy, all side by side, until the last one leaves.
+
+    Args:
+        world: the world.
+        keep_truth: let the transitions have the truth column.
+
+    Yields:
+        for the next decision of all remaining users, n of them: their states before it, None in a world that does not
+        know expected rewards; the transition; and their actions, (n,).
+    """
     lanes = world.lanes(FEW_USERS, keep_truth=keep_truth)
     which = np.arange(FEW_USERS)
     transition = lanes.begin(which, np.full(FEW_USERS, SEED, np.uint64), which)
@@ -395,7 +427,9 @@ def _decisions(world: DecisionWorld, *, keep_truth: bool = False) -> Iterator[tu
             return
         drawn = rng.policy_uniforms(SEED, lanes.user[which], np.full(len(which), decision))
         actions, propensities = UniformPolicy(world.n_items).act(which, drawn)
-        state = lanes.state[which].copy() if world.knows_rewards else None
+        state = None
+        if world.knows_rewards:
+            state = lanes.state[which].copy()
         transition = lanes.take(which, actions.astype(np.int32), propensities)
         yield state, transition, actions
 
@@ -407,13 +441,19 @@ def _lives(
     n: int = FEW_USERS,
     each: Callable[[Transition], None] | None = None,
 ) -> Columns:
-    """Return the rows of n users from each of these on, in lanes that are refilled.
+    """Simulate users under the uniform policy, and return their rows, ordered by user.
 
-    ``each`` is called with every transition, before a later one can change it.
+    Args:
+        world: the world.
+        n_lanes: number of users who are simulated side by side; when one leaves, the next one takes the lane.
+        users: ids from each of which on ``n`` users are simulated.
+        n: number of users from each of these on.
+        each: function that is called with every transition, before a later one can change its arrays; None without one.
     """
     parts: list[Columns] = []
 
     def recorded(method: Callable[..., Transition], *arguments: Any) -> Transition:
+        """Call a method of the lanes, and keep a copy of the rows of its transition."""
         transition = method(*arguments)
         if each is not None:
             each(transition)
@@ -425,31 +465,41 @@ def _lives(
         lanes = CheckedLanes(opened, world.name, world.n_items, n_lanes, rates=world.rates, truth_column=None)
         for name in ("begin", "take"):
             setattr(lanes, name, functools.partial(recorded, getattr(lanes, name)))
-        deque(drive(world, decider(UniformPolicy(world.n_items), world.n_items), lanes, SEED, first, n), maxlen=0)
+        decide = decider(UniformPolicy(world.n_items), world.n_items)
+        deque(drive(world, decide, lanes, SEED, first, n), maxlen=0)  # exhausts the iterator; ``recorded`` has the rows
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     order = np.argsort(columns["user"], kind="stable")
     return {name: values[order] for name, values in columns.items()}
 
 
 def _same(one: Columns, other: Columns, what: str, than: str) -> Reasons:
+    """Yield the first difference of each column between two sets of rows; ``what`` and ``than`` name them."""
     for name in schema.NAMES:
         a = one[name]
         b = other[name]
         if len(a) != len(b):
             yield f"{what}: {len(a)} rows, {than} {len(b)}"
-        for row in np.flatnonzero((a != b) & ~((a != a) & (b != b)))[:1]:
+        for row in np.flatnonzero((a != b) & ~((a != a) & (b != b)))[:1]:  # NaN equals NaN
             where = f"{name} of user {one['user'][row]}, step {one['step'][row]}"
             yield f"{what}: {where} is {a[row]}, {than} has {b[row]}"
 
 
 def _bandit_rows(world: DecisionWorld, first: int, n_users: int, names: Sequence[str]) -> list[Any]:
-    """Return columns of the recommendations to these users under the uniform policy."""
+    """Return columns of the recommendations to users first .. first + n_users - 1 under the uniform policy."""
     rows = world.trajectories(SEED, first, n_users, None, keep_truth=world.truth_column in names)
     return [rows[name][rows["event"] == schema.BANDIT] for name in names]
 
 
 def _over_all_and_by_item(n_items: int, *actions: Ints) -> Iterator[tuple[str, list[NDArray[np.bool_]]]]:
-    """Yield masks of all recommendations, and of each item with enough of them, with words such as " of item 3"."""
+    """Yield groups of recommendations: all of them, then each item with at least :data:`LEAST_ROWS` in every array.
+
+    Args:
+        n_items: number of items.
+        *actions: arrays of recommended items, (n,) each.
+
+    Yields:
+        words for the group such as " of item 3", "" for all; and a mask (n,) of the group for each array.
+    """
     yield "", [np.ones(len(action), np.bool_) for action in actions]
     counts = [np.bincount(action, minlength=n_items) for action in actions]
     for item in np.flatnonzero(np.min(counts, axis=0) >= LEAST_ROWS):
@@ -457,17 +507,29 @@ def _over_all_and_by_item(n_items: int, *actions: Ints) -> Iterator[tuple[str, l
 
 
 def _variance_of_sum(user: NDArray[np.int64], error: Floats) -> float:
-    """Estimate the variance of the sum of errors from the users' sums, which are independent."""
+    """Estimate the variance of the sum of errors (n,) with mean 0 from the sums of users, who are independent.
+
+    ``user`` (n,) has a user's rows consecutively.
+    """
     if len(user):
         return float((np.add.reduceat(error, user_starts(user)) ** 2).sum())
     return 0.0
 
 
 def _enough_users(user: NDArray[np.int64], action: Ints, reward: Floats, truth: Floats) -> int:
-    """Return the number of users for a power of .9 against a truth that is :data:`OFF`, within :data:`MOST_DECISIONS`.
+    """Return the number of users with which the test detects a relative error :data:`OFF` of the truth with power .9.
 
-    The sum of n users' errors has n times the variance of one user's; a truth that is off adds OFF of their expected
-    rewards, also n times one user's. It is noticed where that is SURE + NOTICED standard errors.
+    With n times as many users the sum of (reward - truth) has n times the variance, and a relative error of the truth
+    moves it n times as far. The error is detected if it moves the sum by SURE + NOTICED standard errors.
+
+    Args:
+        user: (n,) users of a first sample, :data:`MANY_USERS` of them.
+        action: (n,) recommended items, not used.
+        reward: (n,) rewards.
+        truth: (n,) stated expected rewards.
+
+    Returns:
+        at least :data:`MANY_USERS`, and at most as many as make about :data:`MOST_DECISIONS` decisions.
     """
     deviation = OFF * abs(float(truth.sum()))
     if not deviation:
@@ -477,32 +539,46 @@ def _enough_users(user: NDArray[np.int64], action: Ints, reward: Floats, truth: 
 
 
 def _normal_bound(user: NDArray[np.int64], error: Floats, truth: Floats, *, binary: bool) -> float:
-    """Compute the bound of a sum that is near normal: :data:`SURE` standard errors; infinite for other sums."""
+    """Compute the bound of a sum of errors that is near normal: :data:`SURE` standard errors; infinite for other sums.
+
+    The arguments are those of :func:`bound`.
+    """
     if not binary:
         return SURE * math.sqrt(_variance_of_sum(user, error))
     variance = _binary_variance(truth)
-    return math.inf if variance < NORMAL else SURE * math.sqrt(variance)
+    if variance < NORMAL:
+        return math.inf
+    return SURE * math.sqrt(variance)
 
 
 def _binary_variance(p: Floats) -> float:
+    """Return the variance of a sum of rewards of 0 and 1 with probabilities p; a p outside [0, 1] adds 0."""
     return float((p * (1.0 - p)).clip(0.0).sum())
 
 
 def bound(user: NDArray[np.int64], error: NDArray[np.float64], truth: NDArray[np.float64], *, binary: bool) -> float:
     """Bound the distance of a sum of rewards from the sum of their means.
 
-    It is exceeded with the probability of :data:`MOST_DEVIATIONS` standard errors of a normal. For rewards of 0 and 1,
-    with variance p (1 - p), Freedman's inequality (1975, "On tail probabilities for martingales"; Bernstein's
-    constant) holds for any number of them. For others the standard error is that of the users' independent sums.
+    A correct world exceeds the bound as rarely as a normal variable exceeds :data:`MOST_DEVIATIONS` standard errors.
+    For rewards of 0 and 1, with variance p (1 - p), Freedman's inequality (1975, "On tail probabilities for
+    martingales") with Bernstein's constant gives it for any number of rewards. For other rewards it is that many
+    standard errors, which are estimated from the users' independent sums.
+
+    Args:
+        user: (n,) user of each reward.
+        error: (n,) rewards minus their stated means.
+        truth: (n,) stated means.
+        binary: True if all rewards are 0 or 1.
     """
     if not binary:
         return MOST_DEVIATIONS * math.sqrt(_variance_of_sum(user, error))
+    # The inequality is P(sum > t) <= exp(-t^2 / (2 V + 2 t / 3)); solve it for t at the normal tail's probability.
     rare = -math.log(math.erfc(MOST_DEVIATIONS / math.sqrt(2.0)) / 2.0)
     return rare / 3.0 + math.sqrt(rare**2 / 9.0 + 2.0 * _binary_variance(truth) * rare)
 
 
 def _mean_of_users(user: NDArray[np.int64], reward: NDArray[np.float64]) -> tuple[float, float]:
-    """Return the mean reward of a recommendation and its standard error over independent users."""
+    """Return the mean of rewards (n,) and its standard error, users being independent; (0, 0) without rewards."""
     if len(reward) == 0:
         return 0.0, 0.0
     mean = float(reward.mean())
