@@ -400,7 +400,10 @@ class PlainLanes(CountedLanes):
         return np.zeros(len(which), np.int64), np.zeros(0, np.int64)
 
     def expected(self, which: Ints, actions: Actions) -> Floats:
-        """Return the expected rewards (n,) of actions in lanes ``which``; called before :meth:`answer`, for the truth."""
+        """Return the expected rewards (n,) of actions in lanes ``which``, for the truth column.
+
+        It is called before :meth:`answer` if truth is kept.
+        """
         raise NotImplementedError(f"{type(self).__name__}: define expected(which, actions) to keep the truth")
 
     # -------------------------------------------------------------------------------------------------- addressed draws
@@ -620,7 +623,7 @@ class CheckedLanes(Lanes):
             self._wrong(f"{method}: a lane's first row must be the bandit row of the action taken")
 
     def _check_columns(self, method: str, columns: dict[str, Any], n_rows: int) -> None:
-        """Raise UserError if columns are missing or differ from the first transition's, or have a wrong shape or type."""
+        """Raise UserError if columns are missing, have a wrong shape or type, or differ from the first transition's."""
         needed = list(schema.NAMES)
         if self.rates:
             needed.append("observation_propensity")
