@@ -137,7 +137,7 @@ class FeaturePolicy(StatefulPolicy):
     _is_cached: NDArray[np.bool_]  # whether the row of _outputs belongs to the present features
 
     def _entries(self) -> dict[str, Entry]:
-        """Declare the arrays above; implements :meth:`StatefulPolicy._entries`."""
+        """Return the declarations of the arrays above; implements :meth:`StatefulPolicy._entries`."""
         return {
             "_x": Entry(np.float32, 0.0, (self.width - self._n_known,)),
             "_fixed_x": Entry(np.float32, 0.0, (self._n_known,)),

@@ -277,5 +277,5 @@ def state_of(changes: Any, omega: Floats, step: Ints, time: Floats) -> Floats:
 
 
 def parts_of(state: Floats, n_factors: int) -> State:
-    """Separate the matrix of states that :func:`state_of` made into its parts."""
+    """Return the parts of a matrix of states that :func:`state_of` made, with K = ``n_factors``."""
     return State(state[:, :n_factors], state[:, n_factors:-3], *state[:, -3:].T)

@@ -162,10 +162,12 @@ class SessionsLanes(Lanes):
             self._move = _FIRST_CALLS
 
     def __reduce__(self) -> Any:
+        """Pickle as the constructor's arguments and the state of the users."""
         *parts, keep_truth = self._made_of
         return functools.partial(type(self), *parts, keep_truth=keep_truth), (), self._held()
 
     def __setstate__(self, arrays: tuple[NDArray[Any], ...]) -> None:
+        """Copy the state of the users into the arrays of the newly constructed lanes."""
         for array, values in zip(self._held(), arrays, strict=True):
             array[...] = values
 
@@ -411,6 +413,7 @@ class _FirstCalls:
             self.left = _INTERPRETED
 
     def __call__(self, *arguments: Any) -> tuple[int, int]:
+        """Run the kernel ``advance`` uncompiled; arguments and return value are the kernel's."""
         from recsim_mnar.kernels.jit import interpreted
         from recsim_mnar.worlds.sessions import _lanes_kernel
 
