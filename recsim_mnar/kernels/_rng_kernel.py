@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Jitted core of the addressed random streams: Philox4x32-10, uniforms, normals, and exp and log without libm.
+"""Compiled core of the addressed random streams: Philox4x32-10, uniforms, normals, and exp and log without libm.
 
-Nothing here calls the C library's transcendental functions: their last bit differs between machines, and a last bit can
-flip a draw. Only +, -, *, /, sqrt and integer arithmetic are used, which IEEE 754 rounds the same everywhere.
+The C library's transcendental functions are avoided because their last bit differs between machines, and a last bit can
+change the outcome of a draw. Only +, -, *, /, sqrt and integer arithmetic are used, which IEEE 754 defines exactly.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from numba.extending import intrinsic
 
 from recsim_mnar.kernels.jit import compiled_as, inlined, kernel
 
+# Shifts, masks, and the multipliers and key increments of Philox4x32 (Salmon et al. 2011), typed so that all arithmetic
+# is unsigned.
 _U32 = np.uint64(32)
 _MASK = np.uint64(0xFFFFFFFF)
 _M0 = np.uint64(0xD2511F53)
@@ -28,7 +30,10 @@ _TO_UNIT_32 = 1.0 / 4294967296.0
 
 @inlined
 def philox(c0, c1, c2, c3, k0, k1):
-    """Ten rounds of Philox4x32 (Salmon et al. 2011) on 32-bit words held in uint64; returns four such words."""
+    """Return the four random words that Philox4x32-10 (Salmon et al. 2011) makes of a counter c and a key k.
+
+    All arguments and results are 32-bit words, held in uint64 so that products do not overflow.
+    """
     for _ in range(10):
         p0 = _M0 * c0
         p1 = _M1 * c2
@@ -51,7 +56,7 @@ def block(seed, stream, user, index):
 
 @inlined
 def unit53(high, low):
-    """Uniform on [0, 1) with 53 bits from two 32-bit words."""
+    """Return the uniform on [0, 1) with 53 random bits that two 32-bit words (in uint64) make."""
     return np.float64(((high << _U32) | low) >> _ELEVEN) * _TO_UNIT_53
 
 
@@ -79,7 +84,7 @@ def _single_from_bits(typingctx, bits):
     return types.float32(types.int32), codegen
 
 
-# An intrinsic has no Python body: Python views the bits through numpy.
+# An intrinsic has no Python body. The functions below are what uncompiled kernels call instead.
 
 
 @compiled_as(_double_from_bits)
@@ -107,7 +112,11 @@ _LN2_LOW = 1.90821492927058770002e-10
 
 @inlined
 def exp64(x):
-    """Exponential of a float64, relative error below 3e-16; arguments are held within [-708, 709]."""
+    """Return exp(x) of a float64, with a relative error below 3e-16; x is first clipped to [-708, 709].
+
+    The argument is reduced to x = n ln(2) + r with |r| <= ln(2)/2; exp(r) is a Taylor polynomial, and the factor 2^n is
+    made by writing n to the exponent bits of a float64.
+    """
     x = min(max(x, -708.0), 709.0)
     n = np.floor(x * _LOG2E + 0.5)
     r = (x - n * _LN2_HIGH) - n * _LN2_LOW
@@ -147,7 +156,10 @@ _HIGHEST_32 = _F(88.0)
 
 @inlined
 def exp32(x):
-    """Exponential of a float32 (Cephes polynomial), relative error below 2e-7; arguments held within [-87.3, 88]."""
+    """Return exp(x) of a float32, with a relative error below 2e-7; x is first clipped to [-87.3, 88].
+
+    The argument is reduced as in :func:`exp64`; the polynomial is that of the Cephes library's ``expf``.
+    """
     x = min(max(x, _LOWEST_32), _HIGHEST_32)
     n = np.floor(x * _LOG2E_32 + _HALF_32)
     r = x - n * _LN2_HIGH_32
@@ -164,7 +176,10 @@ def exp32(x):
 
 @inlined
 def log64(x):
-    """Natural logarithm of a positive normal float64, relative error below 1e-15 (fdlibm's argument reduction)."""
+    """Return the natural logarithm of a positive normal float64, with a relative error below 1e-15.
+
+    As in fdlibm, x = 2^n (1 + f) with 1 + f in [sqrt(1/2), sqrt(2)], and log(1 + f) is a polynomial in s = f / (2 + f).
+    """
     bits = bits_from_double(x)
     exponent = (bits >> np.int64(52)) - np.int64(1023)
     mantissa = double_from_bits((bits & np.int64(0x000FFFFFFFFFFFFF)) | np.int64(0x3FF0000000000000))
@@ -188,24 +203,24 @@ def log64(x):
 
 
 _CENTRE = 0.425
-"""Half width, in probability, of the central part of the normal quantile function."""
+"""Largest distance of a probability from 1/2 at which the central approximation of the normal quantile holds."""
 
 
 @inlined
 def centred(word):
-    """(word + 1/2) / 2^32 - 1/2: where a 32-bit word lies in the quantile function, from its middle."""
+    """Return q = (word + 1/2) / 2^32 - 1/2: the probability that a 32-bit word stands for, minus 1/2."""
     return (np.float64(word) + 0.5) * _TO_UNIT_32 - 0.5
 
 
 @inlined
 def in_tail(q):
-    """Return whether the quantile at q needs :func:`normal_tail`."""
+    """Return True if the quantile at q needs :func:`normal_tail`, False if it needs :func:`normal_centre`."""
     return abs(q) > _CENTRE
 
 
 @inlined
 def normal_centre(q):
-    """Standard normal quantile at q + 1/2 for |q| <= .425 (Wichura's PPND16, AS 241)."""
+    """Return the standard normal quantile of probability q + 1/2 for |q| <= .425 (Wichura's PPND16, AS 241)."""
     r = 0.180625 - q * q
     top = 2.5090809287301226727e3
     top = top * r + 3.3430575583588128105e4
@@ -228,7 +243,10 @@ def normal_centre(q):
 
 @inlined
 def normal_tail(q):
-    """Standard normal quantile at q + 1/2 for .425 < |q| < 1/2 - 1e-11, where AS 241's middle branch holds."""
+    """Return the standard normal quantile of probability q + 1/2 for .425 < |q| < 1/2 - 1e-11.
+
+    This is the middle branch of AS 241. A 32-bit word never leads beyond its range.
+    """
     r = math.sqrt(-log64(0.5 - abs(q))) - 1.6
     top = 7.74545014278341407640e-4
     top = top * r + 2.27238449892691845833e-2
@@ -254,7 +272,7 @@ def normal_tail(q):
 
 @inlined
 def normal(word):
-    """Standard normal from one 32-bit word: its quantile at (word + 1/2) / 2^32, so |z| < 6.34."""
+    """Return the standard normal that one 32-bit word makes: the quantile of (word + 1/2) / 2^32, so |z| < 6.34."""
     q = centred(word)
     if in_tail(q):
         return normal_tail(q)
@@ -274,7 +292,7 @@ def fill_blocks(seed, stream, users, indices, words):
 
 @kernel
 def fill_uniforms(seed, stream, users, indices, out):
-    """Write one 53-bit uniform of each address (seed, stream, users[i], indices[i]) to ``out[i]``."""
+    """Write the uniform with 53 random bits at each address (seed, stream, users[i], indices[i]) to ``out[i]``."""
     for i in range(users.size):
         a, b, _c, _d = block(seed, stream, np.uint64(users[i]), np.uint64(indices[i]))
         out[i] = unit53(a, b)
@@ -282,7 +300,10 @@ def fill_uniforms(seed, stream, users, indices, out):
 
 @kernel
 def fill_normals(seed, stream, user, first, out):
-    """Write the normals of user ``user + i`` to row i of ``out`` (n x k), four to a block from index ``first`` on."""
+    """Write k standard normals of each user ``user + i`` to row i of ``out`` (n, k).
+
+    A block of four words makes four normals; the blocks have the indices ``first``, ``first`` + 1, ...
+    """
     n, k = out.shape
     for i in range(n):
         words = block(seed, stream, np.uint64(user + i), np.uint64(first))
@@ -294,27 +315,27 @@ def fill_normals(seed, stream, user, first, out):
 
 @kernel
 def map_normal(words, out):
-    """``out[i]`` = the standard normal of ``words[i]``."""
+    """Write the standard normal that the 32-bit word ``words[i]`` makes to ``out[i]``."""
     for i in range(words.size):
         out[i] = normal(np.uint64(words[i]))
 
 
 @kernel
 def map_exp(x, out):
-    """``out[i]`` = exp64(x[i])."""
+    """Write exp64(x[i]) to ``out[i]``."""
     for i in range(x.size):
         out[i] = exp64(x[i])
 
 
 @kernel
 def map_exp32(x, out):
-    """``out[i]`` = exp32(x[i])."""
+    """Write exp32(x[i]) to ``out[i]``."""
     for i in range(x.size):
         out[i] = exp32(x[i])
 
 
 @kernel
 def map_log(x, out):
-    """``out[i]`` = log64(x[i])."""
+    """Write log64(x[i]) to ``out[i]``."""
     for i in range(x.size):
         out[i] = log64(x[i])

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Vectors: sums of products, the same bits everywhere; a search; L-BFGS's pairs and direction; rows in order; ranks."""
+"""Compiled vector operations: reproducible sums of products, a binary search, L-BFGS, grouping by user, and ranks."""
 
 from __future__ import annotations
 
@@ -8,12 +8,16 @@ import numpy as np
 from recsim_mnar.kernels.jit import inlined, kernel
 
 _TOGETHER = 1024
-"""Columns that :func:`gram` reads at a time, a multiple of eight."""
+"""Number of columns that :func:`gram` processes at a time; a multiple of eight, so that no group of eight is split."""
 
 
 @inlined
 def _add_products(a, b, s):
-    """Add the products of all whole groups of eight to eight sums, one per position in the group."""
+    """Return the eight partial sums s with the products a[i] b[i] added, product i to sum i mod 8.
+
+    Eight independent sums let the compiler use vector instructions while the order of additions stays fixed. Products
+    after the last complete group of eight are left to :func:`_total`.
+    """
     s0, s1, s2, s3, s4, s5, s6, s7 = s
     for i in range(0, a.size - a.size % 8, 8):
         x = a[i : i + 8]
@@ -31,7 +35,7 @@ def _add_products(a, b, s):
 
 @inlined
 def _total(s, a, b):
-    """Return the sum of the eight, and of the products after the last whole group."""
+    """Return the sum of the eight partial sums s and of the products after the last complete group of eight."""
     total = ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
     for i in range(a.size - a.size % 8, a.size):
         total += a[i] * b[i]
@@ -40,13 +44,13 @@ def _total(s, a, b):
 
 @inlined
 def products(a, b):
-    """Return the sum of products in eight fixed lanes: the same bits on every machine."""
+    """Return the inner product of two vectors, added in an order that gives the same bits on every machine."""
     return _total(_add_products(a, b, (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0)), a, b)
 
 
 @inlined
 def first_above(cumulative, target):
-    """Return the first index at which an ascending array passes the target, or the last index."""
+    """Return the first index with ``cumulative[i] > target`` in an ascending array, by bisection; else the last one."""
     low = 0
     high = cumulative.size - 1
     while low < high:
@@ -60,9 +64,14 @@ def first_above(cumulative, target):
 
 @kernel
 def gram(rows, lanes, out):
-    """out[i, j] = products(rows[i], rows[j]): (m, n), (m, m, 8) of zeros and (m, m); n contiguous.
+    """Compute the Gram matrix of rows: out[i, j] = products(rows[i], rows[j]), bit by bit.
 
-    Some columns of all rows at a time: those stay in the cache while every pair meets.
+    A block of columns of all rows is processed at a time, small enough to stay in the cache for all pairs of rows.
+
+    Args:
+        rows: (m, n), rows contiguous.
+        lanes: (m, m, 8) zeros, working space: the eight partial sums of each pair.
+        out: (m, m), written to.
     """
     m, n = rows.shape
     for first in range(0, n, _TOGETHER):
@@ -79,24 +88,38 @@ def gram(rows, lanes, out):
 
 @kernel
 def dot(a, b):
-    """Return the sum of products of two vectors."""
+    """Return the inner product of two vectors; :func:`products` for calls from Python."""
     return products(a, b)
 
 
 @kernel
 def largest(a):
-    """Return the largest absolute entry."""
+    """Return the largest absolute entry of a vector, NaN if one is NaN."""
     top = 0.0
     for i in range(a.size):
         size = abs(a[i])
-        if not size <= top:  # NaN comes through
+        if not size <= top:  # true for NaN too, after which no comparison succeeds
             top = size
     return top
 
 
 @kernel
 def remember(x, x_new, g, g_new, s, y, inverse_metric, spare):
-    """S = x_new - x and y = g_new - g; returns (s.y, y.D^-1 y), D^-1 diagonal; ``spare`` (N,) is overwritten."""
+    """Compute an L-BFGS pair: step s = x_new - x and gradient change y = g_new - g.
+
+    Args:
+        x: (N,) old point.
+        x_new: (N,) new point.
+        g: (N,) old gradient.
+        g_new: (N,) new gradient.
+        s: (N,), written to.
+        y: (N,), written to.
+        inverse_metric: (N,) diagonal of D^-1.
+        spare: (N,) working space.
+
+    Returns:
+        The inner products s.y and y.D^-1 y.
+    """
     for i in range(x.size):
         s[i] = x_new[i] - x[i]
         y[i] = g_new[i] - g[i]
@@ -107,9 +130,18 @@ def remember(x, x_new, g, g_new, s, y, inverse_metric, spare):
 
 @kernel
 def direction(g, steps, changes, inverse, order, scale, inverse_metric, alpha, out):
-    """Compute out = -H g by the two-loop recursion (Nocedal & Wright, algorithm 7.4).
+    """Compute the L-BFGS direction out = -H g by the two-loop recursion (Nocedal & Wright, algorithm 7.4).
 
-    steps, changes (m, N) hold s and y, inverse (m,) 1 / s.y; order their rows, oldest first; H_0 = scale D^-1.
+    Args:
+        g: (N,) gradient.
+        steps: (m, N) steps s of the pairs.
+        changes: (m, N) gradient changes y of the pairs.
+        inverse: (m,) 1 / s.y of the pairs.
+        order: rows of the pairs in use, oldest first.
+        scale: factor of the initial inverse Hessian H_0 = scale D^-1.
+        inverse_metric: (N,) diagonal of D^-1.
+        alpha: (m,) working space.
+        out: (N,), written to.
     """
     for i in range(g.size):
         out[i] = -g[i]
@@ -132,7 +164,7 @@ def direction(g, steps, changes, inverse, order, scale, inverse_metric, alpha, o
 
 @kernel
 def penalise(x, penalty, g):
-    """G = 2 penalty x; returns penalty |x|^2."""
+    """Write the gradient 2 penalty x of a ridge penalty to ``g``, and return the penalty's value, penalty |x|^2."""
     for i in range(x.size):
         g[i] = 2.0 * penalty * x[i]
     return penalty * products(x, x)
@@ -140,16 +172,20 @@ def penalise(x, penalty, g):
 
 @kernel
 def move(x, t, p, out):
-    """Out = x + t p."""
+    """Write x + t p to ``out``."""
     for i in range(x.size):
         out[i] = x[i] + t * p[i]
 
 
 @kernel
 def by_user(user, first_user, place, index):
-    """Index = the stable order that brings rows together whose users are first_user, first_user + 1, ...
+    """Write to ``index`` the stable order of rows by user, by counting sort.
 
-    ``place`` is scratch of zeros, one longer than the number of users.
+    Args:
+        user: (n,) user of each row, in first_user .. first_user + m - 1.
+        first_user: smallest user.
+        place: (m + 1,) zeros, working space: counts of rows, then the next free position of each user.
+        index: (n,), written to.
     """
     for i in range(user.size):
         place[user[i] - first_user + 1] += 1
@@ -163,9 +199,13 @@ def by_user(user, first_user, place, index):
 
 @kernel
 def above_and_tied(scores, held, above, level):
-    """Count, per row of scores (n, n_items), the scores above that of item ``held[j]`` and those equal to it.
+    """Count the items that score above a held-out item, and the other items that tie with it.
 
-    ``level`` is -1 where a score is not a number.
+    Args:
+        scores: (n, n_items) scores of all items.
+        held: (n,) held-out item of each row.
+        above: (n,), written to: number of items with a larger score.
+        level: (n,), written to: number of other items with the same score; -1 if a score in the row is NaN.
     """
     for j in range(held.size):
         row = scores[j]

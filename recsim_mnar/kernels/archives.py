@@ -1,4 +1,4 @@
-"""Arrays from untrusted ``.npz`` files: nothing larger than allowed is unpacked, and no code is run."""
+"""Arrays from untrusted ``.npz`` files, read with a bound on their size and without executing any code."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 from recsim_mnar.errors import UserError
 
 LARGEST = 1 << 28
-"""Bytes that an archive of any size may unpack to."""
+"""Number of bytes to which an archive of any size may unpack."""
 FACTOR = 100
-"""How many times its own size a larger one may unpack to; the arrays of this package shrink by less."""
+"""Largest ratio of unpacked to packed size beyond :data:`LARGEST`; arrays of this package are compressed by less."""
 
 _CHUNK = 1 << 24
+"""Number of bytes to read at a time."""
 
 
 def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = None) -> dict[str, NDArray[Any]]:
@@ -28,7 +29,10 @@ def read_arrays(path: str | os.PathLike[str], names: Collection[str] | None = No
 
     Args:
         path: path of the file.
-        names: arrays that must be there, the only ones that are read; all where None.
+        names: names of the arrays to read, all of which must exist; None to read all arrays.
+
+    Returns:
+        Arrays by name.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -57,14 +61,16 @@ _UNREADABLE = (
     NotImplementedError, RuntimeError, RecursionError, zipfile.BadZipFile, zlib.error,
     tokenize.TokenError,
 )  # fmt: skip
-"""What ``zipfile`` and NumPy's reader of headers raise at bytes that are not theirs; RuntimeError: it is encrypted."""
+"""Exceptions by which ``zipfile`` and NumPy refuse invalid bytes; RuntimeError means that the archive is encrypted."""
 
 
 def _name(member: zipfile.ZipInfo) -> str:
+    """Return the name of the array in an archive's member."""
     return member.filename.removesuffix(".npy")
 
 
 def _check_sizes(path: str | os.PathLike[str], members: Collection[zipfile.ZipInfo]) -> None:
+    """Raise UserError if the members would unpack to more than is allowed, as a decompression bomb does."""
     size = os.path.getsize(path)
     unpacked = sum(member.file_size for member in members)
     if unpacked > max(LARGEST, FACTOR * size):
@@ -74,7 +80,11 @@ def _check_sizes(path: str | os.PathLike[str], members: Collection[zipfile.ZipIn
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
-    """Read an array whose header agrees with its size in the archive."""
+    """Read an array from a member of an archive.
+
+    Raises:
+        ValueError: the header disagrees with the member's size, or the array holds Python objects.
+    """
     with archive.open(member) as file:
         shape, fortran, kind = _header(file)
         rest = member.file_size - file.tell()
@@ -82,7 +92,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
             raise ValueError(f"{member.filename} does not hold what its header says")
         data = bytearray(rest)
         end = 0
-        while chunk := file.read(_CHUNK):  # to its end, where the archive's own checksum is looked at
+        while chunk := file.read(_CHUNK):  # until the end: `zipfile` verifies the checksum there
             data[end : end + len(chunk)] = chunk
             end += len(chunk)
         if end != rest:
@@ -92,6 +102,7 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Return shape, whether the order is Fortran's, and dtype from the header of an ``.npy`` file."""
     version = np.lib.format.read_magic(file)
     if version == (1, 0):
         return np.lib.format.read_array_header_1_0(file)

@@ -1,4 +1,4 @@
-"""Checks of arguments: a whole number, a number in a range, a flag, an array; one line for each mistake."""
+"""Checks of arguments; each raises UserError with a message of one line that names the argument."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from recsim_mnar.errors import UserError
 
 
 def refuse_first(bad: NDArray[np.bool_], says: Callable[..., str]) -> None:
-    """Raise UserError for the first entry that is bad.
+    """Raise UserError for the first True entry of a mask.
 
     Args:
         bad: mask of any shape.
-        says: the message, from the entry's place: an int for each dimension.
+        says: function from the entry's indices, one int per dimension, to the message.
     """
     if bad.any():
         raise UserError(says(*(int(i) for i in np.unravel_index(int(np.argmax(bad)), bad.shape))))
@@ -46,7 +46,7 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
         name: name of the argument in messages.
         low: lower end.
         high: upper end.
-        ends: ``[`` or ``(`` and ``]`` or ``)``: whether each end belongs to the range.
+        ends: two brackets, ``[`` or ``]`` if that end belongs to the range and ``(`` or ``)`` if not.
 
     Raises:
         UserError: not a finite real number (a bool is none), or outside the range.
@@ -69,19 +69,20 @@ def number_in(value: Any, name: str, low: float = 0.0, high: float = math.inf, *
 
 
 def _is_percent(value: float) -> bool:
-    """Return True if a share was probably meant as per cent: nobody writes 1.5 % for a level or a power."""
+    """Return True if a number given as a share is probably a percentage; below 2 it may as well be a mistyped share."""
     return 2.0 <= value <= 100.0
 
 
 def _as_share(percent: float) -> str:
+    """Return the hint that a percentage should have been given as a share."""
     return f"this looks like percent: {percent / 100.0:g}"
 
 
 def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
-    """Return ``value`` if it is one of the known words.
+    """Return ``value`` if it is one of the allowed words.
 
     Raises:
-        UserError: it is another.
+        UserError: it is not.
     """
     known = tuple(known)
     if value not in known:
@@ -90,10 +91,16 @@ def one_of(value: Any, name: str, known: Iterable[str]) -> Any:
 
 
 def of_type(value: Any, name: str, wanted: Any, words: str) -> Any:
-    """Return ``value`` if it is of a class, or of one of several, that ``words`` name.
+    """Return ``value`` if it has the right type.
+
+    Args:
+        value: the argument.
+        name: name of the argument in messages.
+        wanted: class, or tuple of classes.
+        words: description of the type in messages.
 
     Raises:
-        UserError: it is of another.
+        UserError: it has another type.
     """
     if not isinstance(value, wanted):
         raise UserError(f"{name} must be {words}, got {value!r:.80}")
@@ -101,29 +108,29 @@ def of_type(value: Any, name: str, wanted: Any, words: str) -> Any:
 
 
 def text_of(value: Any, name: str) -> str:
-    """Return ``value`` if it is a text.
+    """Return ``value`` if it is a string.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not.
     """
     return str(of_type(value, name, str, "a text"))
 
 
 def texts_of(value: Any, name: str) -> list[str]:
-    """Return ``value`` if it is a list of texts; a single text is none.
+    """Return ``value`` as a list of strings; a single string is refused.
 
     Raises:
-        UserError: it is none.
+        UserError: it is no list or tuple of strings.
     """
     texts = of_type(value, name, (list, tuple), "a list of texts")
     return [text_of(text, f"each of {name}") for text in texts]
 
 
 def list_of(value: Any, name: str) -> Any:
-    """Return ``value`` if it is a list; a text is none.
+    """Return ``value`` if it is iterable and no string.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not.
     """
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise UserError(f"{name} must be a list, got {value!r:.80}")
@@ -131,10 +138,10 @@ def list_of(value: Any, name: str) -> Any:
 
 
 def table_by_name(value: Any, name: str) -> Mapping[str, Any]:
-    """Return ``value`` if it is a table by name.
+    """Return ``value`` if it is a mapping.
 
     Raises:
-        UserError: it is none.
+        UserError: it is not.
     """
     table: Mapping[str, Any] = of_type(value, name, Mapping, "a table by name (a dict)")
     return table
@@ -155,7 +162,7 @@ def level_of(value: Any, name: str = "level") -> float:
     """Return the coverage of an interval as a float.
 
     Raises:
-        UserError: not a number strictly between 0 and 1; the message gives one that looks like percent as its share.
+        UserError: it is not a number strictly between 0 and 1; for a likely percentage the message states the share.
     """
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
     if not (number and 0.0 < float(value) < 1.0):
@@ -167,7 +174,7 @@ def level_of(value: Any, name: str = "level") -> float:
 
 
 def value_of(text: str) -> Any:
-    """Parse a parameter's value: true or false, an integer, a number, or else the text."""
+    """Parse the text of a parameter's value as a bool, an int or a float; return the text itself if it is none."""
     if text.lower() in {"true", "false"}:
         return text.lower() == "true"
     for kind in (int, float):
@@ -179,7 +186,7 @@ def value_of(text: str) -> Any:
 
 
 def told_apart(value: float, other: float) -> tuple[str, str]:
-    """Format two numbers with as many digits as distinguish them, from three to nine."""
+    """Format two numbers with the fewest digits that distinguish them, at least three and at most nine."""
     for digits in range(3, 10):
         texts = f"{value:.{digits}g}", f"{other:.{digits}g}"
         if texts[0] != texts[1]:
@@ -188,5 +195,5 @@ def told_apart(value: float, other: float) -> tuple[str, str]:
 
 
 def rounded_down(value: float) -> str:
-    """Round a positive number down to four digits, for use as a lower bound."""
+    """Format a positive number, rounded down to four digits so that it stays a lower bound."""
     return f"{float(Context(prec=4, rounding=ROUND_FLOOR).create_decimal(repr(float(value)))):g}"

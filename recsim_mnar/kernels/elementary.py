@@ -1,4 +1,4 @@
-"""Functions of arrays that round the same on every machine: log and exp."""
+"""Logarithm and exponential of arrays, with the same bits on every machine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Floats = NDArray[np.float64]
 
 
 def log(values: ArrayLike) -> Floats:
-    """Natural logarithm of positive numbers, (n,)."""
+    """Return the natural logarithm of positive numbers, (n,)."""
     from recsim_mnar.kernels import _rng_kernel
 
     x = np.ascontiguousarray(values, np.float64)
@@ -19,7 +19,7 @@ def log(values: ArrayLike) -> Floats:
 
 
 def exp(values: ArrayLike) -> Floats:
-    """Exponential, (n,)."""
+    """Return the exponential of numbers, (n,)."""
     from recsim_mnar.kernels import _rng_kernel
 
     x = np.ascontiguousarray(values, np.float64)

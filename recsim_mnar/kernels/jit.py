@@ -1,9 +1,9 @@
-"""Compile kernels, with an on-disk cache that no upgrade leaves stale.
+"""Decorators that compile kernels, with a cache on disk that cannot become stale.
 
-Numba's own cache notices a change in the file of a jitted function but not in the files of the jitted functions that it
-calls. Here the cache folder's name is a digest of every kernel source (the modules named ``_*_kernel.py``), so machine
-code is only ever found again by the sources that made it, and each file bears its digest. Where no folder can be
-written, or others may write there too, there is no cache.
+Numba's own cache notices a change in the file of a compiled function, but not in the files of the compiled functions
+that it calls. Here the name of the cache folder is a digest of all kernel sources (the modules named ``_*_kernel.py``),
+so machine code is reused only with the sources that produced it. Each cache file also contains its own digest, by which
+damage is noticed. There is no cache if no folder is writable, or if other users may write to it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,10 @@ _DIGEST = hashlib.sha256().digest_size
 
 
 class _CheckedFile(IndexDataCacheFile):
-    """Numba's index and data files, checked against their digests; a disk that takes no more of them is no error."""
+    """Numba's cache files of one function, each preceded by its digest; a full disk is no error.
+
+    The methods override Numba's: a damaged file counts as missing, and is then compiled and written again.
+    """
 
     def save(self, key: Any, data: Any) -> None:
         with contextlib.suppress(OSError):
@@ -53,7 +56,7 @@ class _CheckedFile(IndexDataCacheFile):
         try:
             return pickle.loads(_checked(self._data_path(name)))
         except ValueError as error:
-            raise OSError(str(error)) from None  # numba takes it for a file that is gone
+            raise OSError(str(error)) from None  # numba treats the file as missing
 
     def _save_data(self, name: str, data: Any) -> None:
         self._write(self._data_path(name), self._dump(data))
@@ -64,11 +67,11 @@ class _CheckedFile(IndexDataCacheFile):
 
 
 def _checked(path: str) -> bytes:
-    """Read the contents after a file's digest.
+    """Return the contents of a cache file that follow its digest.
 
     Raises:
-        ValueError: it is not what the digest was taken of.
-        OSError: it cannot be read.
+        ValueError: the contents do not have this digest.
+        OSError: the file cannot be read.
     """
     with open(path, "rb") as file:
         digest = file.read(_DIGEST)
@@ -79,7 +82,11 @@ def _checked(path: str) -> bytes:
 
 
 def guard(compiled: Any) -> Any:
-    """Make a function of numba check the digests of its cache files, and return it."""
+    """Make a function compiled by Numba check the digests of its cache files; return the same function.
+
+    Numba has no hook for this, so the class of its cache object is replaced. A function without a cache, or whose
+    cache Numba implements otherwise, is left as it is.
+    """
     file = getattr(getattr(compiled, "_cache", None), "_cache_file", None)
     if type(file) is IndexDataCacheFile:
         file.__class__ = _CheckedFile
@@ -87,33 +94,35 @@ def guard(compiled: Any) -> Any:
 
 
 def is_private(folder: Path) -> bool:
-    """Return True if only this user and the superuser may write there."""
+    """Return True if only this user and the superuser may write to a folder; cache files are executed when loaded."""
     if not hasattr(os, "getuid"):
         return True
     status = folder.stat()
     return status.st_uid in (os.getuid(), 0) and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
-# Every kernel works on arrays that it is given and allocates none, so reference counting (``_nrt``) is off: counting
-# each array at each call of an inner function took three quarters of the simulator's time. Numba's types do not list
-# the option.
+# Every kernel works on the arrays passed to it and allocates none, so reference counting (``_nrt``) is off: counting
+# each array at each call of an inner function took three quarters of the simulator's time. The option is private to
+# Numba, and missing in its type annotations.
 _njit: Any = numba.njit
 _OPTIONS: dict[str, Any] = {
     "nogil": True,
     "error_model": "numpy",
     "_nrt": False,
     "no_cfunc_wrapper": True,
-    # Unless they are given a function takes them from the kernel that happens to call it first.
+    # Set explicitly, because a function without these options takes those of the kernel that happens to call it first.
     "fastmath": False,
     "forceinline": False,
 }
 
-# Wrappers with which Python calls a compiled function (and C, which is not used) took two fifths of the time of
-# compilation: every array of every argument is unpacked there. So they are made only where Python calls.
+# The wrappers through which Python and C call a compiled function took two fifths of the compilation time, because
+# every array of every argument is unpacked there. So the wrapper for Python is compiled for entry points only, and the
+# wrapper for C never.
 _NO_ENTRY: dict[str, Any] = {**_OPTIONS, "no_cpython_wrapper": True}
 
 
 def _cache_root() -> Path:
+    """Return the folder of all caches: from the environment, else the system's usual place for a user's caches."""
     folder_named = os.environ.get("RECSIM_MNAR_CACHE_DIR") or os.environ.get("NUMBA_CACHE_DIR")
     if folder_named:
         return Path(folder_named)
@@ -124,9 +133,10 @@ def _cache_root() -> Path:
 
 @functools.cache
 def _cache_dir(folder: str) -> str | None:
-    """Return the cache folder for the kernels of a folder; None if nothing, or anybody, can write there.
+    """Return the cache folder for kernels whose sources are in ``folder``; None if it is not writable or not private.
 
-    The digest covers every kernel of this package and of the top-level package that holds the folder, however deep.
+    Its name is a digest of all kernel sources of this package and of the top-level package that contains ``folder``,
+    and of the versions of Numba and Python.
     """
     package = Path(__file__).resolve().parents[1]
     top = Path(folder)
@@ -144,7 +154,7 @@ def _cache_dir(folder: str) -> str | None:
         target.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not is_private(target):
             return None
-        with tempfile.TemporaryFile(dir=target):
+        with tempfile.TemporaryFile(dir=target):  # raises OSError if nothing can be written
             pass
     except (OSError, RuntimeError):  # RuntimeError: no home folder is known
         return None
@@ -152,7 +162,7 @@ def _cache_dir(folder: str) -> str | None:
 
 
 def cache_folders() -> list[str]:
-    """Return the folders with compiled kernels; none if nothing can be written."""
+    """Return the cache folders of this package's kernels and of the agents'; an empty list if there is no cache."""
     package = str(Path(__file__).resolve().parents[1])
     if (Path(package) / "agents").exists():
         agents = package
@@ -162,40 +172,41 @@ def cache_folders() -> list[str]:
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compile a function of a kernel module: strict arithmetic, no GIL, divisions without a branch, cached on disk.
+    """Compile a function of a kernel module that Python calls, and cache it on disk.
 
-    One whose name begins with an underscore is :func:`inner`.
+    Arithmetic is strict IEEE, the GIL is released, and a division by zero gives infinity or NaN instead of an error. A
+    function whose name begins with an underscore is compiled for calls from kernels only, as by :func:`inner`.
     """
     return _compile(function, {})
 
 
 def inner(function: Callable[..., Any]) -> Any:
-    """Compile a kernel as :func:`kernel` does, for calls from kernels alone: a plain function for Python."""
+    """Compile a function for calls from kernels only; called from Python it runs uncompiled."""
     return register_jitable(**_NO_ENTRY)(function)
 
 
 def summing(function: Callable[..., Any]) -> Any:
-    """Compile a reduction whose additions may be reordered and fused with products: it runs at the speed of memory.
+    """Compile a reduction whose additions may be reordered and fused with products, so that memory limits its speed.
 
-    Its last bits may differ from one CPU model to another (never between two runs or shards on one), so it has no place
-    on a path that decides a draw.
+    The last bits of its results may differ between CPU models (never between runs or shards on the same one), so no
+    random draw may depend on them.
     """
     return _compile(function, {"fastmath": {"reassoc", "contract"}})
 
 
 def inlined(function: Callable[..., Any]) -> Any:
-    """Compile a function so that its machine code is copied to each of its calls; a plain function for Python.
+    """Compile a function whose machine code replaces each call in a kernel; called from Python it runs uncompiled.
 
-    For functions that are short or take many arrays: each array is passed as seven numbers.
+    Suitable for functions that are short or take many arrays: a real call passes each array as seven numbers.
     """
     return register_jitable(**{**_NO_ENTRY, "forceinline": True})(function)
 
 
 def compiled_as(intrinsic: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile an intrinsic of one argument where kernels call the function; Python calls the function as it stands."""
+    """Decorate a function so that kernels call an intrinsic of one argument in its place, and Python the function."""
 
     def decorate(function: Callable[..., Any]) -> Any:
-        def typed(value: Any) -> Any:
+        def typed(value: Any) -> Any:  # numba calls it with the argument's type, and compiles what it returns
             return lambda value: intrinsic(value)
 
         config = numba.config
@@ -208,38 +219,40 @@ def compiled_as(intrinsic: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def spliced(function: Callable[..., Any]) -> Any:
-    """Put the source of a function in the place of its calls, before anything is compiled.
+    """Decorate a function so that its source replaces each call in a kernel, before the kernel is compiled.
 
-    For a long function with one call: compiled for itself it would be optimised twice.
+    Suitable for a long function that is called in one place: compiled separately, it would be optimised twice.
     """
     return _njit(inline="always", **_OPTIONS)(function)
 
 
 @functools.cache
 def interpreted(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a kernel as plain Python, with the kernels that it calls; results have the same bits.
+    """Return an uncompiled version of a kernel and of the kernels that it calls, with the same results bit by bit.
 
-    For a few calls on few items, which are over long before the kernel could be compiled. Needs NumPy 2, by whose rules
-    an unsigned integer and a Python one make an unsigned integer; unsigned integers wrap as they do in compiled code,
-    of which NumPy warns (``np.errstate(over="ignore")``).
+    Suitable for a few calls on few items, which take less time than compiling the kernel. NumPy 2 is required, where
+    arithmetic between an unsigned integer and a Python integer stays unsigned. Unsigned integers overflow as in
+    compiled code, but NumPy warns, so callers need ``np.errstate(over="ignore")``.
     """
     plain = getattr(function, "py_func", function)
-    within = {name: plain.__globals__[name] for name in plain.__code__.co_names if name in plain.__globals__}
-    called = {name: interpreted(value) for name, value in within.items() if _is_of_kernels(value)}
+    used_globals = {name: plain.__globals__[name] for name in plain.__code__.co_names if name in plain.__globals__}
+    called = {name: interpreted(value) for name, value in used_globals.items() if _is_kernel_function(value)}
+    # The same code with other globals: in them the compiled kernels are replaced.
     return FunctionType(
         plain.__code__, {**plain.__globals__, **called}, plain.__name__, plain.__defaults__, plain.__closure__
     )
 
 
-def _is_of_kernels(value: Any) -> bool:
+def _is_kernel_function(value: Any) -> bool:
+    """Return True for a function, compiled or not, that is defined in a kernel module."""
     plain = getattr(value, "py_func", value)
     return isinstance(plain, FunctionType) and plain.__module__.rpartition(".")[2].endswith("_kernel")
 
 
 class _Compilations(event.Listener):
-    """Counts what numba compiles in this process, without garbage collection while it does.
+    """Listener that counts the kernels which Numba compiles, and switches garbage collection off meanwhile.
 
-    Its many small objects set off passes over all that is loaded.
+    Compilation creates very many small objects, and each collection they trigger would pass over all loaded modules.
     """
 
     def __init__(self) -> None:
@@ -248,7 +261,7 @@ class _Compilations(event.Listener):
         self._was_on = False
 
     def on_start(self, _started: event.Event) -> None:
-        if self._depth == 0:  # what a kernel calls is compiled within it
+        if self._depth == 0:  # the functions that a kernel calls are compiled during its own compilation
             self.count += 1
             self._was_on = gc.isenabled()
             gc.disable()
@@ -265,18 +278,20 @@ event.register("numba:compile", _COMPILATIONS)
 
 
 def compiled_so_far() -> int:
-    """Return the number of kernels that this process has compiled, without those from the cache."""
+    """Return the number of kernels that this process has compiled; kernels loaded from the cache do not count."""
     return _COMPILATIONS.count
 
 
 def _compile(function: Callable[..., Any], options: dict[str, Any]) -> Any:
+    """Compile a function, with the cache on disk if there is one; ``options`` override the defaults of this module."""
     if function.__name__.startswith("_"):
         return register_jitable(**{**_NO_ENTRY, **options})(function)
     options = {**_OPTIONS, **options}
     folder = _cache_dir(str(Path(function.__code__.co_filename).resolve().parent))
     if folder is None:
         return _njit(**options)(function)
-    # The folder is read when the cache object is made, which is here; restoring it leaves other packages' caches alone.
+    # Numba reads the folder from its global settings when it creates the cache object, which is in this call. They are
+    # restored at once, so that other packages' caches stay where they are.
     config: Any = numba.config  # its settings are attributes made at run time
     before = config.CACHE_DIR
     config.CACHE_DIR = folder

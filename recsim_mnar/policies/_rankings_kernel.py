@@ -1,15 +1,16 @@
 # mypy: ignore-errors
-"""Jitted core of rankings: draws, and probabilities of orders, of sets and of items at positions.
+"""Compiled core of Plackett-Luce and exploring rankings: draws, and probabilities of orders, sets and positions.
 
-A ranking drawn without replacement by weights is a race: item i arrives at an exponential time of rate w_i, and the
-ranking is the order of arrival. So the first k items are the set S if the last of S arrives before the first of the
-others, and item i stands at position j if exactly j others arrive before it: integrals over one time. With time
-x = exp(u) the trapezoidal rule over u converges geometrically. For every set of weights its relative error is below
-2 exp(-2 pi a / h) / cos(a)^(k + 1) for any a < pi / 2, h being the step, because |1 - exp(-z)| is at most
-(1 - exp(-Re z)) |z| / Re z. Steps are log(2) / m, so that from one octave of times to the next no exponential is taken:
-p = 1 - exp(-w x) becomes p (2 - p) at 2 x.
+A ranking drawn by weights without replacement is a race: item i arrives at an exponential time of rate w_i, and the
+ranking is the order of arrival. Hence the top k items are the set S if the last item of S arrives before the first of
+all other items, and item i stands at position j if exactly j other items arrive before it. Both probabilities are
+integrals over one time. After the substitution x = exp(u) for time, the trapezoidal rule over u converges
+geometrically: for any weights its relative error is below 2 exp(-2 pi a / h) / cos(a)^(k + 1) for every a < pi / 2,
+where h is the step, because |1 - exp(-z)| <= (1 - exp(-Re z)) |z| / Re z. The step is log(2) / m, so that from one
+octave of times to the next no exponential is needed: p = 1 - exp(-w x) becomes p (2 - p) at 2 x.
 
-Items of weight zero follow in tiers: those of largest score first, equal scores in random order.
+Items of weight zero follow all items of positive weight, by falling score; equal scores are in random order. Items of
+weight zero with the same score form a *tier*.
 """
 
 from __future__ import annotations
@@ -20,24 +21,25 @@ from recsim_mnar.kernels._rng_kernel import exp64
 from recsim_mnar.kernels.jit import kernel
 
 OCTAVES = 8
-"""Octaves of times that :func:`fill_marginals` works on together."""
+"""Number of octaves of times that :func:`position_table` processes at a time."""
 
 INTEGRAL = -1.0
-"""In place of a marginal: it takes :func:`fill_marginals`."""
+"""Sentinel in place of a marginal that needs an integral, computed by :func:`fill_marginals`."""
 
 _STEEPEST = 1.5819767068693265
-"""1 / (1 - 1/e): on [0, 1] the function 1 - exp(-y) lies between y and y over this."""
+"""1 / (1 - 1/e): for y in [0, 1], y / _STEEPEST <= 1 - exp(-y) <= y."""
 
 _E = 2.718281828459045
 
 
 @kernel
 def _arrived(y):
-    """1 - exp(-y) for y >= 0, relative error below 1e-15."""
+    """Return 1 - exp(-y) for y >= 0, with a relative error below 1e-15."""
     if y > 40.0:
         return 1.0
     if y > 0.5:
         return 1.0 - exp64(-y)
+    # Below, the difference would lose digits: the Taylor series, whose coefficients are 1 / n!, from the last term on.
     s = 1.0 / 1307674368000.0
     s = 1.0 / 87178291200.0 - y * s
     s = 1.0 / 6227020800.0 - y * s
@@ -60,7 +62,7 @@ def _arrived(y):
 
 @kernel
 def _left_over(taken, number):
-    """The item that ``number`` untaken ones stand before."""
+    """Return the untaken item that is preceded by ``number`` untaken items, in index order."""
     i = 0
     while True:
         if taken[i] == 0:
@@ -72,7 +74,7 @@ def _left_over(taken, number):
 
 @kernel
 def _best_left(weights, scores, taken, uniform):
-    """One of the untaken items of weight zero with the largest score, by the uniform."""
+    """Return one of the untaken items of weight zero with the largest score, selected by the uniform; -1 if none."""
     count = 0
     top = 0.0
     for i in range(taken.size):
@@ -93,10 +95,17 @@ def _best_left(weights, scores, taken, uniform):
 
 @kernel
 def draw(weights, scores, which, uniforms, epsilon, taken, sums, rankings):
-    """Draw each ranking: by the weights of its row, or with probability ``epsilon`` all rankings as likely.
+    """Draw rankings by weights and then by scores; with probability ``epsilon`` uniformly from all rankings.
 
-    weights and scores (r, n) float64, which (b,) int64: the row of each ranking; uniforms (b, k + 1); rankings (b, k)
-    int32 is filled. taken (n,) int8, zeros, and sums (n / 64,) float64 are working space.
+    Args:
+        weights: (r, n) float64 weights of the items.
+        scores: (r, n) float64 scores, which rank items of weight zero.
+        which: (b,) int64 row of weights and scores of each ranking.
+        uniforms: (b, k + 1): column 0 decides between uniform and weighted, column 1 + j selects item j.
+        epsilon: probability of a uniform ranking.
+        taken: (n,) int8 zeros, working space; zeros again on return.
+        sums: (ceil(n / 64),) float64 working space: sums of the untaken weights over blocks of 64 items.
+        rankings: (b, k) int32, written to.
     """
     n = taken.size
     k = rankings.shape[1]
@@ -124,7 +133,7 @@ def draw(weights, scores, which, uniforms, epsilon, taken, sums, rankings):
                     while c < sums.size - 1 and target >= sums[c]:
                         target -= sums[c]
                         c += 1
-                    while sums[c] == 0.0:  # rounding may lead past the last weight
+                    while sums[c] == 0.0:  # rounding may lead past the last block with a positive weight
                         c -= 1
                     item = -1
                     for i in range(64 * c, min(64 * c + 64, n)):
@@ -134,6 +143,7 @@ def draw(weights, scores, which, uniforms, epsilon, taken, sums, rankings):
                                 break
                             target -= w[i]
                     taken[item] = 1
+                    # Sum the block again: subtracting the weight would accumulate rounding errors.
                     total = 0.0
                     for i in range(64 * c, min(64 * c + 64, n)):
                         if taken[i] == 0:
@@ -149,9 +159,15 @@ def draw(weights, scores, which, uniforms, epsilon, taken, sums, rankings):
 
 @kernel
 def draw_exploring(weights, scores, uniforms, epsilon, taken, rankings):
-    """Draw rankings whose every item is with probability ``epsilon`` any of those left, else the best of them.
+    """Draw exploring top-k rankings: each position is uniform with probability ``epsilon``, else the best left.
 
-    As :func:`draw`; weights (n,) are zeros.
+    Args:
+        weights: (n,) zeros, so that :func:`_best_left` ranks every item by its score.
+        scores: (b, n) float64 scores.
+        uniforms: (b, k + 1): column 1 + j decides position j, column 0 is not used.
+        epsilon: probability of exploration at a position.
+        taken: (n,) int8 zeros, working space; zeros again on return.
+        rankings: (b, k) int32, written to.
     """
     n = taken.size
     k = rankings.shape[1]
@@ -170,7 +186,16 @@ def draw_exploring(weights, scores, uniforms, epsilon, taken, rankings):
 
 @kernel
 def fill_next(weights, scores, which, above, taken, out):
-    """Probability of every item (b, n) to follow the items ``above`` (b, j), drawn by weights, then by scores."""
+    """Compute the probability of every item to be ranked next, by weights and then by scores.
+
+    Args:
+        weights: (r, n) float64 weights of the items.
+        scores: (r, n) float64 scores, which rank items of weight zero.
+        which: (b,) int64 row of weights and scores of each ranking.
+        above: (b, j) items ranked already.
+        taken: (n,) int8 zeros, working space; zeros again on return.
+        out: (b, n), written to.
+    """
     n = taken.size
     for b in range(above.shape[0]):
         w = weights[which[b]]
@@ -206,14 +231,25 @@ def fill_next(weights, scores, which, above, taken, out):
 
 @kernel
 def _set_probability(rates, lowest, roots, waits, tolerance, arrived):
-    """Probability that every item of a set arrives before the first of the others, whose rates sum to 1.
+    """Return the probability that all items of a set arrive before the first item outside it.
 
-    rates (k,), above 0; roots (m,): 2^(s/m); waits (octaves, m): step x exp(-x) at times x = 2^(lowest + o + s/m);
-    arrived (m, k): working space. What is left out of the integral is at most ``tolerance`` of it on either side.
+    The integrand is the density exp(-x) of the first arrival from outside times the probability that all items of the
+    set have arrived by then. At either end the integral is truncated with a relative error of at most ``tolerance``.
+
+    Args:
+        rates: (k,) positive rates of the set's items; the rates of all other items sum to 1.
+        lowest: first octave of ``waits``.
+        roots: (m,) factors 2^(s/m).
+        waits: (octaves, m) step width times x exp(-x) at times x = 2^(lowest + o + s/m).
+        tolerance: largest relative error of each truncated end.
+        arrived: (m, k) working space.
     """
     k = rates.size
     m = roots.size
     octaves = waits.shape[0]
+    # First octave: go down from time 1 until the part of the integral before x, relative to the whole, is negligible.
+    # That part is at most x times the product of min(rate x, 1), the whole at least the same product at time 1 over
+    # e and a factor _STEEPEST for each item.
     bound = _E
     for _ in range(k):
         bound *= _STEEPEST
@@ -230,7 +266,8 @@ def _set_probability(rates, lowest, roots, waits, tolerance, arrived):
             break
         first -= 1
         x *= 0.5
-    # Factors of items with rates below 1 are divided by their rates, so that products stay far from the least number.
+    # The factors of items with rates below 1 are divided by the rates, and the total multiplied by them at the end, so
+    # that products of many small numbers do not underflow.
     for s in range(m):
         for i in range(k):
             arrived[s, i] = _arrived(rates[i] * (x * roots[s])) / min(rates[i], 1.0)
@@ -251,8 +288,18 @@ def _set_probability(rates, lowest, roots, waits, tolerance, arrived):
 
 @kernel
 def of_second(w, total, chance):
-    """``chance[i]``: the sum over the other items l of w_l / (total - w_l); times w_i / total it is P(i second)."""
-    big = -1
+    """Write to ``chance[i]`` the sum over all other items l of w_l / (total - w_l).
+
+    Times w_i / total it is the probability that item i is second. The sum over all items is computed once, and each
+    item's own term subtracted. For an item of more than half the weight, total - w_l is instead the sum of the other
+    weights, and its term is added where needed, so that no digits are lost.
+
+    Args:
+        w: (n,) weights.
+        total: their sum.
+        chance: (n,), written to.
+    """
+    big = -1  # the item of more than half the weight, if there is one
     for i in range(w.size):
         if w[i] > 0.5 * total:
             big = i
@@ -273,11 +320,24 @@ def of_second(w, total, chance):
 @kernel
 def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, taken, chance, rates, arrived, conditional,
           sets, marginals):  # fmt: skip
-    """Probabilities of rankings drawn by weights, then by scores, as :func:`draw` does without epsilon.
+    """Compute the probabilities of rankings drawn by weights and then by scores, as :func:`draw` does at epsilon 0.
 
-    weights and scores (r, n), which (b,), rankings (b, k) int32. Filled: conditional (b, k), sets (b,) and marginals
-    (b, k), these where they need no integral, else :data:`INTEGRAL`. taken (n,) int8, zeros, chance (n,), rates (k,)
-    and arrived (m, k) are working space; the rest as :func:`_set_probability`.
+    Args:
+        weights: (r, n) float64 weights of the items.
+        scores: (r, n) float64 scores, which rank items of weight zero.
+        which: (b,) int64 row of weights and scores of each ranking.
+        rankings: (b, k) int32 items.
+        lowest: first octave of ``waits``.
+        roots: (m,) factors 2^(s/m).
+        waits: (octaves, m) step width times x exp(-x) at times x = 2^(lowest + o + s/m).
+        tolerance: largest relative error of each truncated end of an integral.
+        taken: (n,) int8 zeros, working space; zeros again on return.
+        chance: (n,) working space.
+        rates: (k,) working space.
+        arrived: (m, k) working space.
+        conditional: (b, k), written to: probability of each item given the items above it.
+        sets: (b,), written to: probability of the items in any order.
+        marginals: (b, k), written to: probability of each item at its position, or :data:`INTEGRAL`.
     """
     n = taken.size
     k = rankings.shape[1]
@@ -286,10 +346,10 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
         s = scores[which[b]]
         for j in range(k):
             taken[rankings[b, j]] = 1
-        outside = 0.0
-        positive = 0
-        inside = 0
-        least = 0.0
+        outside = 0.0  # weight of the items that are not in the ranking
+        positive = 0  # number of items of positive weight
+        inside = 0  # number of those in the ranking
+        least = 0.0  # smallest and largest positive weight
         most = 0.0
         for i in range(n):
             if w[i] > 0.0:
@@ -302,8 +362,10 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
                 else:
                     inside += 1
 
-        above = inside
-        left = outside
+        # Conditional probabilities, and the marginals of items of weight zero. From the last position to the first, so
+        # that the weight left is a sum and not a difference.
+        above = inside  # number of items of positive weight above position j
+        left = outside  # weight left before position j is drawn
         for j in range(k - 1, -1, -1):
             item = rankings[b, j]
             if w[item] > 0.0:
@@ -311,21 +373,22 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
                 left += w[item]
                 conditional[b, j] = w[item] / left
             else:
-                better = 0
-                equal = 0
+                better = 0  # number of items of weight zero with a larger score
+                equal = 0  # number of those with the same score, this item included
                 for i in range(n):
                     if not w[i] > 0.0:
                         better += s[i] > s[item]
                         equal += s[i] == s[item]
                 inside_tier = better + positive <= j < better + positive + equal
                 marginals[b, j] = 1.0 / equal if inside_tier else 0.0
-                for t in range(j):
+                for t in range(j):  # from here on: among the items that are left at position j
                     other = rankings[b, t]
                     if not w[other] > 0.0:
                         better -= s[other] > s[item]
                         equal -= s[other] == s[item]
                 conditional[b, j] = 1.0 / equal if above == positive and better == 0 else 0.0
 
+        # Marginals of items of positive weight: closed forms for equal weights and for the first two positions.
         is_asked = False
         for j in range(k):
             item = rankings[b, j]
@@ -347,7 +410,8 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
                 else:
                     marginals[b, j] = INTEGRAL
 
-        if inside < min(k, positive):
+        # The set.
+        if inside < min(k, positive):  # an item of weight zero in place of one of positive weight
             sets[b] = 0.0
         elif positive == k:
             sets[b] = 1.0
@@ -363,7 +427,18 @@ def price(weights, scores, which, rankings, lowest, roots, waits, tolerance, tak
 
 @kernel
 def _tier_probability(w, s, taken, ranking):
-    """Probability of the items of weight zero of a set that holds every item of positive weight."""
+    """Return the probability of a set that contains every item of positive weight.
+
+    Its items of weight zero must be those of largest score. Only the tier that is cut by the ranking's end is random:
+    any of its items are chosen with equal probability.
+
+    Args:
+        w: (n,) weights.
+        s: (n,) scores.
+        taken: (n,) 1 for the items of the set.
+        ranking: (k,) items of the set.
+    """
+    # Best score outside the set, and the number of outside items with it; without any, the set is certain.
     in_tier = False
     best = 0.0
     n_others = 0
@@ -378,23 +453,31 @@ def _tier_probability(w, s, taken, ranking):
     if not in_tier:
         return 1.0
     probability = 1.0
-    level = 0
+    level = 0  # number of items of the set in the same tier as the best outside
     for j in range(ranking.size):
         if not w[ranking[j]] > 0.0:
             if s[ranking[j]] < best:
                 return 0.0
             if s[ranking[j]] == best:
                 level += 1
-                probability *= level / (n_others + level)
+                probability *= level / (n_others + level)  # after all: 1 / binomial(n_others + level, level)
     return probability
 
 
 @kernel
 def price_exploring(scores, rankings, epsilon, table, taken, paths, conditional, sets, marginals):
-    """Compute :func:`price` of the rankings that :func:`draw_exploring` draws.
+    """Compute the probabilities of the rankings that :func:`draw_exploring` draws.
 
-    scores (b, n). table (k + 1, k): probability of the item of rank r at position j, of rank k and beyond in the last
-    row; paths (k + 1, k + 1, k + 1): working space.
+    Args:
+        scores: (b, n) float64 scores.
+        rankings: (b, k) int32 items.
+        epsilon: probability of exploration at a position.
+        table: (k + 1, k) probability of the item of rank r at position j; the last row is for each rank from k on.
+        taken: (n,) int8 zeros, working space; zeros again on return.
+        paths: (k + 1, k + 1, k + 1) working space.
+        conditional: (b, k), written to: probability of each item given the items above it.
+        sets: (b,), written to: probability of the items in any order.
+        marginals: (b, k), written to: probability of each item at its position.
     """
     n = taken.size
     k = rankings.shape[1]
@@ -402,6 +485,7 @@ def price_exploring(scores, rankings, epsilon, table, taken, paths, conditional,
         s = scores[b]
         for j in range(k):
             taken[rankings[b, j]] = 1
+        # Best score outside the ranking, and the number of outside items with it.
         in_tier = False
         best = 0.0
         n_others = 0
@@ -413,22 +497,23 @@ def price_exploring(scores, rankings, epsilon, table, taken, paths, conditional,
                     n_others = 1
                 elif s[i] == best:
                     n_others += 1
-        above = 0
-        level = 0
+        above = 0  # number of items of the set with a score above the best outside
+        level = 0  # number of those with the same score as the best outside
         for j in range(k):
             item = rankings[b, j]
             taken[item] = 0
-            better = 0
-            equal = 0
+            better = 0  # number of items with a larger score
+            equal = 0  # number of items with the same score, this one included
             for i in range(n):
                 better += s[i] > s[item]
                 equal += s[i] == s[item]
+            # Items of equal score share the ranks from `better` on, and each has their mean probability.
             total = 0.0
             for rank in range(better, min(better + equal, k)):
                 total += table[rank, j]
             total += max(0, better + equal - max(better, k)) * table[k, j]
             marginals[b, j] = total / equal
-            for t in range(j):
+            for t in range(j):  # from here on: among the items that are left at position j
                 better -= s[rankings[b, t]] > s[item]
                 equal -= s[rankings[b, t]] == s[item]
             conditional[b, j] = epsilon / (n - j)
@@ -443,11 +528,21 @@ def price_exploring(scores, rankings, epsilon, table, taken, paths, conditional,
 
 @kernel
 def _exploring_set(above, level, below, others, n, epsilon, paths):
-    """Probability that a set is taken whose items are better, as good and worse than the best of the others.
+    """Return the probability of a set of items, by dynamic programming over the numbers of its items that are left.
 
-    Of the items of a set that are left, those better than all others are the best left, whatever was taken before: so
-    it takes their numbers alone. paths[a, t, c] is the probability that the rest of the set follows while a, t and c
-    of its items are left.
+    The set has ``above`` items that score better than the best item outside, ``level`` with the same score and
+    ``below`` that score worse. While items of the first kind are left, one of them is the best item left; therefore
+    the numbers of items left determine all probabilities. paths[a, t, c] is the probability that only items of the set
+    follow until all are taken, while a, t and c items of the three kinds are left.
+
+    Args:
+        above: number of items of the set better than the best outside.
+        level: number of items of the set as good as the best outside.
+        below: number of items of the set worse than the best outside.
+        others: number of items outside with the best score there.
+        n: number of all items.
+        epsilon: probability of exploration at a position.
+        paths: (k + 1, k + 1, k + 1) working space.
     """
     outside = n - above - level - below
     for a in range(above + 1):
@@ -476,7 +571,14 @@ def _exploring_set(above, level, below, others, n, epsilon, paths):
 
 @kernel
 def _nodes(p, q, p_nodes, q_nodes):
-    """Spread an item's p and q = 1 - p, (m,), over the times of a block, and lead them on to the next."""
+    """Compute an item's p and q = 1 - p at all times of a block of octaves, and advance both to the next block.
+
+    Args:
+        p: (m,) probability of having arrived at the times of the block's first octave; on return, of the next block's.
+        q: (m,) 1 - p; advanced likewise.
+        p_nodes: (m * OCTAVES,), written to: p at the times of the block, octave by octave.
+        q_nodes: (m * OCTAVES,), written to: 1 - p.
+    """
     m = p.size
     for s in range(m):
         here = p[s]
@@ -484,7 +586,8 @@ def _nodes(p, q, p_nodes, q_nodes):
         for o in range(OCTAVES):
             p_nodes[o * m + s] = here
             q_nodes[o * m + s] = not_here
-            here = here * (1.0 + not_here)
+            here = here * (1.0 + not_here)  # p (2 - p), at twice the time
+            # 1 - p loses digits if p is close to 1; squaring q does not.
             if here < 0.5:
                 not_here = 1.0 - here
             else:
@@ -495,13 +598,21 @@ def _nodes(p, q, p_nodes, q_nodes):
 
 @kernel
 def _row_of_one(here, one_less, p, q):
+    """Update P(j items have arrived), ``here``, by one more item; ``one_less`` is P(j - 1 items have arrived)."""
     for t in range(here.size):
         here[t] = q[t] * here[t] + p[t] * one_less[t]
 
 
 @kernel
 def _add(counts, last, p, q):
-    """Law of how many have arrived, (``last`` + 1 and more, nodes), with one more item; counts beyond are dropped."""
+    """Update the distribution of the number of items that have arrived by one more item.
+
+    Args:
+        counts: (at least ``last`` + 1, nodes) probability that j items have arrived, at each time; updated.
+        last: largest number of interest; larger ones are dropped.
+        p: (nodes,) probability that the item has arrived.
+        q: (nodes,) 1 - p.
+    """
     for j in range(last, 0, -1):
         _row_of_one(counts[j], counts[j - 1], p, q)
     for t in range(p.size):
@@ -510,21 +621,31 @@ def _add(counts, last, p, q):
 
 @kernel
 def _row_of_two(here, one_less, two_less, none, one, both):
+    """Update P(j items have arrived) by two more items, of which none, exactly one or both have arrived."""
     for t in range(here.size):
         here[t] = none[t] * here[t] + (one[t] * one_less[t] + both[t] * two_less[t])
 
 
 @kernel
 def _add_two(counts, last, p, q, other_p, other_q):
-    """Add two items as :func:`_add` does one, in two thirds of the time.
+    """Update the distribution of the number of items that have arrived by two more items.
 
-    The arrays of the second item are written over.
+    One pass over ``counts`` for both items takes two thirds of the time of calling :func:`_add` twice.
+
+    Args:
+        counts: (at least ``last`` + 1, nodes) probability that j items have arrived, at each time; updated.
+        last: largest number of interest; larger ones are dropped.
+        p: (nodes,) probability that the first item has arrived; overwritten.
+        q: (nodes,) 1 - p; overwritten.
+        other_p: (nodes,) probability that the second item has arrived; overwritten.
+        other_q: (nodes,) 1 - other_p; overwritten.
     """
     for t in range(p.size):
         one = p[t] * other_q[t] + q[t] * other_p[t]
         q[t] *= other_q[t]
         p[t] *= other_p[t]
         other_q[t] = one
+    # From here on q is the probability that neither item has arrived, other_q that exactly one has, p that both have.
     for j in range(last, 1, -1):
         _row_of_two(counts[j], counts[j - 1], counts[j - 2], q, other_q, p)
     if last > 0:
@@ -536,32 +657,38 @@ def _add_two(counts, last, p, q, other_p, other_q):
 @kernel
 def position_table(weights, asked, k, first, roots, reach, tolerance, largest, p, q, pair, p_asked, q_asked, counts,
                    marginals):  # fmt: skip
-    """Probability of each item asked for at each position, by the weights: marginals (c, k), zeros before.
+    """Add to ``marginals`` the probability of each of the last ``asked`` items to stand at each position.
+
+    The integrand for item i at position j is the density of its arrival times the probability that exactly j other
+    items have arrived. The distribution of that number is needed for each item without the item itself. It is computed
+    along a binary tree: the root has all items whose marginals are not asked for, and a child adds those of its
+    sibling's subtree, so that a leaf has all items except its own.
 
     Args:
-        weights: (n,), those of items that are not asked for first, then those of the ``asked``, all above 0; their sum
-            is 1.
-        asked: c, how many are asked for.
+        weights: (n,) positive weights that sum to 1; the ``asked`` items are the last.
+        asked: number c of items whose marginals are computed.
         k: number of positions, at most n.
-        first: the octave of times at which integrals begin at the latest.
-        roots: (m,), 2^(s/m).
-        reach: times up to this over the weight outside the k - 1 largest count.
-        tolerance: what is left out of an integral, relative to it.
-        largest: (k,), working space, as all that follow; arrays may be larger.
-        p: (n, m).
-        q: (n, m).
-        pair: (4, nodes), nodes = m * OCTAVES.
-        p_asked: (c, nodes).
-        q_asked: (c, nodes).
-        counts: (depth + 1, k, nodes), 2^depth >= c.
-        marginals: where the answer goes.
+        first: latest octave of times in which the integrals may begin.
+        roots: (m,) factors 2^(s/m).
+        reach: end of the integrals, times the weight outside the k - 1 largest weights.
+        tolerance: largest relative error of the truncated beginning.
+        largest: (k,) working space, like all arrays but the last below; they may be larger than stated.
+        p: (n, m) probability that each item has arrived, in the first octave of a block.
+        q: (n, m) 1 - p.
+        pair: (4, nodes) p and q of two items at all times of a block, nodes = m * OCTAVES; later row 0 has the density
+            of an item's arrival times the step width.
+        p_asked: (c, nodes) p of the items asked for.
+        q_asked: (c, nodes) 1 - p of the items asked for.
+        counts: (depth + 1, k, nodes) distributions along the present path of the tree, 2^depth >= c.
+        marginals: (c, k), added to; the caller sets it to zeros.
     """
     n = weights.size
     m = roots.size
     nodes = pair.shape[1]
     depth = counts.shape[0] - 1
-    step = 0.6931471805599453 / m
-    # The weight outside the k - 1 largest, without subtraction.
+    step = 0.6931471805599453 / m  # log(2) / m
+    # The weight outside the k - 1 largest, summed without subtraction, which would lose digits. First the k largest
+    # weights in falling order, by insertion.
     size = 0
     outside = 0.0
     for i in range(n):
@@ -574,6 +701,7 @@ def position_table(weights, asked, k, first, roots, reach, tolerance, largest, p
         if j < k:
             largest[j] = here
         size = min(size + 1, k)
+    # All weights below the k-th largest are outside, and of those equal to it all but the ones among the k - 1 largest.
     least = largest[k - 1]
     ties = 0
     for j in range(k):
@@ -584,6 +712,7 @@ def position_table(weights, asked, k, first, roots, reach, tolerance, largest, p
         elif weights[i] == least:
             ties -= 1
     outside += least * (1 - ties)
+    # First power of two beyond the end of the integrals; then back by whole blocks to their beginning.
     end = 1.0
     octave = 0
     while end < reach / outside:
@@ -623,7 +752,8 @@ def position_table(weights, asked, k, first, roots, reach, tolerance, largest, p
             _add(top, last, pair[0], pair[1])
         for c in range(asked):
             _nodes(p[n - asked + c], q[n - asked + c], p_asked[c], q_asked[c])
-        # Each item without itself: down a tree of halves, in which a child has all that its sibling holds.
+        # Each leaf in turn. Its path shares the upper levels with the path of the leaf before; only the levels from
+        # the highest bit on in which c and c - 1 differ are computed again.
         for c in range(asked):
             start = 0
             if c > 0:
@@ -658,9 +788,26 @@ def position_table(weights, asked, k, first, roots, reach, tolerance, largest, p
 @kernel
 def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, ordered, largest, p, q, pair, p_asked,
                    q_asked, counts, found, marginals):  # fmt: skip
-    """Fill in the marginals (b, k) that :func:`price` left; reaches (k,) by the number of positions - 1.
+    """Replace each marginal that :func:`price` marked with :data:`INTEGRAL` by its value.
 
-    ordered (n,) and found (k, k) are working space, the rest as :func:`position_table`.
+    Args:
+        weights: (r, n) float64 weights of the items.
+        which: (b,) int64 row of weights of each ranking.
+        rankings: (b, k) int32 items.
+        first: latest octave of times in which the integrals may begin.
+        roots: (m,) factors 2^(s/m).
+        reaches: (k,) parameter ``reach`` of :func:`position_table` for 1 .. k positions.
+        tolerance: largest relative error of the truncated beginning of an integral.
+        ordered: (n,) working space: the positive weights over their sum, items to be computed last.
+        largest: (k,) working space of :func:`position_table`, like the arrays up to ``counts``.
+        p: (n, m) working space.
+        q: (n, m) working space.
+        pair: (4, nodes) working space.
+        p_asked: (k, nodes) working space.
+        q_asked: (k, nodes) working space.
+        counts: (depth + 1, k, nodes) working space, 2^depth >= k.
+        found: (k, k) working space: probabilities of the computed items at all positions.
+        marginals: (b, k), updated.
     """
     k = rankings.shape[1]
     for b in range(rankings.shape[0]):
@@ -675,12 +822,12 @@ def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, o
         for i in range(w.size):
             total += w[i]
             size += w[i] > 0.0
-        n_asked = np.int64(0)  # a literal would have the table compiled for itself, too
+        n_asked = np.int64(0)  # not a literal 0: for its type numba would compile position_table a second time
         for j in range(k):
             if marginals[b, j] == INTEGRAL:
                 n_asked += 1
                 ordered[size - n_asked] = w[rankings[b, j]] / total
-        # The others: walk through all, leaving out what is asked for.
+        # The weights of all other items come first.
         at = 0
         for i in range(w.size):
             if w[i] > 0.0:
@@ -696,7 +843,7 @@ def fill_marginals(weights, which, rankings, first, roots, reaches, tolerance, o
                 found[c, j] = 0.0
         position_table(ordered[:size], n_asked, positions, first, roots, reaches[positions - 1], tolerance, largest, p,
                        q, pair, p_asked, q_asked, counts, found)  # fmt: skip
-        c = n_asked
+        c = n_asked  # the items were entered from the last place backwards
         for j in range(k):
             if marginals[b, j] == INTEGRAL:
                 c -= 1

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted cores of what policies hold of users: their slots, by open addressing with linear probing; soft rankings."""
+"""Compiled cores of policies: the hash table of users' slots, and softmax distributions with draws from them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,27 @@ ENTER = 1
 LEAVE = 2
 
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 divided by the golden ratio: the multiplier of Fibonacci hashing (Knuth, TAOCP 3, section 6.4)."""
 
 
 @kernel
 def visit(mode, keys, places, shift, free, n_free, users, out):
-    """Find, enter or remove each user; ``out`` takes the slot, -1 for a user who is not in the table.
+    """Find, enter or remove each user in a hash table with open addressing and linear probing.
 
-    keys (c,) int64 and places (c,) int32, c = 2**(64 - shift), are the table (place -1: empty); free (n_slots,) int32
-    is a stack of the slots not in use, its first ``n_free`` entries valid. Returns the new ``n_free``; the caller makes
-    sure that a slot is free for every user who may be new, and that the table never fills.
+    The caller ensures that a slot is free for every user who may be new, and that the table never becomes full.
+
+    Args:
+        mode: FIND, ENTER or LEAVE.
+        keys: (c,) int64 user in each cell, c = 2**(64 - shift).
+        places: (c,) int32 slot of the user in each cell, -1 for an empty cell.
+        shift: number of bits by which a hash is shifted to give a cell.
+        free: (n_slots,) int32 stack of the unused slots, of which the first ``n_free`` entries are valid.
+        n_free: number of unused slots.
+        users: (n,) int64 ids.
+        out: (n,), written to: slot of each user, -1 for a user who is not in the table.
+
+    Returns:
+        The new ``n_free``.
     """
     mask = np.int64(keys.size - 1)
     for j in range(users.size):
@@ -38,7 +50,8 @@ def visit(mode, keys, places, shift, free, n_free, users, out):
         elif mode == LEAVE and place >= 0:
             free[n_free] = place
             n_free += 1
-            # Entries behind the hole move up, unless that would put them before the place where their search begins.
+            # Close the hole, so that no search ends early at it: each following entry moves into the hole, unless its
+            # own search begins behind the hole (deletion for linear probing, Knuth, TAOCP 3, algorithm 6.4R).
             hole = at
             probe = (at + 1) & mask
             while places[probe] >= 0:
@@ -55,10 +68,16 @@ def visit(mode, keys, places, shift, free, n_free, users, out):
 
 @kernel
 def softmax_rows(scores, temperature, rows, kept, sums):
-    """Softmax of each row j of scores / temperature into row ``rows[j]`` of kept, and sums of its blocks of items.
+    """Write softmax(scores[j] / temperature) and the sums of its blocks of 64 items to row ``rows[j]`` of the results.
 
-    scores (n, p), kept (m, p), sums (m, b), all float64; the p items fall into b blocks of 64. Everything is summed in
-    index order, so a row stands alone.
+    Everything is summed in index order, so a row's bits do not depend on other rows.
+
+    Args:
+        scores: (n, p) float64 scores.
+        temperature: positive divisor of the scores.
+        rows: (n,) row of the results for each row of scores.
+        kept: (m, p) probabilities, written to.
+        sums: (m, b) sums of probabilities over each of b blocks of 64 items, written to.
     """
     n, p = scores.shape
     for j in range(n):
@@ -84,7 +103,18 @@ def softmax_rows(scores, temperature, rows, kept, sums):
 
 @kernel
 def draw_rows(kept, sums, rows, uniforms, actions, propensities):
-    """Item at which the running sum of row ``rows[j]`` of kept passes uniform j, and its probability, for each j."""
+    """Draw an item from the distribution in row ``rows[j]`` of ``kept``, by inverting its cumulative sum at uniform j.
+
+    The block is found first, by the sums of blocks, and then the item in it.
+
+    Args:
+        kept: (m, p) probabilities.
+        sums: (m, b) their sums over blocks of 64 items.
+        rows: (n,) row of each draw.
+        uniforms: (n,) in [0, 1).
+        actions: (n,), written to: the items drawn.
+        propensities: (n,), written to: their probabilities.
+    """
     p = kept.shape[1]
     n_blocks = sums.shape[1]
     for j in range(rows.size):

@@ -1,7 +1,8 @@
-"""Checks of a policy's return values: shapes and ranges of each, and now and then their consistency.
+"""Checks of a policy's return values: shape and range at every call, consistency between methods at some calls.
 
-A policy that states other propensities than it acts by makes a log whose every estimate is wrong and looks right. The
-rules here are those that a run checks; :mod:`recsim_mnar.testing` checks the same ones, and more, on fresh objects.
+A policy whose stated propensities differ from those it acts by produces a log from which every estimate is wrong
+without looking so. This module has the rules that are checked during a run; :mod:`recsim_mnar.testing` checks the same
+rules, and more, on fresh objects.
 """
 
 from __future__ import annotations
@@ -18,31 +19,33 @@ from recsim_mnar.kernels.checks import refuse_first
 from recsim_mnar.policies.base import Floats, Ints, Policy
 
 LOOKED_AT = 8
-"""Users whose whole distributions are checked where only propensities of single actions are needed."""
+"""Number of users whose whole distributions are checked if only the propensities of single actions are needed."""
 
 TOLERANCE = 1e-6
-"""Propensities that differ by less are the same: float32 rounds, and libraries may round a batch by its shape."""
+"""Differences between propensities up to this size are taken for rounding: a policy may compute in float32, and a
+library's rounding may depend on the shape of the batch."""
 
 GRID = 512
-"""Uniforms, evenly spaced, at which one user's actions are checked."""
+"""Number of evenly spaced uniforms at which one user's actions are compared with the stated probabilities."""
 
 _TWICE = slice(None, None, GRID // 16)
-"""Of the grid, the uniforms that are given a second time."""
+"""Selects the 16 uniforms of the grid that are used a second time, to see whether acting changes the policy."""
 
 _DEVIATIONS = 6.0
-"""Standard deviations by which a frequency on the grid may miss its probability, were the grid drawn at random."""
+"""Largest deviation of a frequency on the grid from its probability, in standard deviations of a random sample of this
+size. An even grid deviates less than a random sample, so a correct policy passes."""
 
 _CHECKED: weakref.WeakValueDictionary[int, Policy] = weakref.WeakValueDictionary()
-"""Policies that went through the grid, by id."""
+"""Policies that have passed the check on the grid, by id."""
 
 
 class Rule(NamedTuple):
-    """Requirements on user code.
+    """Requirement that a user's policy must meet.
 
     Attributes:
-        name: of the rule in findings.
-        fix: what to do where it is broken.
-        finds: yields a sentence for each breach; None where an error says what is wrong.
+        name: name of the rule in findings.
+        fix: advice on how to repair a policy that breaks the rule.
+        finds: function that yields a sentence for each breach; it returns None if breaches raise an error instead.
     """
 
     name: str
@@ -51,7 +54,7 @@ class Rule(NamedTuple):
 
 
 def number(value: float) -> str:
-    """Format a probability as in sentences: .167."""
+    """Format a probability for a sentence, without the leading zero: .167."""
     text = f"{value:.6g}"
     if text.startswith("0."):
         return text[1:]
@@ -59,15 +62,19 @@ def number(value: float) -> str:
 
 
 def name_of(policy: Any) -> str:
-    """Return a policy's name, or that of its class."""
+    """Return a policy's name, or the name of its class if it has none."""
     return getattr(policy, "name", type(policy).__name__)
 
 
-# ------------------------------------------------------------------------------------------- every answer by itself
+# ------------------------------------------------------------------------------------- checks of single return values
 
 
 def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -> tuple[NDArray[np.int32], Floats]:
-    """Check the return value of ``act``; return arrays of the log's types.
+    """Check the return value of ``act`` for ``n`` users.
+
+    Returns:
+        actions: (n,) int32.
+        propensities: (n,) float64.
 
     Raises:
         UserError: not two arrays, wrong shape, an action out of range, a propensity outside (0, 1] or not a number.
@@ -97,15 +104,25 @@ def checked_decisions(policy: Policy, decisions: Any, *, n: int, n_items: int) -
 
 
 def checked_distribution(policy: Policy, distribution: Any, n_items: int, *, n: int | None = None) -> Floats:
-    """Check a distribution over items, or ``n`` rows of them; return it as float64.
+    """Check probabilities over items that a policy returned, and return them as float64.
+
+    Args:
+        policy: policy that returned them, for messages.
+        distribution: return value of the policy's method.
+        n_items: number of items.
+        n: number of users, for (n, n_items) probabilities; None for one distribution (n_items,).
 
     Raises:
-        UserError: wrong shape, not numbers, negative, or sums other than 1.
+        UserError: wrong shape, not numbers, a negative probability, or a sum other than 1.
     """
     probability = _numbers(policy, distribution, "its probabilities")
-    shape = (n_items,) if n is None else (n, n_items)
+    shape: tuple[int, ...] = (n_items,)
+    if n is not None:
+        shape = (n, n_items)
     if probability.shape != shape:
-        got = "None" if distribution is None else f"shape {probability.shape}"
+        got = f"shape {probability.shape}"
+        if distribution is None:
+            got = "None"
         _refuse(policy, f"its probabilities must have shape {shape}, got {got}; the world has {n_items} items")
     if probability.size and probability.min() < 0.0:
         _refuse(policy, f"its probabilities must not be negative, one is {probability.min():g}")
@@ -124,7 +141,7 @@ def checked_propensities(policy: Policy, probabilities: Any, n: int) -> Floats:
     propensities = _numbers(policy, probabilities, "the answers of propensity_of()")
     if propensities.shape != (n,) or not np.all((propensities >= 0.0) & (propensities <= 1.0 + 1e-9)):
         _refuse(policy, f"propensity_of() must return numbers in [0, 1] of shape ({n},)")
-    return np.minimum(propensities, 1.0)
+    return np.minimum(propensities, 1.0)  # rounding may lead just beyond 1
 
 
 def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Floats:
@@ -140,29 +157,37 @@ def checked_scores(policy: Policy, scores: Any, shape: tuple[int, int]) -> Float
 
 
 def spot_check_probabilities(policy: Policy, users: Ints) -> None:
-    """Raise UserError if the probabilities of a few of these users are invalid.
+    """Raise UserError if the distributions of the first :data:`LOOKED_AT` users are invalid.
 
-    For callers that need ``propensity_of`` alone, which many policies know without a whole distribution.
+    For callers that use ``propensity_of`` only, for which many policies need not compute a whole distribution.
     """
     few = users[:LOOKED_AT]
     checked_distribution(policy, policy.probabilities(few), policy.n_items, n=len(few))
 
 
 def call_propensity_of(policy: Policy, users: Ints, actions: Ints) -> Floats:
-    """Call ``propensity_of`` with read-only arrays and check its return value.
+    """Return the policy's probabilities (n,) of ``actions`` for ``users``, checked.
 
     Raises:
-        UserError: no probabilities, or it writes in its arguments.
+        UserError: ``propensity_of`` returns something else than n probabilities, or writes to its arguments.
     """
     answer = call_readonly(policy, "propensity_of", policy.propensity_of, users, actions)
     return checked_propensities(policy, answer, len(users))
 
 
 def call_readonly(policy: Any, method: str, call: Callable[..., Any], *arrays: NDArray[Any]) -> Any:
-    """Call a method with arrays that it may read but not write.
+    """Call a user's method with arrays made read-only, and return its return value.
+
+    The caller shares the arrays with other policies, so a method that modifies them would corrupt the run.
+
+    Args:
+        policy: object whose name errors state.
+        method: name of the method, for errors.
+        call: the method.
+        *arrays: its arguments; they stay read-only.
 
     Raises:
-        UserError: it writes in them.
+        UserError: the method writes to one of the arrays.
     """
     for array in arrays:
         array.setflags(write=False)
@@ -178,6 +203,7 @@ def call_readonly(policy: Any, method: str, call: Callable[..., Any], *arrays: N
 
 
 def _numbers(policy: Policy, values: Any, what: str) -> Floats:
+    """Return values as a float64 array; UserError with ``what`` as the subject if they are not numbers."""
     try:
         return np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError):
@@ -188,37 +214,67 @@ def _refuse(policy: Policy, why: str) -> NoReturn:
     raise UserError(f"policy {name_of(policy)!r}: {why}")
 
 
-# ---------------------------------------------------------------------------------------------- answers that agree
+# --------------------------------------------------------------------------- consistency of methods with each other
 
 
-def far(one: Any, other: Any, tolerance: float) -> NDArray[np.bool_]:
-    """Find where two statements differ by more than the tolerance, relative for those beyond 1."""
-    one = np.asarray(one, np.float64)
-    other = np.asarray(other, np.float64)
-    with np.errstate(invalid="ignore"):  # infinite scores are equal to each other
-        near = np.abs(one - other) <= tolerance * np.maximum(1.0, np.abs(other))
-    return np.asarray(~(near | (one == other)))
+def far(values: Any, reference: Any, tolerance: float) -> NDArray[np.bool_]:
+    """Return the mask of values that differ from the reference by more than a tolerance.
+
+    The tolerance is absolute up to a reference of size 1 and relative beyond. Equal infinities do not differ.
+    """
+    values = np.asarray(values, np.float64)
+    reference = np.asarray(reference, np.float64)
+    with np.errstate(invalid="ignore"):  # infinity minus infinity is NaN, which is not near
+        near = np.abs(values - reference) <= tolerance * np.maximum(1.0, np.abs(reference))
+    return np.asarray(~(near | (values == reference)))
 
 
 def _agreement(
-    who: Callable[[int], str], actions: Ints, stated: Floats, method: str, said: Floats, tolerance: float
+    who: Callable[[int], str], actions: Ints, stated: Floats, method: str, recomputed: Floats, tolerance: float
 ) -> Iterator[str]:
-    """Check that ``act`` and another method give actions the same probability."""
-    for j in np.flatnonzero(far(stated, said, tolerance)).tolist():
-        yield (f"act() states {number(stated[j])} for item {actions[j]} of {who(j)}, {method}() says {number(said[j])}")
+    """Yield a sentence for each action to which ``act`` and another method give different probabilities.
+
+    Args:
+        who: words for the user of decision j.
+        actions: (n,) actions taken.
+        stated: (n,) propensities that ``act`` returned.
+        method: name of the other method.
+        recomputed: (n,) probabilities of the same actions by the other method.
+        tolerance: largest difference that is taken for rounding.
+    """
+    for j in np.flatnonzero(far(stated, recomputed, tolerance)).tolist():
+        yield (
+            f"act() states {number(stated[j])} for item {actions[j]} of {who(j)}, {method}() says "
+            f"{number(recomputed[j])}"
+        )
 
 
-def _repetition(who: Callable[[int], str], uniforms: Floats, first: Ints, again: Ints) -> Iterator[str]:
-    """Check that the same uniform gives the same action."""
-    for j in np.flatnonzero(first != again).tolist():
+def _repetition(who: Callable[[int], str], uniforms: Floats, first: Ints, second: Ints) -> Iterator[str]:
+    """Yield a sentence for each decision that two calls with the same state and uniform take differently.
+
+    Args:
+        who: words for the user of decision j.
+        uniforms: (n,) uniforms passed to both calls.
+        first: (n,) actions of the first call.
+        second: (n,) actions of the second call.
+    """
+    for j in np.flatnonzero(first != second).tolist():
         yield (
             f"asked twice for {who(j)} with the uniform {number(uniforms[j])}, act() takes item {first[j]} and then "
-            f"item {again[j]}"
+            f"item {second[j]}"
         )
 
 
 def _frequency(who: str, count: Floats, probability: Floats, excess: Callable[[Floats], Floats]) -> Iterator[str]:
-    """Check that actions are as frequent as stated: nowhere is ``excess`` of the frequencies above 0."""
+    """Yield a sentence for the action whose frequency deviates most from its stated probability, if any does.
+
+    Args:
+        who: words for the user.
+        count: (n_items,) number of times each action was taken.
+        probability: (n_items,) stated probability of each action.
+        excess: function from frequencies (n_items,) to the part of each deviation beyond what is allowed, above 0 if
+            the frequency is wrong.
+    """
     n = count.sum()
     beyond = excess(count / n)
     if beyond.max() > 0.0:
@@ -244,83 +300,98 @@ FREQUENCY = Rule("frequencies_follow", "draw from the distribution that is state
 
 
 class Acting:
-    """Calls a policy with read-only arrays and checks its return values.
+    """Calls ``act`` of a policy with read-only arrays and checks what it returns.
 
-    Every answer: shape, type and range. At calls 0, 1, 4, 16, ... of an object: whether ``propensity_of`` says for a
-    few of the users, without the others and after ``act``, what ``act`` stated. Once for each policy, before its first
-    call: whether one user's actions at :data:`GRID` even uniforms are as frequent as ``probabilities`` says, and the
-    same for the same uniform.
+    Three checks are made. At every call: shape, type and range. At calls 0, 1, 4, 16, ... of an object: whether
+    ``propensity_of``, called for a few of the users only and after ``act``, confirms the stated propensities. Once per
+    policy, before its first call: whether one user's actions at :data:`GRID` evenly spaced uniforms are as frequent as
+    ``probabilities`` says, and whether equal uniforms give equal actions.
 
     Args:
-        policy: that acts.
-        n_items: of the world.
-        original: the object that ``policy`` is a copy of, by which is known whether the grid is done.
+        policy: policy to call.
+        n_items: number of items of the world.
+        original: object of which ``policy`` is a copy, None if it is no copy; the check on the grid is made once for
+            an original and all its copies.
     """
 
     def __init__(self, policy: Policy, n_items: int, original: Policy | None = None) -> None:
         self.policy = policy
         self.n_items = n_items
-        self._original = policy if original is None else original
+        self._original = policy
+        if original is not None:
+            self._original = original
         self._calls = 0
-        self._next = 0
-        says = policy.defines("probabilities")
-        self._prices = says or policy.defines("propensity_of")
-        self._grid_due = says and _CHECKED.get(id(self._original)) is not self._original
+        self._next_propensity_check = 0
+        has_probabilities = policy.defines("probabilities")
+        self._has_propensities = has_probabilities or policy.defines("propensity_of")
+        # The identity test guards against an id that was reused for another object.
+        self._grid_due = has_probabilities and _CHECKED.get(id(self._original)) is not self._original
 
     def __call__(self, users: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Actions (n,) and propensities (n,) of users (n,), as :func:`checked_decisions` gives them.
+        """Return actions (n,) int32 and propensities (n,) of users (n,), with one uniform (n,) each.
 
         Raises:
-            UserError: an answer that cannot be, or one that contradicts another.
+            UserError: an invalid return value, or one that contradicts another method of the policy.
         """
         if self._grid_due and len(users):
             self._check_grid(users[:1])
             _CHECKED[id(self._original)] = self._original
             self._grid_due = False
         actions, propensities = self._act(users, uniforms)
-        if self._calls == self._next:
-            self._next = max(1, 4 * self._calls)
-            if self._prices and len(users):
-                self._check_prices(users, actions, propensities)
+        if self._calls == self._next_propensity_check:
+            self._next_propensity_check = max(1, 4 * self._calls)
+            if self._has_propensities and len(users):
+                self._check_propensities(users, actions, propensities)
         self._calls += 1
         return actions, propensities
 
     def _act(self, users: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
+        """Call ``act``; return checked actions (n,) and propensities (n,)."""
         decided = call_readonly(self.policy, "act", self.policy.act, users, uniforms)
         return checked_decisions(self.policy, decided, n=len(users), n_items=self.n_items)
 
-    def _check_prices(self, users: Ints, actions: NDArray[np.int32], stated: Floats) -> None:
+    def _check_propensities(self, users: Ints, actions: NDArray[np.int32], stated: Floats) -> None:
+        """Raise UserError if ``propensity_of`` contradicts ``act`` for a few of the users.
+
+        At most half of the users are passed, so that a policy whose propensities depend on who else is in the call is
+        noticed. The call's number shifts the selection, so that different calls check different users.
+        """
         n = len(users)
         step = max(1, n // LOOKED_AT)
         few = np.arange(self._calls % step, n, step)[: min(LOOKED_AT, (n + 1) // 2)]
-        other = call_propensity_of(self.policy, users[few], actions[few])
+        recomputed = call_propensity_of(self.policy, users[few], actions[few])
 
         def who(j: int) -> str:
             return f"user {users[few[j]]}"
 
-        self._check(AGREEMENT, who, actions[few], stated[few], "propensity_of", other, TOLERANCE)
+        self._check(AGREEMENT, who, actions[few], stated[few], "propensity_of", recomputed, TOLERANCE)
 
     def _check_grid(self, user: Ints) -> None:
-        """Check one user's actions on the grid, before the first decision and any ``learn``."""
+        """Raise UserError if one user's actions on the grid contradict ``probabilities``.
+
+        This is done before the first decision and before any ``learn``. ``user`` is an array with one id.
+        """
         probabilities = call_readonly(self.policy, "probabilities", self.policy.probabilities, user)
         probability = checked_distribution(self.policy, probabilities, self.n_items, n=1)[0]
         uniforms = (np.arange(GRID) + 0.5) / GRID
         who = f"user {user[0]}"
-        actions, stated = self._at(user, uniforms)
-        again, _ = self._at(user, uniforms[_TWICE])
-        self._check(REPETITION, lambda j: who, uniforms[_TWICE], actions[_TWICE], again)
+        actions, stated = self._act_at(user, uniforms)
+        repeated, _ = self._act_at(user, uniforms[_TWICE])
+        self._check(REPETITION, lambda j: who, uniforms[_TWICE], actions[_TWICE], repeated)
         self._check(AGREEMENT, lambda j: who, actions, stated, "probabilities", probability[actions], TOLERANCE)
-        room = _DEVIATIONS * np.sqrt(probability * (1.0 - probability) / GRID) + LOOKED_AT / GRID
+        # A few grid points may also fall on the wrong side of the edges between actions, however small the probability.
+        allowed = _DEVIATIONS * np.sqrt(probability * (1.0 - probability) / GRID) + LOOKED_AT / GRID
         count = np.bincount(actions, minlength=self.n_items)
-        self._check(FREQUENCY, who, count, probability, lambda frequency: np.abs(frequency - probability) - room)
+        self._check(FREQUENCY, who, count, probability, lambda frequency: np.abs(frequency - probability) - allowed)
 
-    def _at(self, user: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
-        """Return one user's decisions at several uniforms, in one call if the policy allows it."""
+    def _act_at(self, user: Ints, uniforms: Floats) -> tuple[NDArray[np.int32], Floats]:
+        """Return one user's actions and propensities at several uniforms, by one call if the policy allows it."""
         if self.policy.batches_decisions:
             return self._act(np.repeat(user, len(uniforms)), uniforms)
-        answers = [self._act(user.copy(), uniforms[j : j + 1].copy()) for j in range(len(uniforms))]
-        return np.concatenate([a for a, _ in answers]), np.concatenate([p for _, p in answers])
+        decisions = [self._act(user.copy(), uniforms[j : j + 1].copy()) for j in range(len(uniforms))]
+        return np.concatenate([a for a, _ in decisions]), np.concatenate([p for _, p in decisions])
 
-    def _check(self, rule: Rule, *answers: Any) -> None:
-        for why in rule.finds(*answers) or ():
+    def _check(self, rule: Rule, *arguments: Any) -> None:
+        """Raise UserError with the first breach that a rule finds in its arguments."""
+        for why in rule.finds(*arguments) or ():
             _refuse(self.policy, f"{why}: {rule.fix}")

@@ -22,28 +22,29 @@ Learns = Literal["nothing", "own user", "all users"]
 
 
 class Policy(abc.ABC):
-    """Recommends an item to each of many users at once and keeps a state for each of them.
+    """Recommends an item to each of many users in one call and keeps a state for each user.
 
-    The randomness is handed in: ``act`` receives one uniform a user, drawn at the address (seed, policy, user,
-    decision). One object therefore acts the same in a Gymnasium loop, in a vector environment, in ``simulate`` and in
-    ``replay``, whatever the number of users in a call, provided that what it does for a user depends on that user
-    alone.
+    The policy receives its randomness from the caller: ``act`` gets one uniform per user, drawn at the address (seed,
+    policy, user, decision). The same object therefore acts identically in a Gymnasium loop, in a vector environment, in
+    ``simulate`` and in ``replay``, however many users a call contains, provided that its decision for a user depends on
+    that user alone.
 
     Attributes:
         n_items: number of items; actions are 0 .. n_items - 1.
         name: the name under which results are reported.
-        batches_decisions: whether a user may stand in one call of ``act`` several times, once for each of decisions
-            between which nothing is observed: so for a policy whose state ``act`` leaves as it is and that does not
-            ``learn``. ``simulate`` then asks for many decisions at once.
-        is_uniform: whether the action is floor(uniform * n_items) and its propensity exactly 1 / n_items, for every
-            user: ``simulate`` then does so itself, without asking.
-        learns: from whose outcomes it learns while it acts. ``nothing``: ``learn`` is not called. ``own user``: what
-            it does for a user changes by that user's own outcomes alone, so users may live in any order. ``all users``:
-            outcomes of one user change what it does for others, so it is run by ``simulate_online``, which fixes the
-            order. None, not declared: ``all users`` where it defines ``learn``, else ``nothing``.
-        replayable: whether two objects that begin alike and observe the same do the same: not so where one draws by a
-            generator of its own. ``replay`` refuses those.
-        predicts_ratings: whether its ``scores`` are predicted ratings, on the scale of those that users give.
+        batches_decisions: True if the same user may appear several times in one call of ``act``, for consecutive
+            decisions between which nothing is observed. This requires that ``act`` does not change the state and that
+            the policy does not ``learn``. ``simulate`` then requests many decisions in one call.
+        is_uniform: True if the action is floor(uniform * n_items) and its propensity exactly 1 / n_items, for every
+            user; ``simulate`` then computes both itself instead of calling ``act``.
+        learns: users from whose outcomes the policy learns while it acts. ``nothing``: ``learn`` is never called.
+            ``own user``: a user's outcomes change only the decisions for that user, so users can be simulated in any
+            order. ``all users``: a user's outcomes change the decisions for other users, so the policy must be run by
+            ``simulate_online``, which fixes the order. None (not declared): ``all users`` if the policy defines
+            ``learn``, else ``nothing``.
+        replayable: True if two copies with the same initial state and the same observations act identically; False for
+            a policy with a random generator of its own, which ``replay`` refuses.
+        predicts_ratings: True if ``scores`` returns predicted ratings on the users' rating scale.
     """
 
     n_items: int
@@ -55,31 +56,35 @@ class Policy(abc.ABC):
     learns: Learns | None = None
 
     def defines(self, method: str) -> bool:
-        """Return whether this policy has an optional method of its own, rather than the default one of this class.
+        """Return True if this policy overrides an optional method, False if it inherits the default of this class.
 
-        Every method can be called. One that is not defined does nothing in particular: ``forget`` keeps no state to
-        drop, ``scores`` are the probabilities, ``observe_ratings`` observes views.
+        Methods that are not overridden can be called too. Their defaults are: ``forget`` does nothing, ``scores``
+        returns the probabilities, ``observe_ratings`` calls ``observe``.
         """
         return getattr(type(self), method) is not getattr(Policy, method)
 
     def reset(self, users: Ints) -> None:
-        """Start users (n,), distinct ids, without any history."""
+        """Give each of the users, (n,) distinct ids, an empty history."""
 
     def reset_training_users(self, users: Ints, originals: Ints) -> None:
-        """Start users (n,) who are users ``originals`` of the log that the policy was fitted on.
+        """Give each of the users an empty history and state which user of the training log it is.
 
-        Leave-one-out begins its users so: a policy that compares users with training users must not compare one of
-        them with itself.
+        Leave-one-out protocols start their users with this method: a policy that compares users with training users
+        must not compare a user with itself.
+
+        Args:
+            users: (n,) distinct ids.
+            originals: (n,) ids of the same users in the log that the policy was fitted on.
         """
         self.reset(users)
 
     def observe(self, users: Ints, items: Ints) -> None:
-        """Receive organic views: ``users[j]`` viewed ``items[j]``; (m,) each, each user's in order."""
+        """Receive organic views: ``users[j]`` viewed ``items[j]``; both (m,), each user's views in temporal order."""
 
     def observe_ratings(self, users: Ints, items: Ints, ratings: Floats) -> None:
-        """Receive organic ratings of ``items[j]`` by ``users[j]``; (m,) each, each user's in order.
+        """Receive organic ratings: ``users[j]`` rated ``items[j]`` with ``ratings[j]``; (m,), in temporal order.
 
-        A policy that does not read ratings sees views.
+        The default treats each rating as a view.
         """
         self.observe(users, items)
 
@@ -89,61 +94,66 @@ class Policy(abc.ABC):
 
         Args:
             users: (n,) distinct user ids.
-            uniforms: (n,) in [0, 1), the only randomness allowed.
+            uniforms: (n,) in [0, 1), the only randomness that the decision may use.
 
         Returns:
-            actions (n,) integers and propensities (n,) in (0, 1]: the probability, over the uniform, with which the
-            whole policy takes that action in that user's present state.
+            actions: (n,) integers.
+            propensities: (n,) in (0, 1], the probability over the uniform that the policy takes this action in the
+                user's present state.
         """
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """Receive the rewards of past actions; (n,) each. A policy need not use it; see :attr:`learns`.
+        """Receive the rewards of past recommendations, (n,) each; called only if :attr:`learns` asks for it.
 
         Args:
-            users: who were shown something, each once; in a world of slates once for each item shown.
-            actions: what.
-            rewards: what it earned.
-            propensities: with which the actions were chosen.
+            users: ids of the users; each occurs once, or once per item shown if the world shows slates.
+            actions: items shown.
+            rewards: rewards of these items.
+            propensities: propensities with which these items were chosen.
         """
 
     def forget(self, users: Ints) -> None:
-        """Drop the state of users who have left."""
+        """Drop the state of users who have left the platform."""
 
     @abc.abstractmethod
     def probabilities(self, users: Ints) -> Floats:
-        """Probability of every item in each user's present state: (n, n_items), rows summing to 1."""
+        """Return the probability of every item in each user's present state: (n, n_items), rows summing to 1."""
 
     def scores(self, users: Ints) -> Scores:
-        """Ranking scores, higher is better: (n, n_items), any scale. The probabilities unless defined."""
+        """Return ranking scores (n, n_items) on any scale, higher is better; by default the probabilities."""
         return self.probabilities(users)
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
-        """Probability of one given action for each user's present state: (n,)."""
+        """Return the probability of action ``actions[j]`` in the present state of ``users[j]``: (n,)."""
         return np.asarray(self.probabilities(users))[np.arange(len(users)), actions]
 
     def fixed_distribution(self) -> Floats | None:
-        """The (n_items,) distribution of a policy that ignores its users, or None.
+        """Return the action distribution (n_items,) of a policy that treats all users alike; None for any other policy.
 
-        A policy that answers here takes action ``a`` where ``a`` is the first with ``uniform < cumsum(p)[a]``, and runs
-        inside the simulator's kernel.
+        Such a policy runs inside the simulator's compiled kernel, which takes the first action ``a`` with ``uniform <
+        cumsum(p)[a]``.
         """
         return None
 
     def fresh(self) -> Policy:
-        """Return the same policy without any user; this one is left unchanged.
+        """Return a copy of the policy that holds no users; this object is left unchanged.
 
-        By default a deep copy, which is right for any policy. One with large fitted arrays shares them and starts its
-        states anew, as the agents of this package do.
+        The default is a deep copy, which is correct for any policy. A policy with large fitted arrays should share
+        them between copies and create only the users' states anew, as the agents of this package do.
         """
         return copy.deepcopy(self)
 
     def describe(self) -> Mapping[str, Any]:
-        """Name and parameters, for a log's provenance; JSON types only."""
+        """Return name and parameters, for a log's provenance; JSON types only."""
         return {"name": self.name}
 
 
 class Ranks(abc.ABC):
-    """Shows several items at once: :class:`recsim_mnar.policies.rankings.RankingPolicy`."""
+    """Marker base class of policies that show several items at each decision.
+
+    :class:`recsim_mnar.policies.rankings.RankingPolicy` is the only direct subclass. It lives in another module, so
+    modules that need no rankings can recognise ranking policies without importing it.
+    """
 
     name: str
     observe: Callable[..., None]
@@ -159,11 +169,11 @@ class Learner(abc.ABC):
 
     Attributes:
         name: the name under which results are reported.
-        ignores_own_views: whether what its policy does for a training user (begun with
-            :meth:`Policy.reset_training_users`) does not depend on that user's own rows of the log, but only on what
-            ``observe`` reports. Exhaustive leave-one-out then needs no refitting.
-        needs: what the log must hold besides views, of :data:`recsim_mnar.policies.door.HOLDINGS`; a comparison checks
-            it before it simulates.
+        ignores_own_views: True if the decisions for a training user (started with
+            :meth:`Policy.reset_training_users`) depend on what ``observe`` reports and not on that user's rows of the
+            training log. Exhaustive leave-one-out then needs no refitting.
+        needs: kinds of data, keys of :data:`recsim_mnar.policies.door.HOLDINGS`, that the log must hold besides views;
+            a comparison checks this before it simulates.
     """
 
     name: str = "learner"
@@ -175,10 +185,10 @@ class Learner(abc.ABC):
         """Return a new policy fitted on ``log``; the learner itself is not changed.
 
         Args:
-            log: organic rows, and bandit rows for those that learn from them. What only counts goes through
-                ``log.blocks()``: then a log in files is never in memory as a whole.
+            log: organic rows, and bandit rows for learners that use them. A learner that only needs counts should
+                iterate over ``log.blocks()``, so that a log in files is never in memory as a whole.
             n_items: number of items of the world that the log comes from.
-            seed: of the training's own draws.
+            seed: seed of the random draws made during training.
 
         Raises:
             UserError: the log holds nothing that this learner can use.
@@ -186,16 +196,25 @@ class Learner(abc.ABC):
 
 
 def best_of(scores: Scores) -> Floats:
-    """Return (n, n_items) probabilities: each row's largest scores, all equally likely."""
+    """Return (n, n_items) probabilities of choosing the best-scored item of each row, ties broken uniformly."""
     best = scores == scores.max(axis=1, keepdims=True)
     return best / best.sum(axis=1, keepdims=True)
 
 
 def observe_events(policy: Policy | Ranks, users: Ints, items: Ints, ratings: Floats) -> None:
-    """Let a policy observe organic events in their order: ratings where they have a value, views where it is NaN."""
+    """Pass organic events to a policy in temporal order: as views if ``ratings`` is NaN, otherwise as ratings.
+
+    Args:
+        policy: policy that observes the events.
+        users: (m,) user of each event.
+        items: (m,) item of each event.
+        ratings: (m,) rating of each event, NaN for a view.
+    """
     if len(ratings) == 0:
         return
     rated = np.isfinite(ratings)
+    # First rows of the runs of consecutive ratings or consecutive views, and the number of rows; the sentinels before
+    # and after the mask make its two ends count as changes.
     edges = np.flatnonzero(np.diff(rated, prepend=~rated[0], append=~rated[-1])).tolist()
     for first, last in itertools.pairwise(edges):
         rows = slice(first, last)

@@ -1,9 +1,9 @@
-"""Adapters that make a full policy or learner of a user's object.
+"""Adapters that make a complete policy or learner from a user's object.
 
 A policy need not derive from :class:`~recsim_mnar.policies.base.Policy`: an object with ``n_items``, ``act`` and
-``probabilities`` will do. :func:`as_policy` is called wherever a policy enters the package, and behind it every method
-can be called and every attribute has its type. Whether a policy has a method of its own is said by ``defines``, whether
-a learner has one by :func:`able`; nothing else looks for attributes.
+``probabilities`` is enough. :func:`as_policy` is called wherever a policy enters the package; its result has every
+method and attribute of a policy, with the declared types. Code that needs to know whether a policy overrides a method
+calls ``defines``, and for optional methods of a learner :func:`able`, instead of testing attributes.
 """
 
 from __future__ import annotations
@@ -25,29 +25,30 @@ if TYPE_CHECKING:
     from recsim_mnar.log.table import Log
 
 EVENTS = ("reset", "reset_training_users", "observe", "observe_ratings", "learn", "forget")
-"""Methods by which a policy is given what happens, users first."""
+"""Methods that inform a policy about users; the first argument of each is the array of user ids."""
 
 _METHODS = (*EVENTS, "act", "probabilities", "scores", "propensity_of", "fixed_distribution")
-"""Methods of a policy that are called as the user wrote them."""
+"""Methods of a user's object that an adapted policy calls if the object has them."""
 
 _FLAGS = {"batches_decisions": False, "is_uniform": False, "predicts_ratings": False, "replayable": True}
-"""Attributes that are flags, with what holds where an object does not say."""
+"""Boolean attributes of a policy, with their values for an object that lacks them."""
 
 
 def as_policy(policy: Any, *, who: str | None = None) -> Policy:
-    """Return a full policy of a user's object; a full one is returned as it is.
+    """Return a :class:`Policy` that acts as a user's object does; a :class:`Policy` itself is returned unchanged.
 
     Args:
-        policy: a :class:`Policy`, or an object with ``n_items``, ``act`` and, where they are asked for,
-            ``probabilities``; of the other methods those that it has. A ``learn`` of three arguments, without the
-            propensities, is one too.
-        who: what errors call it; ``policy 'its name'`` by default.
+        policy: a :class:`Policy`, or an object with ``n_items``, ``act`` and, for callers that need them,
+            ``probabilities``. Other methods of a policy are used if the object has them; its ``learn`` may omit the
+            argument ``propensities``.
+        who: subject of error messages; None for ``policy '<name>'``.
 
     Raises:
-        UserError: it is a class or a learner, lacks ``act`` or ``n_items``, has an attribute of another type, or a
-            method that is none or takes other arguments.
+        UserError: ``policy`` is a class or a learner, lacks ``act`` or ``n_items``, has an attribute of the wrong type,
+            or a method with the wrong arguments.
     """
-    who = who or f"policy {name_of(policy)!r}"
+    if who is None:
+        who = f"policy {name_of(policy)!r}"
     if isinstance(policy, Policy):
         if not hasattr(policy, "n_items"):
             raise UserError(f"{who} must have an attribute n_items, the number of items")
@@ -71,17 +72,18 @@ def as_policy(policy: Any, *, who: str | None = None) -> Policy:
 
 
 _OF_FUNCTIONS = ": recsim_mnar.FeaturePolicy(n_items, scores=f) makes a policy of a function of observations"
+"""Hint that ends an error message about a function handed in as an agent."""
 
 
 def as_learner(learner: Any, *, name: str | None = None) -> Learner:
-    """Return a full learner of a user's object; a full one is returned as it is.
+    """Return a :class:`Learner` that fits as a user's object does; a :class:`Learner` is returned unchanged.
 
     Args:
-        learner: a :class:`Learner`, an object with ``fit``, or a policy, which is taken as it is.
-        name: what errors call it; its own name by default.
+        learner: a :class:`Learner`, an object with ``fit``, or a policy, which needs no training.
+        name: name in error messages; None for the object's own name.
 
     Raises:
-        UserError: it is a class, lacks ``fit`` and ``act``, or its ``fit`` takes other arguments.
+        UserError: ``learner`` is a class, lacks both ``fit`` and ``act``, or its ``fit`` takes the wrong arguments.
     """
     if isinstance(learner, Learner):
         return learner
@@ -96,19 +98,21 @@ def as_learner(learner: Any, *, name: str | None = None) -> Learner:
 
 
 class ReadyLearner(Learner):
-    """Returns policies that need no training: new objects of a class, or fresh copies of one.
+    """Learner for policies that need no training: ``fit`` makes an object of a class, or copies an object.
 
     Args:
-        given: a policy, or a class of policies made by ``Class(n_items=...)``.
-        name: of the agent; its own by default.
-        parameters: of the class.
+        given: a policy, or a class of policies that is instantiated as ``Class(n_items=..., **parameters)``.
+        name: name of the agent; None for the name of the policy or class.
+        parameters: further arguments of the class.
     """
 
     ignores_own_views = True
 
     def __init__(self, given: Any, name: str | None = None, parameters: Mapping[str, Any] | None = None) -> None:
         if name is None:
-            name = getattr(given, "name", given.__name__) if inspect.isclass(given) else name_of(given)
+            name = name_of(given)
+            if inspect.isclass(given):
+                name = getattr(given, "name", given.__name__)
         self.given = given
         self.parameters = dict(parameters or {})
         self.name = name
@@ -132,22 +136,24 @@ class ReadyLearner(Learner):
 
 
 def fitted(learner: Learner, log: Log, *, n_items: int, seed: int) -> Policy:
-    """Fit a learner on a log and return a full policy.
+    """Fit a learner on a log and return the policy, adapted by :func:`of_fit`.
 
     Raises:
-        UserError: as ``fit`` and :func:`of_fit`.
+        UserError: ``fit`` fails, or does not return a policy.
     """
     return of_fit(learner.name, as_learner(learner).fit(log, n_items=n_items, seed=seed))
 
 
 def of_fit(name: str, policy: Any) -> Policy:
-    """Return the result of an agent's ``fit`` as a full policy; ranking policies are left as they are.
+    """Return the return value of an agent's ``fit`` as a :class:`Policy`.
+
+    A ranking policy is returned unchanged: :func:`as_ranking_policy` adapts it where slates are shown.
 
     Raises:
-        UserError: it is none, or as :func:`as_policy`.
+        UserError: the value is no policy, or one that :func:`as_policy` refuses.
     """
     if isinstance(policy, Ranks):
-        return policy  # type: ignore[return-value]  # where slates are shown, see as_ranking_policy
+        return policy  # type: ignore[return-value]  # no Policy; callers that show slates know
     if inspect.isclass(policy) or role_of(policy) != "policy":
         got = repr(policy)
         if inspect.isclass(policy):
@@ -160,22 +166,23 @@ def of_fit(name: str, policy: Any) -> Policy:
 
 
 def able(learner: Learner, ability: str) -> Any:
-    """Return the innermost learner if it has an optional method, else None.
+    """Return the innermost learner if it has the optional method named ``ability``, else None.
 
-    Beyond :class:`Learner` a learner may have
+    These methods are optional:
 
-    ``leave_one_out_ranks(log, *, n_items, unseen)``, (n,) and (n,) int64, or None where it cannot be done for this log:
-    of each view of the log, by exact downdating, the number of items that score above its own without it, and of those
-    that score as high; with ``unseen``, items that the user has viewed otherwise are not candidates;
+    ``leave_one_out_ranks(log, *, n_items, unseen)`` returns, for each view of the log and scores fitted without that
+    view, the number of items that score above the viewed item, (n,) int64, and the number of other items that tie with
+    it, (n,) int64; or None if exact downdating is impossible for this log. With ``unseen``, items that the user has
+    viewed at other times are no candidates.
 
-    ``scores_without_each_view(log, *, n_items, chunk)``, pairs of (m,) int64 and (m, n_items): at most ``chunk`` views
-    at a time, which views, and their users' scores as fitted without them;
+    ``scores_without_each_view(log, *, n_items, chunk)`` yields, for at most ``chunk`` views at a time, their row
+    numbers (m,) int64 and their users' scores fitted without them (m, n_items).
 
-    ``chosen_on(log, *, n_items, seed)``, a learner: one with settings (a strength of shrinkage) chosen on a log, once,
-    before it is fitted repeatedly;
+    ``chosen_on(log, *, n_items, seed)`` returns a learner whose settings, such as the strength of shrinkage, were
+    chosen on this log once, before it is fitted repeatedly.
 
-    ``fit_exposures(exposures, *, seed)``, a policy: fitted on who was shown what, with known probabilities, and not
-    only on what was bought.
+    ``fit_exposures(exposures, *, seed)`` returns a policy fitted on exposures with known probabilities, not only on
+    purchases.
     """
     inner = unwrapped(learner)
     if callable(getattr(inner, ability, None)):
@@ -184,17 +191,18 @@ def able(learner: Learner, ability: str) -> Any:
 
 
 def has_fixed_distribution(policy: Policy) -> bool:
-    """True if a policy runs inside the simulator's kernel because it treats all users alike."""
+    """Return True if a policy has one action distribution for all users, so that the simulator's kernel runs it."""
     return policy.is_uniform or policy.fixed_distribution() is not None
 
 
 def declared_learning(thing: Any) -> Any:
-    """Return ``learns`` of a policy or of a user's object; None if it is not declared.
+    """Return the attribute ``learns`` of a policy or of a user's object; None if it does not apply.
 
-    A class that overrides ``learn`` and not ``learns`` says nothing: what is inherited was said of another ``learn``.
+    A class that overrides ``learn`` without ``learns`` declares nothing: the inherited ``learns`` describes the
+    inherited ``learn``.
     """
     if "learns" not in getattr(thing, "__dict__", {}):
-        for owner in type(thing).__mro__:
+        for owner in type(thing).__mro__:  # from the object's class up to its bases
             if "learns" in vars(owner):
                 break
             if "learn" in vars(owner):
@@ -203,10 +211,10 @@ def declared_learning(thing: Any) -> Any:
 
 
 def learning_of(policy: Policy | Ranks) -> Learns:
-    """Return whose outcomes a policy learns from: as declared, or all users if it only defines ``learn``.
+    """Return from whose outcomes a policy learns: its declaration, else ``all users`` if it defines ``learn``.
 
     Raises:
-        UserError: it declares something else.
+        UserError: the declaration is not a value of :data:`Learns`.
     """
     declared = declared_learning(policy)
     if declared is None:
@@ -223,12 +231,12 @@ _ONLINE = "run it by recsim_mnar.simulate_online, or "
 
 
 def refuse_common_learning(policy: Policy | Ranks, where: str, instead: str = _ONLINE) -> None:
-    """Raise UserError for a policy that learns from all users, where users are processed in shards.
+    """Raise UserError for a policy that learns from all users, in a place that processes users in shards.
 
     Args:
-        policy: that is handed in.
-        where: what it is handed to.
-        instead: what to do with it.
+        policy: policy to check.
+        where: function or command that received the policy, for the message.
+        instead: advice in the message, ending in ``or``.
     """
     if learning_of(policy) == "all users":
         raise UserError(
@@ -245,14 +253,14 @@ HOLDINGS: Mapping[str, str] = {
     "exposures": "items recommended and not, bought and not, period by period",
     "ratings": "revealed ratings",
 }
-"""What a log may hold, in words."""
+"""Kinds of data that a log may hold besides views, with their descriptions for messages."""
 
 
 def needs_of(learner: Any) -> frozenset[str]:
-    """Return the declared needs of a learner, or of a class of learners.
+    """Return the attribute ``needs`` of a learner, or of a class of learners; empty if it has none.
 
     Raises:
-        UserError: something that is not in :data:`HOLDINGS`.
+        UserError: a need that is not a key of :data:`HOLDINGS`.
     """
     needs = frozenset(getattr(learner, "needs", ()))
     for unknown in sorted(map(str, needs - set(HOLDINGS))):
@@ -264,10 +272,10 @@ def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str
     """Raise UserError if a log lacks data that a learner needs.
 
     Args:
-        name: of the agent.
-        learner: with or without ``needs``.
-        holds: what the log holds, of :data:`HOLDINGS`; None if unknown, which suffices.
-        where: the log, in words.
+        name: name of the agent.
+        learner: learner, or class of learners.
+        holds: kinds of data in the log, keys of :data:`HOLDINGS`; None if unknown, then nothing is checked.
+        where: description of the log for the message.
     """
     if holds is None:
         return
@@ -283,10 +291,12 @@ def check_needs(name: str, learner: Any, holds: Iterable[str] | None, where: str
 
 
 class EventForwarder:
-    """Forwards events to the policies within, and has their common attributes.
+    """Forwards every event to the wrapped policies and combines their attributes.
+
+    The methods named in :data:`EVENTS` are generated below the class.
 
     Attributes:
-        inner: the policy within; of several, override :attr:`within`.
+        inner: the wrapped policy; a wrapper of several policies overrides :attr:`within` instead.
     """
 
     inner: Policy
@@ -299,67 +309,79 @@ class EventForwarder:
 
     @property
     def within(self) -> Sequence[Policy]:
-        """Policies to which events are forwarded."""
+        """Return the wrapped policies, to which events are forwarded."""
         return (self.inner,)
 
     @property
     def batches_decisions(self) -> bool:
-        """Implement :class:`Policy`; where all within do."""
+        """Return True if all wrapped policies can decide several times for a user in one call."""
         return all(policy.batches_decisions for policy in self.within)
 
     @property
     def replayable(self) -> bool:
-        """Implement :class:`Policy`; where all within are."""
+        """Return True if all wrapped policies are replayable."""
         return all(policy.replayable for policy in self.within)
 
     @property
     def learns(self) -> Learns:
-        """Implement :class:`Policy`; as the one within that learns from most."""
+        """Return the widest range of users from whom a wrapped policy learns."""
         learned = {learning_of(policy) for policy in self.within}
         if "all users" in learned:
             return "all users"
-        return "own user" if "own user" in learned else "nothing"
+        if "own user" in learned:
+            return "own user"
+        return "nothing"
 
     def changes(self, event: str, users: Ints) -> None:
-        """Drop what is cached of users; called with an event's name before the event is forwarded."""
+        """Drop cached results that an event may change; called before the event is forwarded.
+
+        Args:
+            event: name of the event's method, one of :data:`EVENTS`.
+            users: ids of the users whom the event concerns.
+        """
 
 
 def _forwarder(event: str) -> Callable[..., None]:
-    def hand_on(self: EventForwarder, users: Ints, *rest: Any) -> None:
+    """Return a method that forwards an event to the wrapped policies."""
+
+    def forward(self: EventForwarder, users: Ints, *rest: Any) -> None:
         self.changes(event, users)
         for policy in self.within:
             getattr(policy, event)(users, *rest)
 
-    hand_on.__doc__ = f"See :meth:`Policy.{event}`; handed on."
-    return hand_on
+    forward.__doc__ = f"Forward :meth:`Policy.{event}` to the wrapped policies."
+    return forward
 
 
 for _event in EVENTS:
     setattr(EventForwarder, _event, _forwarder(_event))
 
 
-class PolicyWrapper(EventForwarder, Policy):  # type: ignore[misc,override]  # what others declare as values are properties
-    """Base of wrappers: forwards events, and ranks as the policy within."""
+class PolicyWrapper(EventForwarder, Policy):  # type: ignore[misc,override]  # properties replace values
+    """Base of policies that wrap another policy: events are forwarded to it, and its ranking scores are kept."""
 
     def defines(self, method: str) -> bool:
-        """Check whether a wrapped policy defines an attribute."""
+        """Return True if a wrapped policy defines a forwarded method; other methods as in :meth:`Policy.defines`.
+
+        Forwarded methods are the events and, unless the wrapper overrides it, ``scores``.
+        """
         if method in EVENTS or (method == "scores" and type(self).scores is PolicyWrapper.scores):
             return any(policy.defines(method) for policy in self.within)
         return super().defines(method)
 
     def scores(self, users: Ints) -> Scores:
-        """The inner policy's scores: a wrapper does not change the ranking."""
+        """Return the inner policy's scores (n, n_items): a wrapper does not change the ranking."""
         return self.inner.scores(users)
 
 
 class AdaptedPolicy(Policy):
-    """Full policy of a user's object: its methods are called directly, missing ones do nothing.
+    """Policy that calls the methods of a user's object and has the defaults of :class:`Policy` for missing ones.
 
     Args:
-        own: the object.
-        who: what errors call it.
-        methods: those of its methods that are called.
-        n_items: number of items; what the object says where None.
+        own: user's object.
+        who: subject of error messages.
+        methods: names of the object's methods that may be called.
+        n_items: number of items; None for the object's attribute ``n_items``.
     """
 
     def __init__(self, own: Any, who: str, methods: Sequence[str] = _METHODS, n_items: int | None = None) -> None:
@@ -367,16 +389,22 @@ class AdaptedPolicy(Policy):
         self.name = _typed(own, "name", name_of(own), str, "a text", who)
         if n_items is None and not hasattr(own, "n_items"):
             raise UserError(f"{who} must have an attribute n_items, the number of items")
-        self.n_items = whole_number(own.n_items if n_items is None else n_items, f"{who}: n_items", 1)
-        for flag, usual in _FLAGS.items():
-            setattr(self, flag, bool(_typed(own, flag, usual, (bool, np.bool_), "True or False", who)))
+        if n_items is None:
+            n_items = own.n_items
+        self.n_items = whole_number(n_items, f"{who}: n_items", 1)
+        for flag, default in _FLAGS.items():
+            setattr(self, flag, bool(_typed(own, flag, default, (bool, np.bool_), "True or False", who)))
         self._offered = frozenset(name for name in methods if getattr(own, name, None) is not None)
         self._bind(own)
         self.learns = declared_learning(own)
-        learning_of(self)
+        learning_of(self)  # raises UserError if the declaration is invalid
 
     def _bind(self, own: Any) -> None:
-        """Bind the methods of an object, so that calls cost nothing extra."""
+        """Make the object's methods attributes of this policy, so that a call reaches them without a detour.
+
+        Raises:
+            UserError: a method takes the wrong arguments.
+        """
         self.own = own
         for name in self._offered:
             setattr(self, name, fitting(name, getattr(own, name, None), self._who))
@@ -389,26 +417,22 @@ class AdaptedPolicy(Policy):
 
     def act(
         self, users: Ints, uniforms: Floats
-    ) -> tuple[Ints, Floats]:  # pragma: no cover  # the object's own is called
+    ) -> tuple[Ints, Floats]:  # pragma: no cover  # hidden by the object's method, see _bind
         """Implement :meth:`Policy.act`."""
         raise NotImplementedError
 
     def probabilities(self, users: Ints) -> Floats:
-        """Compute probabilities for an object that has none of its own.
-
-        Raises:
-            UserError: always.
-        """
+        """Raise UserError: the object has no method ``probabilities``, otherwise ``_bind`` would hide this one."""
         raise UserError(f"{self._who} has no method probabilities(users), the probability of every item: define it")
 
     def fresh(self) -> AdaptedPolicy:
-        """Implement :meth:`Policy.fresh`; what was asked of the object at the door is not asked again."""
-        again = copy.copy(self)
+        """Implement :meth:`Policy.fresh`; the attributes, checked in the constructor, are not checked again."""
+        twin = copy.copy(self)
         if getattr(self.own, "fresh", None) is not None:
-            again._bind(self.own.fresh())
+            twin._bind(self.own.fresh())
         else:
-            again._bind(copy.deepcopy(self.own))
-        return again
+            twin._bind(copy.deepcopy(self.own))
+        return twin
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`Policy.describe`."""
@@ -421,11 +445,11 @@ class AdaptedPolicy(Policy):
 
 
 class LearnerWrapper(Learner):
-    """Base of learners that fit an inner learner and change the name or the policy.
+    """Base of learners that fit an inner learner and then rename or soften its policy.
 
     Attributes:
-        inner: the learner within, or an object of the user's own that fits.
-        softeners: name and strength of what softens the policies that are fitted, innermost first.
+        inner: the wrapped learner, or a user's object with ``fit``.
+        softeners: (parameter name, strength) of each softener applied to the fitted policy, innermost first.
     """
 
     inner: Any
@@ -443,7 +467,7 @@ class LearnerWrapper(Learner):
 
 
 class AdaptedLearner(LearnerWrapper):
-    """Full learner of a user's object with ``fit``."""
+    """Learner that calls ``fit`` of a user's object and adapts the policy which that returns."""
 
     def __init__(self, own: Any) -> None:
         self.inner = own
@@ -462,56 +486,65 @@ def unwrapped(learner: Learner) -> Any:
 
 
 def rewrapped(learner: Learner, inner: Learner) -> Learner:
-    """Return a learner with its innermost learner replaced."""
+    """Return a copy of a wrapped learner in which ``inner`` replaces the innermost learner.
+
+    The inverse of :func:`unwrapped`: names and softeners of the wrappers are kept.
+    """
     if not isinstance(learner, LearnerWrapper):
         return inner
-    again = copy.copy(learner)
-    again.inner = rewrapped(learner.inner, inner)
-    return again
+    twin = copy.copy(learner)
+    twin.inner = rewrapped(learner.inner, inner)
+    return twin
 
 
 def is_softened(learner: Learner) -> bool:
-    """Return whether a learner softens its policies."""
+    """Return True if one of the wrappers of a learner softens the fitted policies."""
     return isinstance(learner, LearnerWrapper) and (bool(learner.softeners) or is_softened(learner.inner))
 
 
 # -------------------------------------------------------------------------------------------------- what can be called
 
 
-def misfit(name: str, own: Any, wanted: Any) -> str | None:
-    """Describe why a method of a policy or learner cannot be called as the interface says; else None.
+def misfit(name: str, own: Any, interface: Any) -> str | None:
+    """Explain why a user's method cannot be called with the interface's arguments; None if it can.
 
     Args:
-        name: of the method.
-        own: the user's, bound to its object.
-        wanted: the interface's, unbound.
+        name: name of the method.
+        own: user's method, bound to its object.
+        interface: method of :class:`Policy` or :class:`Learner`, unbound.
     """
     if not callable(own):
         return f"{name} must be a method, got {type(own).__name__}"
-    parameters = list(inspect.signature(wanted).parameters.values())[1:]
-    places = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
+    parameters = list(inspect.signature(interface).parameters.values())[1:]  # without self
+    positional = [p.name for p in parameters if p.kind is not p.KEYWORD_ONLY]
     keywords = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
-    if binds(own, places, dict.fromkeys(keywords)):
+    if binds(own, positional, dict.fromkeys(keywords)):
         return None
-    arguments = ", ".join(["self", *places, *(f"{keyword}=..." for keyword in keywords)])
+    arguments = ", ".join(["self", *positional, *(f"{keyword}=..." for keyword in keywords)])
     return f"define {name}({arguments}). The one found takes other arguments"
 
 
-def binds(call: Any, places: Sequence[Any], keywords: Mapping[str, Any], *, partial: bool = False) -> bool:
-    """Return whether a callable accepts these arguments and keywords."""
+def binds(call: Any, positional: Sequence[Any], keywords: Mapping[str, Any], *, partial: bool = False) -> bool:
+    """Return True if a callable accepts these positional arguments and keywords; their values do not matter.
+
+    With ``partial``, further required arguments may be missing.
+    """
     try:
         signature = inspect.signature(call)
     except (TypeError, ValueError):  # compiled code has no signature
         return True
+    bind = signature.bind
+    if partial:
+        bind = signature.bind_partial
     try:
-        (signature.bind_partial if partial else signature.bind)(*places, **keywords)
+        bind(*positional, **keywords)
     except TypeError:
         return False
     return True
 
 
 def role_of(thing: Any) -> str | None:
-    """Return ``policy`` for an object that acts, ``agent`` for one that fits, else None."""
+    """Return ``policy`` for an object with a method ``act``, ``agent`` for one with ``fit``, else None."""
     if callable(getattr(thing, "act", None)):
         return "policy"
     if callable(getattr(thing, "fit", None)):
@@ -519,14 +552,24 @@ def role_of(thing: Any) -> str | None:
     return None
 
 
-def fitting(name: str, method: Any, who: str, wanted: Any = None) -> Any:
-    """Return a user's method as the interface calls it; ``learn`` may omit the propensities.
+def fitting(name: str, method: Any, who: str, interface: Any = None) -> Any:
+    """Return a user's method, wrapped if necessary so that it takes the arguments of the interface's method.
+
+    A ``learn`` without the argument ``propensities`` is wrapped; every other method is returned unchanged.
+
+    Args:
+        name: name of the method.
+        method: user's method, bound to its object.
+        who: subject of the error message.
+        interface: unbound method whose arguments are required; None for the method of this name in :class:`Policy`.
 
     Raises:
-        UserError: it takes other arguments.
+        UserError: the method takes other arguments.
     """
-    problem = misfit(name, method, wanted or getattr(Policy, name))
-    if problem and name == "learn" and binds(method, range(3), {}):
+    if interface is None:
+        interface = getattr(Policy, name)
+    problem = misfit(name, method, interface)
+    if problem and name == "learn" and binds(method, range(3), {}):  # users, actions, rewards
         return functools.partial(_without_propensities, method)
     if problem:
         raise UserError(f"{who}: {problem}")
@@ -534,15 +577,30 @@ def fitting(name: str, method: Any, who: str, wanted: Any = None) -> Any:
 
 
 def _without_propensities(learn: Any, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
+    """Call a user's ``learn`` that does not take propensities."""
     learn(users, actions, rewards)
 
 
 def _refuse_class(thing: Any, who: str) -> None:
+    """Raise UserError if a class was handed in instead of an object."""
     if inspect.isclass(thing):
         raise UserError(f"{who} is the class {thing.__name__}: give an object of it")
 
 
 def _typed(own: Any, attribute: str, default: Any, kind: Any, words: str, who: str) -> Any:
+    """Return an attribute of a user's object, or ``default`` if it is missing.
+
+    Args:
+        own: user's object.
+        attribute: name of the attribute.
+        default: value if the object lacks the attribute.
+        kind: type, or tuple of types, that the value must have.
+        words: description of the type for the message.
+        who: subject of the message.
+
+    Raises:
+        UserError: the value has another type.
+    """
     value = getattr(own, attribute, default)
     if not isinstance(value, kind):
         raise UserError(f"{who}: {attribute} must be {words}, got {value!r}")

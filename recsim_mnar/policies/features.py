@@ -1,4 +1,4 @@
-"""FeaturePolicy: a policy of a function of feature matrices."""
+"""FeaturePolicy: a policy whose scores or probabilities are a user's function of feature matrices."""
 
 from __future__ import annotations
 
@@ -27,51 +27,53 @@ from recsim_mnar.policies.slots import Entry, Indices, StatefulPolicy
 Matrix = NDArray[np.float32]
 Written = Callable[[Matrix], Any]
 _CELLS = 1 << 22
+"""Largest number of probabilities that a draw holds in memory at a time (32 MB)."""
 
 
 class FeaturePolicy(StatefulPolicy):
-    """Policy of a user-written function of features; this class keeps each user's features.
+    """Policy whose scores or probabilities are a user's function of features; this class keeps each user's features.
 
-    Hand in a function, ``FeaturePolicy(50, distribution=model.predict_proba)``, or derive a class and define one of
+    Pass a function, as in ``FeaturePolicy(50, distribution=model.predict_proba)``, or derive a class and define one of
 
-        ``scores(x)``: (n, n_items), the item with the largest is taken, each of several equal ones as likely; soften
-        by ``SoftmaxPolicy`` or ``EpsilonMixture``;
+        ``scores(x)`` returns (n, n_items); the item of largest score is taken, ties broken uniformly. Soften the policy
+        by ``SoftmaxPolicy`` or ``EpsilonMixture``.
 
-        ``distribution(x)``: (n, n_items), rows that sum to 1, drawn from.
+        ``distribution(x)`` returns (n, n_items) probabilities, rows summing to 1, from which the item is drawn.
 
-    ``x`` is (n, width) float32, as :func:`recsim_mnar.export.decisions` gives it of a log, and as the environments
-    observe it with ``counts``. A row's answer must depend on that row alone. It is kept until the row changes, so a
-    user's propensities agree with each other whatever a library's rounding; the same user in a batch of another shape
-    may still get other last bits (1e-6 or less), unless ``rows`` fixes the shape.
+    ``x`` is (n, width) float32, with the features that :func:`recsim_mnar.export.decisions` computes from a log and
+    that environments observe with the same ``observation``. A row of the result must depend on the same row of ``x``
+    only. Results are cached until the row changes, so a user's propensities are consistent whatever a library's
+    rounding. Copies of the policy may still get other last bits (1e-6 or less) for the same user in a batch of another
+    shape, unless ``rows`` fixes the shape.
 
-    With ``shown`` the row changes with every recommendation too, by :meth:`learn`: the policy then ``learns`` from its
-    ``own user``. A derived class with a ``learn`` of its own must call this one as well.
+    With ``shown`` a row also changes with every recommendation, in :meth:`learn`; the policy then ``learns`` from its
+    ``own user``. A derived class with its own ``learn`` must also call this one.
 
     Args:
         n_items: number of items.
-        observation: as environments take it: ``counts``, ``decayed=0.9``, ``last=10`` or ``shown=0.9``, and with
-            ``+features`` what ``user_features`` knows behind it: see
+        observation: features of a user's events, as environments take them: ``counts``, ``decayed=0.9``, ``last=10`` or
+            ``shown=0.9``, with ``+features`` followed by the columns of ``user_features``; see
             :func:`recsim_mnar.log.contexts.observation_of`. Or the ``observation`` of a world of your own.
-        scores: of a matrix of features, where no class defines it.
-        distribution: likewise; give one of the two.
-        user_features: what is known of users from the start: a function of their numbers (n,) that gives (n, k), as
-            ``lambda users: world.features_of(seed, users)`` does for users of one seed. Without ``+features`` it stands
-            in the place of events.
-        rows: hand over exactly so many rows at a time, the missing ones zero: a library that rounds by the shape of a
-            batch then answers the same for a user in any batch. Any number where None.
-        name: the name under which results are reported.
+        scores: function from features (n, width) to scores (n, n_items), if no derived class defines it.
+        distribution: function from features (n, width) to probabilities (n, n_items); give either this or ``scores``.
+        user_features: function from user ids (n,) to features (n, k) that are known from the start, for example
+            ``lambda users: world.features_of(seed, users)`` for users of one seed. Without ``+features`` in
+            ``observation`` they replace the features of events.
+        rows: number of rows of every matrix passed to the function, padded with zeros; results of a library whose
+            rounding depends on the batch's shape are then reproducible. None for any number.
+        name: the name under which results are reported; None for the name of the derived class, or ``features``.
 
     Raises:
-        UserError: neither or both of scores and distribution, or an argument that cannot be.
+        UserError: neither or both of ``scores`` and ``distribution``, or an invalid argument.
     """
 
     batches_decisions = True
     learns: Learns | None = "nothing"
     written: ClassVar[Any] = None
-    """The ``scores(x)`` of a derived class; the ``scores`` that others call takes users."""
+    """Method ``scores(x)`` of a derived class, which takes features; :meth:`Policy.scores` takes users instead."""
 
     def __init_subclass__(cls, **arguments: Any) -> None:
-        """Move a derived class's ``scores``, of features, away from the policy's ``scores``, of users."""
+        """Move ``scores(x)`` of a derived class to ``written``, so that it does not hide ``scores(users)``."""
         super().__init_subclass__(**arguments)
         if "scores" in vars(cls):
             cls.written = vars(cls)["scores"]
@@ -89,20 +91,25 @@ class FeaturePolicy(StatefulPolicy):
         name: str | None = None,
     ) -> None:
         self.n_items = whole_number(n_items, "n_items", 1)
-        self.rule, more = observation_of(observation, user_features=user_features)
-        self._of_users = checked_features(user_features, observation) if more else None
-        shape: tuple[int, ...] = (1, 0)
-        if self._of_users is not None:
-            shape = np.shape(self._of_users(np.zeros(1, np.int64)))
-        if len(shape) != 2 or shape[0] != 1:
-            raise UserError(f"user_features of one user must have shape (1, width), got {shape}")
-        self._n_known = shape[1]
+        self.rule, has_user_features = observation_of(observation, user_features=user_features)
+        self._user_features: UserFeatures | None = None
+        self._n_known = 0  # number of columns of the user features
+        if has_user_features:
+            self._user_features = checked_features(user_features, observation)
+            shape = np.shape(self._user_features(np.zeros(1, np.int64)))  # called for one user to learn the width
+            if len(shape) != 2 or shape[0] != 1:
+                raise UserError(f"user_features of one user must have shape (1, width), got {shape}")
+            self._n_known = shape[1]
         self.width = self.rule.width(self.n_items) + self._n_known
         if rows is not None:
             rows = whole_number(rows, "rows", 1)
         self.rows = rows
-        if name is not None or type(self).name == Policy.name:
-            self.name = name or (type(self).__name__ if type(self) is not FeaturePolicy else "features")
+        if name:
+            self.name = name
+        elif name is not None or type(self).name == Policy.name:  # a derived class may have a name of its own
+            self.name = type(self).__name__
+            if type(self) is FeaturePolicy:
+                self.name = "features"
         scorers = [function for function in (scores, self.written) if function is not None]
         n_ways = len(scorers) + (distribution is not None)
         n_ways += type(self).distribution is not FeaturePolicy.distribution
@@ -110,7 +117,7 @@ class FeaturePolicy(StatefulPolicy):
             raise UserError(f"policy {self.name!r}: define one of scores(x) and distribution(x), got {n_ways}")
         self._given_scores = scores
         self._given_distribution = distribution
-        self._scored = bool(scorers)
+        self._has_scores = bool(scorers)
         if self.rule.counts_shown:
             self.batches_decisions = False
             if learning_of(self) == "nothing":
@@ -118,26 +125,28 @@ class FeaturePolicy(StatefulPolicy):
         self._start()
 
     def distribution(self, x: Matrix) -> Any:
-        """(n, n_items) probabilities of features (n, width); see the class."""
+        """Return (n, n_items) probabilities for features (n, width); a derived class may define it, see the class."""
         raise NotImplementedError
 
-    # -------------------------------------------------------------------------------------------------------- its users
+    # ------------------------------------------------------------------------------------------------------ user states
 
-    _x: Matrix
-    _given: Matrix
-    _answers: Floats
-    _known: NDArray[np.bool_]
+    # Arrays with one row per user slot, see StatefulPolicy.
+    _x: Matrix  # features of the user's events
+    _fixed_x: Matrix  # user features
+    _outputs: Floats  # cached scores or probabilities
+    _is_cached: NDArray[np.bool_]  # whether the row of _outputs belongs to the present features
 
     def _entries(self) -> dict[str, Entry]:
+        """Return the declarations of the arrays above; implements :meth:`StatefulPolicy._entries`."""
         return {
             "_x": Entry(np.float32, 0.0, (self.width - self._n_known,)),
-            "_given": Entry(np.float32, 0.0, (self._n_known,)),
-            "_answers": Entry(np.float64, None, (self.n_items,)),
-            "_known": Entry(np.bool_, False),
+            "_fixed_x": Entry(np.float32, 0.0, (self._n_known,)),
+            "_outputs": Entry(np.float64, None, (self.n_items,)),
+            "_is_cached": Entry(np.bool_, False),
         }
 
     def features(self, users: Ints) -> Matrix:
-        """The features of users, (n, width).
+        """Return the present features of users, (n, width).
 
         Raises:
             UserError: a user has not begun.
@@ -145,45 +154,50 @@ class FeaturePolicy(StatefulPolicy):
         return self._rows_of(self._slots.find(users))
 
     def _rows_of(self, slots: Indices) -> Matrix:
-        if self._of_users is None:
+        """Return the features (n, width) of the users in these slots."""
+        if self._user_features is None:
             return self._x[slots]
-        return joined(self._x[slots], self._given[slots])
+        return joined(self._x[slots], self._fixed_x[slots])
 
     @property
     def space(self) -> gym.Space[Any]:
-        """Gymnasium's space of a user's features, as environments state it."""
-        own_space = self.rule.space(self.n_items)
-        if self._of_users is None:
-            return own_space
-        return joined_space(own_space, self._n_known)
+        """Return the Gymnasium space of a user's features, the same as an environment's observation space."""
+        event_space = self.rule.space(self.n_items)
+        if self._user_features is None:
+            return event_space
+        return joined_space(event_space, self._n_known)
 
     def forget_answers(self) -> None:
-        """Drop all cached answers; for a class whose scores or distributions change, as by learning."""
-        self._known[:] = False
+        """Drop all cached scores or probabilities; call it whenever the function changes, for example by training."""
+        self._is_cached[:] = False
 
     def reset(self, users: Ints) -> None:
         """Implement :meth:`Policy.reset`."""
         super().reset(users)
-        if self._of_users is not None:
-            self._given[self._slots.find(users)] = self._of_users(np.asarray(users))
+        if self._user_features is not None:
+            self._fixed_x[self._slots.find(users)] = self._user_features(np.asarray(users))
 
     def observe(self, users: Ints, items: Ints) -> None:
         """Implement :meth:`Policy.observe`."""
-        slots = self._found(users, items)
-        if self.width == self._n_known:
+        slots = self._slots_of(users, items)
+        if self.width == self._n_known:  # there are no features of events
             return
         self.rule.observe(self._x, slots, items)
-        self._known[slots] = False
+        self._is_cached[slots] = False
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """Implement :meth:`Policy.learn`: recommendations enter the features of ``shown``; nothing else is learned."""
+        """Add recommendations to the features of ``shown``; implements :meth:`Policy.learn`."""
         if self.rule.counts_shown:
-            slots = self._found(users, actions)
+            slots = self._slots_of(users, actions)
             self.rule.show(self._x, slots, actions, rewards)
-            self._known[slots] = False
+            self._is_cached[slots] = False
 
-    def _found(self, users: Ints, items: Any) -> Indices:
-        """Return the slots of users, after checking their items."""
+    def _slots_of(self, users: Ints, items: Any) -> Indices:
+        """Return the slots (n,) of users, after checking the items (n,) of their events.
+
+        Raises:
+            UserError: an item is out of range, or a user has not begun.
+        """
         items = np.asarray(items)
         refuse_first(
             (items < 0) | (items >= self.n_items),
@@ -195,88 +209,91 @@ class FeaturePolicy(StatefulPolicy):
         """Implement :meth:`Policy.describe`."""
         if self.rule.kind == "features":
             return {"name": self.name, "features": "users"}
-        more = "" if self._of_users is None else "+features"
-        return {"name": self.name, "features": f"{self.rule.kind}{more}", **self.rule.settings()}
+        suffix = ""
+        if self._user_features is not None:
+            suffix = "+features"
+        return {"name": self.name, "features": f"{self.rule.kind}{suffix}", **self.rule.settings()}
 
-    # ----------------------------------------------------------------------------------------------------- what it does
+    # -------------------------------------------------------------------------------------------------------- decisions
 
     def defines(self, method: str) -> bool:
-        """Implement :meth:`Policy.defines`; it has scores where they are what was written."""
+        """Implement :meth:`Policy.defines`; ``scores`` counts as defined if the user's function returns scores."""
         if method == "scores":
-            return self._scored
+            return self._has_scores
         return super().defines(method)
 
     def scores(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.scores`."""
-        return self._answers[self._answered(users)]
+        return self._outputs[self._cached_slots(users)]
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.probabilities`."""
-        return self._shares(self._answered(users))
+        return self._slot_probabilities(self._cached_slots(users))
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """The first item a with uniform < p_0 + ... + p_a."""
+        """Implement :meth:`Policy.act`: take the first item a with uniform < p_0 + ... + p_a."""
         actions = np.empty(len(users), np.int64)
         propensities = np.empty(len(users))
-        for part, shares in self._parts(users):
-            edges = np.cumsum(shares, axis=1)
-            # The sums may end below 1 by rounding: beyond them comes the last item that can be taken.
-            top = self.n_items - 1 - np.argmax(shares[:, ::-1] > 0, axis=1)
-            actions[part] = np.minimum((edges <= uniforms[part, None]).sum(axis=1), top)
-            propensities[part] = shares[np.arange(len(shares)), actions[part]]
+        for part, probabilities in self._parts(users):
+            edges = np.cumsum(probabilities, axis=1)
+            # Rounding may leave the last sum below 1. A uniform beyond it takes the last item of positive probability.
+            last_possible = self.n_items - 1 - np.argmax(probabilities[:, ::-1] > 0, axis=1)
+            actions[part] = np.minimum((edges <= uniforms[part, None]).sum(axis=1), last_possible)
+            propensities[part] = probabilities[np.arange(len(probabilities)), actions[part]]
         return actions, propensities
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`Policy.propensity_of`."""
         out = np.empty(len(users))
-        for part, shares in self._parts(users):
-            out[part] = shares[np.arange(len(shares)), actions[part]]
+        for part, probabilities in self._parts(users):
+            out[part] = probabilities[np.arange(len(probabilities)), actions[part]]
         return out
 
     def _parts(self, users: Ints) -> Iterator[tuple[slice, Floats]]:
-        """Yield the distributions of some users at a time."""
-        slots = self._answered(users)
+        """Yield slices of the users with their probabilities (m, n_items), at most :data:`_CELLS` numbers at a time."""
+        slots = self._cached_slots(users)
         step = max(1, _CELLS // self.n_items)
         for begin in range(0, len(slots), step):
             part = slice(begin, begin + step)
-            yield part, self._shares(slots[part])
+            yield part, self._slot_probabilities(slots[part])
 
-    # ---------------------------------------------------------------------------------------------------------- inside
+    # ------------------------------------------------------------------------------------------------ cache of results
 
-    def _answered(self, users: Ints) -> Indices:
-        """Return the slots of users, after asking for the answers that are missing."""
+    def _cached_slots(self, users: Ints) -> Indices:
+        """Return the slots (n,) of users, after computing the scores or probabilities that are not cached."""
         slots = self._slots.find(users)
-        unanswered = np.unique(slots[~self._known[slots]])
-        if len(unanswered):
-            self._answers[unanswered] = self._ask(self._rows_of(unanswered))
-            self._known[unanswered] = True
+        missing = np.unique(slots[~self._is_cached[slots]])
+        if len(missing):
+            self._outputs[missing] = self._ask(self._rows_of(missing))
+            self._is_cached[missing] = True
         return slots
 
     def _ask(self, x: Matrix) -> Floats:
-        """Return checked scores or probabilities of features."""
-        if self._scored:
-            call = self._given_scores or self.written.__get__(self)
+        """Call the user's function on features (n, width); return checked scores or probabilities (n, n_items)."""
+        if self._has_scores:
+            function = self._given_scores or self.written.__get__(self)
         else:
-            call = self._given_distribution or self.distribution
+            function = self._given_distribution or self.distribution
         n = len(x)
         if self.rows is None:
-            return self._checked(call(x), n)
+            return self._checked(function(x), n)
         padded = np.concatenate([x, np.zeros((-n % self.rows, x.shape[1]), x.dtype)])
         batches = np.split(padded, len(padded) // self.rows)
-        return np.concatenate([self._checked(call(batch), self.rows) for batch in batches])[:n]
+        return np.concatenate([self._checked(function(batch), self.rows) for batch in batches])[:n]
 
     def _checked(self, answer: Any, n: int) -> Floats:
-        if self._scored:
+        """Check the function's return value for n rows; return scores, or probabilities scaled to sum to 1 exactly."""
+        if self._has_scores:
             scores = checked_scores(self, answer, (n, self.n_items))
             if np.isnan(scores).any():
                 raise UserError(f"policy {self.name!r}: scores(x) returned what is not a number")
             return scores
-        law = checked_distribution(self, answer, self.n_items, n=n)
-        return law / law.sum(axis=1, keepdims=True)
+        probabilities = checked_distribution(self, answer, self.n_items, n=n)
+        return probabilities / probabilities.sum(axis=1, keepdims=True)
 
-    def _shares(self, slots: Indices) -> Floats:
-        """(n, n_items) probabilities of slots that were answered."""
-        answers = self._answers[slots]
-        if self._scored:
-            return best_of(answers)
-        return answers
+    def _slot_probabilities(self, slots: Indices) -> Floats:
+        """Return the probabilities (n, n_items) of users in these slots, whose results must be cached."""
+        outputs = self._outputs[slots]
+        if self._has_scores:
+            return best_of(outputs)
+        return outputs

@@ -1,12 +1,13 @@
-"""Rankings: ordered lists of k distinct items, drawn with probabilities that are known exactly.
+"""Ranking policies: ordered lists of k distinct items, drawn with probabilities that are known exactly.
 
-Any :class:`~recsim_mnar.policies.Policy` ranks through :func:`as_ranking_policy`. Each position holds one of the items
-left, drawn by the policy's probabilities (a Plackett-Luce ranking: a softmax policy's temperature is that of the
-ranking). When no item of positive probability is left, the one of largest score follows, ties evenly. So a greedy
-policy gives its top k. A policy softened by epsilon gives with that probability a ranking in which all items are as
-likely, else the ranking of the policy within. :class:`ExploringTopK` explores at each position by itself.
+Any :class:`~recsim_mnar.policies.Policy` ranks through :func:`as_ranking_policy`. Each position holds one of the
+remaining items, drawn with the policy's probabilities (a Plackett-Luce ranking, whose temperature is that of a softmax
+policy). When no item of positive probability remains, the item of largest score follows, ties broken uniformly. A
+greedy policy therefore ranks its top k. A policy softened by epsilon draws, with probability epsilon, any ranking with
+equal probability, and otherwise the inner policy's ranking. :class:`ExploringTopK` instead explores at each position
+independently.
 
-A ranking of one's own derives from :class:`RankingPolicy` and defines ``conditional``.
+To define another ranking, derive from :class:`RankingPolicy` and define ``conditional``.
 """
 
 from __future__ import annotations
@@ -31,22 +32,24 @@ from recsim_mnar.policies.slots import Indices
 from recsim_mnar.policies.softening import EpsilonMixture
 
 ENUMERATED = 100_000
-"""Rankings of a law of one's own that are enumerated for marginals; of larger catalogues a sample is drawn."""
+"""Largest number of possible rankings that a user-defined ranking enumerates to compute marginals exactly."""
 
 SAMPLED = 2_000
-"""Rankings in that sample."""
+"""Number of rankings drawn to estimate marginals when there are more than :data:`ENUMERATED`."""
 
 MOST_ORDERS = 5_040
-"""Orders of a set (7!) that are enumerated for its probability, where the next item depends on the order above."""
+"""Largest number of orders of a set (7!) that are enumerated for its probability, if the next item depends on the order
+of the items above it."""
 
 MOST_SUBSETS = 1 << 14
-"""Subsets of a set that are gone through for its probability, where the next item depends on the set above alone."""
+"""Largest number of subsets that are enumerated for a set's probability, if the next item depends only on which items
+are above it."""
 
 _ENTRIES = 1 << 21
-"""Probabilities that are held at a time, of as many users as fit."""
+"""Largest number of probabilities in memory at a time (16 MB); users are processed in pieces of this size."""
 
 _TOLERANCE = 1e-12
-"""Relative error of an integral that its rule and its ends may cause."""
+"""Largest relative error that the quadrature rule, and each truncated end, may contribute to an integral."""
 
 Rankings = NDArray[np.int32]
 
@@ -55,10 +58,10 @@ class Propensities(NamedTuple):
     """Probabilities of n rankings of k items.
 
     Attributes:
-        marginal: (n, k), of each item at its position.
-        conditional: (n, k), of each item at its position, given the items above it.
-        slate: (n,), of the items in this order.
-        set: (n,), of the items in any order.
+        marginal: (n, k) probability of each item to stand at its position.
+        conditional: (n, k) probability of each item to stand at its position, given the items above it.
+        slate: (n,) probability of the items in this order.
+        set: (n,) probability of the items in any order.
     """
 
     marginal: Floats
@@ -70,21 +73,22 @@ class Propensities(NamedTuple):
 class RankingPolicy(EventForwarder, Ranks, abc.ABC):
     """Base of policies that rank ``slate_size`` distinct items for each of many users at once.
 
-    A law of one's own defines ``conditional``; the rest follows. Its set probabilities then take k 2^k conditionals
-    for each ranking where ``set_suffices``, else k! orders; its marginals are exact while there are at most
-    :data:`ENUMERATED` rankings, else means over :data:`SAMPLED` of them, the same ones whenever they are asked for.
+    A subclass defines ``conditional``; drawing and all other probabilities are derived from it. The probability of a
+    set of k items then costs k 2^k conditionals per ranking if ``set_suffices``, else k! orders. Marginals are exact if
+    there are at most :data:`ENUMERATED` rankings; otherwise they are means over :data:`SAMPLED` drawn rankings, which
+    are the same at every call.
 
     Args:
-        policy: a policy, or an object that :func:`~recsim_mnar.policies.as_policy` takes; events are handed to it.
-        slate_size: items in a ranking, at most ``policy.n_items``.
-        name: the name under which results are reported; the policy's where None.
+        policy: a policy, or an object that :func:`~recsim_mnar.policies.as_policy` accepts; it receives all events.
+        slate_size: number of items in a ranking, at most ``policy.n_items``.
+        name: the name under which results are reported; None for the policy's name.
 
     Attributes:
-        policy: the policy within, a full one.
+        policy: the inner policy, adapted by ``as_policy``.
         n_items: number of items.
-        slate_size: items in a ranking.
+        slate_size: number of items in a ranking.
         name: the name under which results are reported.
-        set_suffices: whether ``conditional`` depends on which items stand above, not on their order.
+        set_suffices: True if ``conditional`` depends on which items are above, but not on their order.
     """
 
     set_suffices: bool = False
@@ -97,23 +101,23 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
 
     @property
     def within(self) -> Sequence[Policy]:
-        """Implement :class:`EventForwarder`; a user stands in ``learn`` once for each item shown."""
+        """Return the inner policy, which receives all events; ``learn`` passes a user once for each item shown."""
         return (self.policy,)
 
     def defines(self, method: str) -> bool:
-        """Implement :meth:`Policy.defines`; as the policy within."""
+        """Return True if the inner policy defines an optional method, see :meth:`Policy.defines`."""
         return self.policy.defines(method)
 
     @abc.abstractmethod
     def conditional(self, users: Ints, above: Ints) -> Floats:
-        """Probability of every item to be the next, given the items above it.
+        """Return the probability of every item to be ranked next, given the items above.
 
         Args:
-            users: (n,) ids; a user may stand there several times.
-            above: (n, j) distinct items, from the top, j < slate_size.
+            users: (n,) ids; a user may occur several times.
+            above: (n, j) distinct items at the top j positions, j < slate_size.
 
         Returns:
-            (n, n_items), rows summing to 1, 0 for the items above.
+            (n, n_items) probabilities, rows summing to 1, zero for the items above.
         """
 
     def rank(self, users: Ints, uniforms: Floats) -> Rankings:
@@ -121,30 +125,31 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
 
         Args:
             users: (n,) ids.
-            uniforms: (n, slate_size + 1) in [0, 1), the only randomness: column 0 picks the branch of a mixture,
+            uniforms: (n, slate_size + 1) in [0, 1), the only randomness: column 0 selects the component of a mixture,
                 column 1 + j the item at position j.
 
         Returns:
-            (n, slate_size) int32, distinct in each row.
+            (n, slate_size) int32 items, distinct in each row.
         """
         rankings = np.empty((len(users), self.slate_size), np.int32)
         for j in range(self.slate_size):
             probability = self._next(users, rankings[:, :j])
             sums = probability.cumsum(axis=1)
             item = (sums <= uniforms[:, j + 1, None] * sums[:, -1:]).sum(axis=1)
-            last = self.n_items - 1 - np.argmax(probability[:, ::-1] > 0.0, axis=1)  # where rounding leads past it
-            rankings[:, j] = np.minimum(item, last)
+            # Rounding may lead past the last item of positive probability: never beyond it.
+            last_possible = self.n_items - 1 - np.argmax(probability[:, ::-1] > 0.0, axis=1)
+            rankings[:, j] = np.minimum(item, last_possible)
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
-        """Compute the probabilities of given rankings in each user's present state.
+        """Compute the probabilities of rankings in each user's present state.
 
         Args:
-            users: (n,) ids; a user may stand there several times.
+            users: (n,) ids; a user may occur several times.
             rankings: (n, slate_size) distinct items.
 
         Raises:
-            UserError: the rankings are none, or the set's probability would take too long.
+            UserError: invalid rankings, or too many orders or subsets of the set to enumerate.
         """
         rankings = checked_rankings(self, rankings, len(users))
         conditional = np.empty(rankings.shape)
@@ -156,34 +161,42 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         return Propensities(marginal.reshape(rankings.shape), conditional, slate, self._sets(users, rankings))
 
     def fresh(self) -> RankingPolicy:
-        """Return the same policy without any user, by default a deep copy."""
+        """Return a copy of the policy that holds no users, by default a deep copy."""
         return copy.deepcopy(self)
 
     def describe(self) -> Mapping[str, Any]:
-        """Name and parameters, for a log's provenance; JSON types only."""
+        """Return name and parameters, for a log's provenance; JSON types only."""
+        kind = type(self).__name__
         if isinstance(self, PlackettLuce):
-            law = "plackett-luce"
-        else:
-            law = type(self).__name__
-        return {**self.policy.describe(), "name": self.name, "ranking": law, "slate_size": self.slate_size}
+            kind = "plackett-luce"
+        return {**self.policy.describe(), "name": self.name, "ranking": kind, "slate_size": self.slate_size}
 
     def _next(self, users: Ints, above: Ints) -> Floats:
-        """``conditional``, checked."""
+        """Return the checked return value of ``conditional``, (n, n_items)."""
         conditional = call_readonly(self, "conditional", self.conditional, np.asarray(users).view(), np.array(above))
         return checked_conditional(self, conditional, above)
 
     def _pieces(self, n: int) -> list[slice]:
-        """Split n rows so that few probabilities are in memory at a time."""
+        """Split n users into slices with at most :data:`_ENTRIES` probabilities each."""
         size = max(1, _ENTRIES // self.n_items)
         return [slice(begin, begin + size) for begin in range(0, n, size)]
 
     def _step(self, user: Ints, above: Ints) -> Floats:
-        """``conditional`` of one user after each of many beginnings, (m, n_items)."""
+        """Return ``conditional`` of one user for each of m sequences of items above, (m, n_items).
+
+        Args:
+            user: (1,) id.
+            above: (m, j) items.
+        """
         parts = [self._next(np.repeat(user, len(above[piece])), above[piece]) for piece in self._pieces(len(above))]
         return np.concatenate(parts)
 
     def _sets(self, users: Ints, rankings: Ints) -> Floats:
-        """Compute (n,) probabilities of each set, through all its subsets or all its orders."""
+        """Return the probability of each ranking's set of items in any order, (n,).
+
+        Raises:
+            UserError: there are too many orders or subsets to enumerate.
+        """
         k = self.slate_size
         if not self.set_suffices and math.factorial(k) > MOST_ORDERS:
             why = (
@@ -197,61 +210,78 @@ class RankingPolicy(EventForwarder, Ranks, abc.ABC):
         return np.array([self._set(users[i : i + 1], rankings[i]) for i in range(len(users))], np.float64)
 
     def _set(self, user: Ints, items: Ints) -> float:
-        """Compute the probability of one user's set of items, beginnings of the same length together."""
+        """Return the probability that one user's ranking has these items in any order.
+
+        The recursion runs over the positions. It keeps the probability of every prefix, a tuple of places in ``items``,
+        that consists of items of the set; if ``set_suffices``, prefixes with the same items are merged.
+
+        Args:
+            user: (1,) id.
+            items: (slate_size,) items of the set.
+        """
         k = self.slate_size
-        beginnings: list[tuple[int, ...]] = [()]
-        weight = np.ones(1)
+        prefixes: list[tuple[int, ...]] = [()]
+        prefix_probability = np.ones(1)
         for _ in range(k):
-            above = np.array(beginnings, np.int64).reshape(len(beginnings), -1)
+            above = np.array(prefixes, np.int64).reshape(len(prefixes), -1)
             steps = self._step(user, items[above])[:, items]
             longer: dict[tuple[int, ...], float] = {}
-            for beginning, w, step in zip(beginnings, weight.tolist(), steps.tolist(), strict=True):
+            for prefix, probability, step in zip(prefixes, prefix_probability.tolist(), steps.tolist(), strict=True):
                 for i in range(k):
-                    if i in beginning:
+                    if i in prefix:
                         continue
-                    key = (*beginning, i)
+                    key = (*prefix, i)
                     if self.set_suffices:
                         key = tuple(sorted(key))
-                    longer[key] = longer.get(key, 0.0) + w * step[i]
-            beginnings = list(longer)
-            weight = np.array(list(longer.values()))
-        return float(weight.sum())
+                    longer[key] = longer.get(key, 0.0) + probability * step[i]
+            prefixes = list(longer)
+            prefix_probability = np.array(list(longer.values()))
+        return float(prefix_probability.sum())
 
     def _marginals(self, user: Ints, ranking: Ints) -> Floats:
-        """Probability of each item of one ranking at its place, (k,): by all beginnings or by a sample of rankings."""
+        """Return the marginal probability of each item of one ranking at its position, (slate_size,).
+
+        This is the mean of the conditional probability over all possible prefixes or, if there are more than
+        :data:`ENUMERATED` rankings, over the prefixes of :data:`SAMPLED` drawn rankings.
+
+        Args:
+            user: (1,) id.
+            ranking: (slate_size,) items.
+        """
         k = self.slate_size
         n = self.n_items
         mean = np.empty(k)
         if math.perm(n, k) > ENUMERATED:
-            seed = rng.derive_seed(0, "marginals of rankings")  # not a seed that a run shares by chance
-            drawn = self.rank(
-                np.repeat(user, SAMPLED), ranking_uniforms(seed, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k)
-            )
+            seed = rng.derive_seed(0, "marginals of rankings")  # derived, so that no run has the same seed by chance
+            uniforms = ranking_uniforms(seed, np.zeros(SAMPLED, np.int64), np.arange(SAMPLED), k)
+            drawn = self.rank(np.repeat(user, SAMPLED), uniforms)
             for j in range(k):
                 mean[j] = self._step(user, drawn[:, :j])[:, ranking[j]].mean()
             return mean
         above = np.empty((1, 0), np.int64)
-        weight = np.ones(1)
+        prefix_probability = np.ones(1)
         for j in range(k):
             steps = self._step(user, above)
-            mean[j] = weight @ steps[:, ranking[j]]
+            mean[j] = prefix_probability @ steps[:, ranking[j]]
             if j < k - 1:
-                begun, item = np.nonzero(steps)
-                above = np.column_stack([above[begun], item])
-                weight = weight[begun] * steps[begun, item]
+                prefix, item = np.nonzero(steps)
+                above = np.column_stack([above[prefix], item])
+                prefix_probability = prefix_probability[prefix] * steps[prefix, item]
         return mean
 
 
 class PlackettLuce(RankingPolicy):
-    """Ranking whose positions are drawn from the items left by a policy's probabilities, then by its scores.
+    """Ranking that draws each position from the remaining items, by a policy's probabilities and then by its scores.
 
-    Of an :class:`~recsim_mnar.policies.EpsilonMixture` the policy within ranks so, and with probability epsilon all
-    rankings are as likely. Probabilities are right to 1e-10 of themselves; those of a ranking that cannot come are 0.
+    Scores decide when the remaining items have probability zero. The ranking of an
+    :class:`~recsim_mnar.policies.EpsilonMixture` is a mixture: with probability epsilon all rankings have equal
+    probability, otherwise the inner policy ranks. Probabilities have a relative error below 1e-10; those of impossible
+    rankings are exactly 0.
 
     Args:
-        policy: as :class:`RankingPolicy`.
-        slate_size: as :class:`RankingPolicy`.
-        name: as :class:`RankingPolicy`.
+        policy: a policy, or an object that :func:`~recsim_mnar.policies.as_policy` accepts; it receives all events.
+        slate_size: number of items in a ranking, at most ``policy.n_items``.
+        name: the name under which results are reported; None for the policy's name.
     """
 
     def __init__(self, policy: Any, slate_size: int, name: str | None = None) -> None:
@@ -262,16 +292,19 @@ class PlackettLuce(RankingPolicy):
             epsilon = inner.epsilon + epsilon * (1.0 - inner.epsilon)
             inner = inner.inner
         self.epsilon = epsilon
-        self._random = 1.0 if inner.is_uniform else epsilon
+        self._p_random = epsilon  # probability of the branch in which all rankings have equal probability
+        if inner.is_uniform:
+            self._p_random = 1.0
         self._inner = inner
-        self.set_suffices = self._random in (0.0, 1.0)
-        self._known: tuple[Floats, Floats] | None = None
+        # The order of the items above is evidence on the branch, unless only one of the two branches is possible.
+        self.set_suffices = self._p_random in (0.0, 1.0)
+        self._cached_table: tuple[Floats, Floats] | None = None  # weights of a fixed distribution, and their marginals
 
     def fresh(self) -> RankingPolicy:
         """Implement :meth:`RankingPolicy.fresh`."""
-        again = type(self)(self.policy.fresh(), self.slate_size, self.name)
-        again._known = self._known
-        return again
+        twin = type(self)(self.policy.fresh(), self.slate_size, self.name)
+        twin._cached_table = self._cached_table
+        return twin
 
     def conditional(self, users: Ints, above: Ints) -> Floats:
         """Implement :meth:`RankingPolicy.conditional`."""
@@ -282,10 +315,10 @@ class PlackettLuce(RankingPolicy):
         is_taken = np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
             kernel.fill_next(*self._weights(users[piece]), above[piece], is_taken, out[piece])
-        if self._random > 0.0:
-            left = float(self.n_items - above.shape[1])
-            random = self._explored(self._orders(users, above))[:, -1:]
-            out = random / left + (1.0 - random) * out
+        if self._p_random > 0.0:
+            n_left = float(self.n_items - above.shape[1])
+            p_random = self._branch_posterior(self._prefix_conditionals(users, above))[:, -1:]
+            out = p_random / n_left + (1.0 - p_random) * out
             out[np.arange(len(users))[:, None], above] = 0.0
         return out
 
@@ -296,38 +329,50 @@ class PlackettLuce(RankingPolicy):
         uniforms = np.require(uniforms, np.float64, ["C", "W"])
         rankings = np.empty((len(users), self.slate_size), np.int32)
         is_taken = np.zeros(self.n_items, np.int8)
-        sums = np.empty(-(-self.n_items // 64))
+        sums = np.empty(-(-self.n_items // 64))  # working space: sums of blocks of 64 weights
         for piece in self._pieces(len(users)):
-            weights = self._weights(users[piece])
-            kernel.draw(*weights, uniforms[piece], self._random, is_taken, sums, rankings[piece])
+            weights, scores, rows = self._weights(users[piece])
+            kernel.draw(weights, scores, rows, uniforms[piece], self._p_random, is_taken, sums, rankings[piece])
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
         """Implement :meth:`RankingPolicy.propensities_of`."""
         rankings = checked_rankings(self, rankings, len(users))
         k = self.slate_size
-        e = self._random
+        p = self._p_random
         marginal = np.zeros(rankings.shape)
         conditional = np.zeros(rankings.shape)
         sets = np.zeros(len(users))
-        if e < 1.0:
+        if p < 1.0:
             for piece in self._pieces(len(users)):
-                self._price(users[piece], rankings[piece], marginal[piece], conditional[piece], sets[piece])
+                self._fill_inner_propensities(
+                    users[piece], rankings[piece], marginal[piece], conditional[piece], sets[piece]
+                )
         slate = conditional.prod(axis=1)
-        if e > 0.0:
-            random = self._explored(conditional)[:, :-1]
-            of_random = random_ranking(self.n_items, k)
-            conditional = random * of_random.conditional + (1.0 - random) * conditional
-            marginal = e * of_random.marginal + (1.0 - e) * marginal
-            slate = e * of_random.slate + (1.0 - e) * slate
-            sets = e * of_random.set + (1.0 - e) * sets
+        if p > 0.0:
+            p_before = self._branch_posterior(conditional)[:, :-1]
+            random = random_ranking(self.n_items, k)
+            conditional = p_before * random.conditional + (1.0 - p_before) * conditional
+            marginal = p * random.marginal + (1.0 - p) * marginal
+            slate = p * random.slate + (1.0 - p) * slate
+            sets = p * random.set + (1.0 - p) * sets
         return Propensities(marginal, conditional, slate, sets)
 
     def _weights(self, users: Ints) -> tuple[Floats, Floats, Indices]:
-        """Return weights and scores, (r, n_items), and the row of each user, (n,)."""
+        """Return the inner policy's probabilities and scores, by which rankings are drawn.
+
+        Returns:
+            weights: (r, n_items) probabilities; one row for all users if they are treated alike, else one per user.
+            scores: (r, n_items); the same object as ``weights`` if scores are not needed, because every row has at
+                least ``slate_size`` positive weights.
+            rows: (n,) row of each user in both arrays.
+        """
         inner = self._inner
         n = self.n_items
-        fixed = np.full(n, 1.0 / n) if inner.is_uniform else inner.fixed_distribution()
+        if inner.is_uniform:
+            fixed: Floats | None = np.full(n, 1.0 / n)
+        else:
+            fixed = inner.fixed_distribution()
         if fixed is not None:
             weights = np.array(checked_distribution(inner, fixed, n))[None]
             if np.count_nonzero(weights) >= self.slate_size:
@@ -340,93 +385,113 @@ class PlackettLuce(RankingPolicy):
             scores = _scores(inner, users)
         return weights, scores, np.arange(len(users))
 
-    def _price(self, users: Ints, rankings: Ints, marginals: Floats, conditional: Floats, sets: Floats) -> None:
-        """Fill in the probabilities of rankings by the policy within."""
+    def _fill_inner_propensities(
+        self, users: Ints, rankings: Ints, marginals: Floats, conditional: Floats, sets: Floats
+    ) -> None:
+        """Write the probabilities of rankings under the inner policy to the last three arguments.
+
+        Args:
+            users: (n,) ids.
+            rankings: (n, k) items.
+            marginals: (n, k), written to.
+            conditional: (n, k), written to.
+            sets: (n,), written to.
+        """
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         k = self.slate_size
         n = self.n_items
         rule = _rule(k)
-        weights, scores, which = self._weights(users)
+        n_nodes = rule.roots.size
+        weights, scores, rows = self._weights(users)
         kernel.price(
             weights,
             scores,
-            which,
+            rows,
             rankings,
             rule.lowest,
             rule.roots,
             rule.waits,
             _TOLERANCE,
+            # Working space: taken, chance, rates, arrived.
             np.zeros(n, np.int8),
             np.empty(n),
             np.empty(k),
-            np.empty((rule.roots.size, k)),
+            np.empty((n_nodes, k)),
+            # Results.
             conditional,
             sets,
             marginals,
         )
-        left = marginals == kernel.INTEGRAL
-        if left.any() and weights is scores and has_fixed_distribution(self._inner):
+        # The kernel leaves a sentinel for marginals that need an integral, which costs far more than all else.
+        needs_integral = marginals == kernel.INTEGRAL
+        if needs_integral.any() and weights is scores and has_fixed_distribution(self._inner):
             table = self._table(weights[0])
-            marginals[left] = table[rankings, np.arange(k)][left]
-        elif left.any():
-            room = _room(n, k, rule.roots.size, k)
+            marginals[needs_integral] = table[rankings, np.arange(k)][needs_integral]
+        elif needs_integral.any():
             kernel.fill_marginals(
                 weights,
-                which,
+                rows,
                 rankings,
                 rule.first,
                 rule.roots,
                 rule.reaches,
                 _TOLERANCE,
-                np.empty(n),
-                *room,
+                np.empty(n),  # working space, as the next two lines
+                *_working_space(n, k, n_nodes, k),
                 np.empty((k, k)),
                 marginals,
             )
 
     def _table(self, weights: Floats) -> Floats:
-        """Return (n_items, slate_size) marginals of every item at every position; cached."""
-        if self._known is None or not np.array_equal(self._known[0], weights):
-            self._known = weights, position_table(weights, self.slate_size)
-        return self._known[1]
+        """Return marginals (n_items, slate_size) of every item at every position, cached for equal weights."""
+        if self._cached_table is None or not np.array_equal(self._cached_table[0], weights):
+            self._cached_table = weights, position_table(weights, self.slate_size)
+        return self._cached_table[1]
 
-    def _orders(self, users: Ints, above: Rankings) -> Floats:
-        """Compute the conditionals of the items above, by the policy within."""
+    def _prefix_conditionals(self, users: Ints, above: Rankings) -> Floats:
+        """Return the inner policy's conditional probability of each item in ``above``, (n, j) like it."""
         from recsim_mnar.policies import _rankings_kernel as kernel
 
         out = np.empty(above.shape)
-        every = np.empty((len(users), self.n_items))
+        all_items = np.empty((len(users), self.n_items))
         is_taken = np.zeros(self.n_items, np.int8)
         for piece in self._pieces(len(users)):
-            weights = self._weights(users[piece])
+            weights, scores, rows = self._weights(users[piece])
             for j in range(above.shape[1]):
-                kernel.fill_next(*weights, _items(above[piece, :j]), is_taken, every[piece])
-                out[piece, j] = every[piece][np.arange(len(every[piece])), above[piece, j]]
+                kernel.fill_next(weights, scores, rows, _items(above[piece, :j]), is_taken, all_items[piece])
+                out[piece, j] = all_items[piece][np.arange(len(rows)), above[piece, j]]
         return out
 
-    def _explored(self, conditional: Floats) -> Floats:
-        """Compute (n, j + 1) the probability of the uniform branch before each position and after the last."""
+    def _branch_posterior(self, conditional: Floats) -> Floats:
+        """Return the posterior probability of the uniform branch, given the items ranked so far, by Bayes' rule.
+
+        Args:
+            conditional: (n, j) inner policy's conditional probability of each ranked item.
+
+        Returns:
+            (n, j + 1): before each position, and after the last.
+        """
         n, j = conditional.shape
-        random = np.full((n, j + 1), self._random)
+        posterior = np.full((n, j + 1), self._p_random)
         for t in range(j):
-            here = random[:, t] / (self.n_items - t)
-            both = here + (1.0 - random[:, t]) * conditional[:, t]
-            random[:, t + 1] = np.divide(here, both, out=np.zeros(n), where=both > 0.0)
-        return random
+            uniform_part = posterior[:, t] / (self.n_items - t)
+            total = uniform_part + (1.0 - posterior[:, t]) * conditional[:, t]
+            posterior[:, t + 1] = np.divide(uniform_part, total, out=np.zeros(n), where=total > 0.0)
+        return posterior
 
 
 class ExploringTopK(RankingPolicy):
-    """The top k of a policy's scores with exploration at each position.
+    """Ranking of the top k items by a policy's scores, with independent exploration at each position.
 
-    With probability ``epsilon`` a position holds any of the items left, all as likely; else the best of them, ties
-    evenly. Every probability is exact.
+    With probability ``epsilon`` a position holds any of the remaining items with equal probability, otherwise the one
+    with the largest score, ties broken uniformly. Every probability is exact.
 
     Args:
-        policy: as :class:`RankingPolicy`; its ``scores`` decide.
-        slate_size: as :class:`RankingPolicy`.
-        epsilon: in [0, 1].
-        name: the policy's name and epsilon where None.
+        policy: a policy, or an object that :func:`~recsim_mnar.policies.as_policy` accepts; its ``scores`` rank.
+        slate_size: number of items in a ranking, at most ``policy.n_items``.
+        epsilon: probability of exploration at a position, in [0, 1].
+        name: the name under which results are reported; None for the policy's name and epsilon.
     """
 
     set_suffices = True
@@ -456,7 +521,9 @@ class ExploringTopK(RankingPolicy):
         for piece in self._pieces(len(users)):
             scores = _scores(self.policy, users[piece])
             rows = np.arange(len(scores))
-            kernel.fill_next(np.zeros_like(scores), scores, rows, above[piece], np.zeros(n, np.int8), out[piece])
+            # Items of weight zero are ranked by score only.
+            no_weights = np.zeros_like(scores)
+            kernel.fill_next(no_weights, scores, rows, above[piece], np.zeros(n, np.int8), out[piece])
         out = (1.0 - self.epsilon) * out + self.epsilon / (n - above.shape[1])
         out[np.arange(len(users))[:, None], above] = 0.0
         return out
@@ -471,7 +538,8 @@ class ExploringTopK(RankingPolicy):
         for piece in self._pieces(len(users)):
             scores = _scores(self.policy, users[piece])
             is_taken = np.zeros(n, np.int8)
-            kernel.draw_exploring(np.zeros(n), scores, uniforms[piece], self.epsilon, is_taken, rankings[piece])
+            no_weights = np.zeros(n)  # items of weight zero are ranked by score only
+            kernel.draw_exploring(no_weights, scores, uniforms[piece], self.epsilon, is_taken, rankings[piece])
         return rankings
 
     def propensities_of(self, users: Ints, rankings: Ints) -> Propensities:
@@ -483,7 +551,7 @@ class ExploringTopK(RankingPolicy):
         marginal = np.empty(rankings.shape)
         conditional = np.empty(rankings.shape)
         sets = np.empty(len(users))
-        table = _exploring_table(self.n_items, k, self.epsilon).copy()
+        table = _exploring_table(self.n_items, k, self.epsilon).copy()  # the cached one is shared by all policies
         for piece in self._pieces(len(users)):
             scores = _scores(self.policy, users[piece])
             kernel.price_exploring(
@@ -491,7 +559,7 @@ class ExploringTopK(RankingPolicy):
                 rankings[piece],
                 self.epsilon,
                 table,
-                np.zeros(self.n_items, np.int8),
+                np.zeros(self.n_items, np.int8),  # working space, as the next line
                 np.empty((k + 1, k + 1, k + 1)),
                 conditional[piece],
                 sets[piece],
@@ -501,26 +569,26 @@ class ExploringTopK(RankingPolicy):
 
 
 def random_ranking(n_items: int, slate_size: int) -> Propensities:
-    """Probabilities of one ranking, (1, slate_size) and (1,), where all rankings are as likely."""
+    """Return the :class:`Propensities` of any one ranking (n = 1) if all rankings have equal probability."""
     conditional = 1.0 / (n_items - np.arange(slate_size))
     in_any_order = conditional * np.arange(slate_size, 0, -1)
     marginal = np.full((1, slate_size), 1.0 / n_items)
     return Propensities(marginal, conditional[None], conditional.prod(keepdims=True), in_any_order.prod(keepdims=True))
 
 
-# --------------------------------------------------------------------------------------------------- doors and checks
+# ------------------------------------------------------------------------------------------------ adapters and checks
 
 
 def as_ranking_policy(policy: Any, slate_size: int) -> RankingPolicy:
-    """Return a ranking policy of a user's object.
+    """Return a ranking policy for a user's object.
 
     Args:
-        policy: a :class:`RankingPolicy`, which is returned as it is, or what :func:`~recsim_mnar.policies.as_policy`
-            takes, which ranks as :class:`PlackettLuce`.
-        slate_size: items in a ranking.
+        policy: a :class:`RankingPolicy`, which is returned unchanged, or an object that
+            :func:`~recsim_mnar.policies.as_policy` accepts, which then ranks through :class:`PlackettLuce`.
+        slate_size: number of items in a ranking.
 
     Raises:
-        UserError: as ``as_policy``, or another slate size.
+        UserError: ``as_policy`` refuses the object, or a ranking policy has another slate size.
     """
     if isinstance(policy, RankingPolicy):
         if not isinstance(getattr(policy, "policy", None), Policy):
@@ -534,20 +602,31 @@ def as_ranking_policy(policy: Any, slate_size: int) -> RankingPolicy:
 
 
 def ranking_uniforms(seed: int, users: Ints, decisions: Ints, slate_size: int) -> Floats:
-    """Draw the (n, slate_size + 1) uniforms of :meth:`RankingPolicy.rank` for users' decisions, from 0.
+    """Draw the uniforms that :meth:`RankingPolicy.rank` needs for users' decisions.
 
-    Two from each block of words, so (slate_size + 2) // 2 blocks a decision.
+    A block of four 32-bit words gives two uniforms, so that a decision takes (slate_size + 2) // 2 blocks.
+
+    Args:
+        seed: seed of the simulation.
+        users: (n,) ids.
+        decisions: (n,) number of each user's decision, from 0.
+        slate_size: number of items in a ranking.
+
+    Returns:
+        (n, slate_size + 1) uniforms in [0, 1) with 53 random bits.
     """
     blocks = (slate_size + 2) // 2
     index = np.asarray(decisions, np.int64)[:, None] * blocks + np.arange(blocks)
     words = rng.blocks(seed, rng.Stream.RANKING, np.repeat(np.asarray(users), blocks), index.ravel())
     pairs = words.reshape(len(index), 2 * blocks, 2).astype(np.uint64)
-    bits = (pairs[:, : slate_size + 1, 0] << np.uint64(32) | pairs[:, : slate_size + 1, 1]) >> np.uint64(11)
+    high = pairs[:, : slate_size + 1, 0]
+    low = pairs[:, : slate_size + 1, 1]
+    bits = (high << np.uint64(32) | low) >> np.uint64(11)  # the upper 53 of 64 bits: what a float64 can hold
     return bits.astype(np.float64) * 2.0**-53
 
 
 def checked_slate_size(slate_size: Any, n_items: int) -> int:
-    """Convert to an int; UserError if it is not in 1 .. n_items."""
+    """Return ``slate_size`` as an int; UserError if it is not a whole number in 1 .. n_items."""
     size = whole_number(slate_size, "slate_size", 1)
     if size > n_items:
         raise UserError(f"slate_size is {size}, there are {n_items} items: a ranking shows each item once at most")
@@ -555,10 +634,10 @@ def checked_slate_size(slate_size: Any, n_items: int) -> int:
 
 
 def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
-    """Check rankings of ``n`` users; return them as int32.
+    """Check rankings of ``n`` users, and return them as a contiguous int32 array (n, slate_size).
 
     Raises:
-        UserError: wrong shape, not integers, an item out of range, or one that stands in a ranking twice.
+        UserError: wrong shape, not integers, an item out of range, or the same item twice in a ranking.
     """
     array = np.asarray(rankings)
     shape = (n, policy.slate_size)
@@ -577,16 +656,26 @@ def checked_rankings(policy: RankingPolicy, rankings: Any, n: int) -> Rankings:
 
 
 def drawn_rankings(policy: RankingPolicy, users: Ints, uniforms: Floats) -> Rankings:
-    """Call ``rank`` with read-only arrays and check its return value."""
+    """Return the rankings (n, slate_size) that a policy draws for users, checked.
+
+    Args:
+        policy: ranking policy.
+        users: (n,) ids.
+        uniforms: (n, slate_size + 1) uniforms for :meth:`RankingPolicy.rank`.
+
+    Raises:
+        UserError: invalid rankings, or the policy writes to its arguments.
+    """
     ranked = call_readonly(policy, "rank", policy.rank, users.view(), uniforms.view())
     return checked_rankings(policy, ranked, len(users))
 
 
 def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) -> Propensities:
-    """Call ``propensities_of`` with read-only arrays and check its return value.
+    """Return the propensities of users' rankings by ``propensities_of``, checked and as float64.
 
     Raises:
-        UserError: it is none, of another shape, outside [0, 1], or the conditionals' product is not the slate's.
+        UserError: not four arrays, wrong shapes, values outside [0, 1], or a product of the conditional probabilities
+            that differs from the slate's probability.
     """
     answer = call_readonly(policy, "propensities_of", policy.propensities_of, users.view(), rankings.view())
     if not isinstance(answer, tuple) or len(answer) != 4:
@@ -612,10 +701,16 @@ def checked_propensities_of(policy: RankingPolicy, users: Ints, rankings: Ints) 
 
 
 def checked_conditional(policy: RankingPolicy, answer: Any, above: Ints) -> Floats:
-    """Check the return value of ``conditional``; return it as float64.
+    """Check the return value of ``conditional``, and return it as float64 (n, n_items).
+
+    Args:
+        policy: ranking policy, for messages.
+        answer: return value of its ``conditional``.
+        above: (n, j) items above, which must have probability 0.
 
     Raises:
-        UserError: wrong shape, not numbers, negative, sums other than 1, or more than 0 for an item above.
+        UserError: wrong shape, not numbers, a negative probability, a sum other than 1, or a positive probability for
+            an item above.
     """
     try:
         probability = np.asarray(answer, np.float64)
@@ -640,11 +735,12 @@ def _refuse(policy: RankingPolicy, why: str) -> NoReturn:
 
 
 def _items(rankings: Any) -> Rankings:
-    """Return rankings as a contiguous, writeable array, as kernels take them."""
+    """Return rankings as a contiguous, writeable int32 array, the one type for which kernels are compiled."""
     return np.require(rankings, np.int32, ["C", "W"])
 
 
 def _scores(policy: Policy, users: Ints) -> Floats:
+    """Return a policy's scores (n, n_items); UserError if one is NaN, for NaN has no rank."""
     scores = checked_scores(policy, policy.scores(users), (len(users), policy.n_items))
     if np.isnan(scores).any():
         raise UserError(f"policy {policy.name!r}: one of its scores is not a number, it cannot rank by them")
@@ -655,7 +751,17 @@ def _scores(policy: Policy, users: Ints) -> Floats:
 
 
 class _Rule(NamedTuple):
-    """Nodes of the integrals for rankings of k items."""
+    """Nodes of the trapezoidal rule over the logarithm of time, for rankings of k items.
+
+    The nodes are the times x = 2^(o + s/m), in octaves o with m steps s each.
+
+    Attributes:
+        roots: (m,) factors 2^(s/m) within an octave.
+        lowest: first octave of the integral for a set's probability.
+        waits: (octaves, m) step width times x exp(-x) at the nodes of that integral, from octave ``lowest`` on.
+        first: octave in which the integral for a marginal starts.
+        reaches: (k,) end of the integral for marginals of rankings of 1 .. k positions, see :func:`_reach`.
+    """
 
     roots: Floats
     lowest: int
@@ -666,95 +772,122 @@ class _Rule(NamedTuple):
 
 @functools.cache
 def _rule(k: int) -> _Rule:
+    """Return the coarsest rule for rankings of k items whose errors are below :data:`_TOLERANCE`."""
     m = 3
     while _rule_error(k, m) > _TOLERANCE:
         m += 1
     roots = 2.0 ** (np.arange(m) / m)
-    last = 0  # e times the integral of x^k exp(-x) beyond 2^last is what may be missing of a set's probability
+    # End of the integral for sets: its tail beyond 2^last is at most e times the integral of x^k exp(-x) there, which
+    # is below 2 (2^last)^k exp(-2^last) as 2^last >= 2 k.
+    last = 0
     while 2.0**last < 2 * k or 1.0 + k * last * math.log(2.0) - 2.0**last + math.log(2.0) > math.log(_TOLERANCE):
         last += 1
-    lowest = -60 - k
+    lowest = -60 - k  # far below any start that the kernel chooses, by its own bound
     x = 2.0 ** np.arange(lowest, last)[:, None] * roots
-    # The integral over times from 2^first of a marginal at position 2 or beyond; 0 and 1 have closed forms.
+    # Marginals at positions 0 and 1 have closed forms; from position 2 on the part of the integral before a time x is
+    # at most 6.81 x^3 (e x (1.58 x)^2, the kernel's bound).
     first = math.floor(math.log2((_TOLERANCE / 6.81) ** (1.0 / 3.0)))
-    reaches = [_reach(position) for position in range(1, k + 1)]
+    reaches = [_reach(n_positions) for n_positions in range(1, k + 1)]
     return _Rule(roots, lowest, math.log(2.0) / m * x * np.exp(-x), first, np.array(reaches))
 
 
 def _rule_error(k: int, m: int) -> float:
-    """Bound of the relative error of the trapezoidal rule with m steps to an octave: see the kernel's module."""
+    """Return a bound of the relative error of the trapezoidal rule with m steps per octave.
+
+    It is the bound derived in the docstring of ``_rankings_kernel``, at the angle that minimises it.
+    """
     frequency = 2.0 * math.pi * m / math.log(2.0)
     angle = math.atan(frequency / (k + 1))
     return 2.0 * math.exp(-frequency * angle - (k + 1) * math.log(math.cos(angle)))
 
 
 def _reach(k: int) -> float:
-    """The least c from 2 k on with c^k exp(1 - c) below the tolerance: times up to c / V count, V of weight outside."""
+    """Return the end of the integral for a marginal of a ranking of k positions, in units of 1 / V.
+
+    V is the weight outside the k - 1 largest weights. The end is the least c = 2 k, 2 k + 1, ... with c^k exp(1 - c)
+    below the tolerance.
+    """
     c = 2.0 * k
     while k * math.log(c) + 1.0 - c > math.log(_TOLERANCE):
         c += 1.0
     return c
 
 
-def _room(n: int, k: int, m: int, asked: int) -> tuple[Floats, ...]:
-    """Return the working arrays of ``position_table``, from ``largest`` on."""
+def _working_space(n: int, k: int, m: int, n_asked: int) -> tuple[Floats, ...]:
+    """Return the working arrays of the kernel ``position_table``: its parameters from ``largest`` to ``counts``.
+
+    Args:
+        n: number of items.
+        k: number of positions.
+        m: number of nodes per octave.
+        n_asked: number of items whose marginals are computed.
+    """
     from recsim_mnar.policies._rankings_kernel import OCTAVES
 
     nodes = m * OCTAVES
-    depth = math.ceil(math.log2(max(asked, 1)))
-    shapes = [(k,), (n, m), (n, m), (4, nodes), (asked, nodes), (asked, nodes), (depth + 1, k, nodes)]
+    depth = math.ceil(math.log2(max(n_asked, 1)))
+    shapes = [(k,), (n, m), (n, m), (4, nodes), (n_asked, nodes), (n_asked, nodes), (depth + 1, k, nodes)]
     return tuple(np.empty(shape) for shape in shapes)
 
 
 def position_table(weights: Floats, slate_size: int) -> Floats:
-    """Probability of every item at every position of a ranking drawn by weights, (n_items, slate_size).
+    """Compute the probability of every item at every position of a Plackett-Luce ranking, (n_items, slate_size).
 
     Args:
-        weights: (n_items,), at least ``slate_size`` of them positive.
+        weights: (n_items,) weights of the items, at least ``slate_size`` of them positive.
         slate_size: number of positions.
     """
     from recsim_mnar.policies import _rankings_kernel as kernel
 
     k = slate_size
-    some = weights > 0.0
-    rates = weights[some] / weights.sum()
+    positive = weights > 0.0
+    rates = weights[positive] / weights.sum()
+    n = len(rates)
     rule = _rule(k)
-    result = np.zeros((len(rates), k))
-    room = _room(len(rates), k, rule.roots.size, len(rates))
-    kernel.position_table(rates, len(rates), k, rule.first, rule.roots, rule.reaches[k - 1], _TOLERANCE, *room, result)
+    result = np.zeros((n, k))
+    working = _working_space(n, k, rule.roots.size, n)
+    kernel.position_table(rates, n, k, rule.first, rule.roots, rule.reaches[k - 1], _TOLERANCE, *working, result)
+    # The first two positions have closed forms, and rule.first is too late for them.
     result[:, 0] = rates
     if k > 1:
-        second = np.empty(len(rates))
+        second = np.empty(n)
         kernel.of_second(rates, 1.0, second)
         result[:, 1] = rates * second
     table = np.zeros((len(weights), k))
-    table[some] = np.minimum(result, 1.0)
+    table[positive] = np.minimum(result, 1.0)
     return table
 
 
 @functools.lru_cache(maxsize=64)
 def _exploring_table(n: int, k: int, epsilon: float) -> Floats:
-    """Probability of the item of rank r (beyond k: the last row) at position j of an exploring top k, (k + 1, k).
+    """Return the probability of the item of rank r at position j of an exploring top k of n items.
 
-    After j items the best one left has some rank f <= j; the other j - f taken items rank below it, and every set of
-    that many is as likely, by symmetry. So f is a Markov chain.
+    After j positions the best remaining item has some rank f <= j: all better items are taken, and the other j - f
+    taken items rank below it. By symmetry every set of j - f lower ranks has equal probability, so f is a Markov chain
+    in j.
+
+    Returns:
+        (k + 1, k): row r for rank r < k, the last row for each rank from k on.
     """
     table = np.zeros((k + 1, k))
-    at = np.zeros(k + 1)
-    at[0] = 1.0  # probability of each f
+    p_first = np.zeros(k + 1)  # probability of each f
+    p_first[0] = 1.0
     for j in range(k):
-        after = np.zeros(k + 1)
+        p_next = np.zeros(k + 1)
         for f in range(j + 1):
-            n_taken = j - f
-            below = n - f - 1
-            explored = epsilon / (n - j)
-            table[f, j] += at[f] * (1.0 - epsilon + explored)
-            table[f + 1 :, j] += at[f] * explored * (below - n_taken) / max(below, 1)
-            after[f] += at[f] * explored * (n - j - 1)
-            run = at[f] * (1.0 - epsilon + explored)  # f is taken, and with it the ranks that follow and are taken
-            for t in range(n_taken + 1):
-                if below > t:
-                    after[f + 1 + t] += run * (below - n_taken) / (below - t)
-                    run *= (n_taken - t) / (below - t)
-        at = after
+            n_taken_below = j - f
+            n_below = n - f - 1
+            p_explored = epsilon / (n - j)  # of any one remaining item to be taken by exploration
+            p_best = 1.0 - epsilon + p_explored
+            table[f, j] += p_first[f] * p_best
+            table[f + 1 :, j] += p_first[f] * p_explored * (n_below - n_taken_below) / max(n_below, 1)
+            # Another item is taken: f stays.
+            p_next[f] += p_first[f] * p_explored * (n - j - 1)
+            # Item f is taken: the next f skips the t ranks that follow and are taken already.
+            p_skips = p_first[f] * p_best
+            for t in range(n_taken_below + 1):
+                if n_below > t:
+                    p_next[f + 1 + t] += p_skips * (n_below - n_taken_below) / (n_below - t)
+                    p_skips *= (n_taken_below - t) / (n_below - t)
+        p_first = p_next
     return table

@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 GROUP = "recsim_mnar.agents"
 """Entry-point group in which a package announces its agents."""
 
-_SOFTENERS: dict[str, type[Softened]] = {kind.called: kind for kind in (EpsilonMixture, SoftmaxPolicy)}
+_SOFTENERS: dict[str, type[Softened]] = {kind.parameter_name: kind for kind in (EpsilonMixture, SoftmaxPolicy)}
 
 
 def agents() -> list[tuple[str, str]]:
-    """Name and one-line description of every announced agent, by name."""
+    """Return the name and one-line description of every announced agent, sorted by name."""
     rows = []
     for name in sorted(announced(GROUP)):
         text = inspect.getdoc(agent_class(name)) or ""
@@ -41,7 +41,7 @@ def agents() -> list[tuple[str, str]]:
 
 
 def learner(spec: str) -> Learner:
-    """The learner of this name.
+    """Make the learner that a name specifies.
 
     Args:
         spec: an announced name or ``package.module:Class``, followed by any of ``+epsilon=0.1``,
@@ -57,7 +57,7 @@ def learner(spec: str) -> Learner:
     """
     name, *options = [part.strip() for part in text_of(spec, "agent's name").split("+")]
     kind = agent_class(name)
-    named = [name]
+    unsoftened = [name]  # parts of the name without the softeners
     softeners: list[tuple[str, float]] = []
     parameters: dict[str, Any] = {}
     for option in options:
@@ -70,43 +70,60 @@ def learner(spec: str) -> Learner:
             raise UserError(f"agent {spec!r}: {key} is given twice")
         else:
             parameters[key] = option_of(kind, key, text, f"agent {spec!r}")
-            named.append(option)
-    return _Named(_made(spec, kind, parameters), softeners, spec, "+".join(named))
+            unsoftened.append(option)
+    return _Named(
+        _make_learner(spec, kind, parameters), softeners=softeners, name=spec, unsoftened="+".join(unsoftened)
+    )
 
 
 def uniform_policy(n_items: int) -> Policy:
-    """Return the policy that shows all items equally often."""
+    """Return the policy that recommends each of the ``n_items`` items with equal probability."""
     from recsim_mnar.log.table import Log
 
     return learner("random").fit(Log({}), n_items=n_items, seed=0)
 
 
-def _made(spec: str, found: Any, parameters: Mapping[str, Any]) -> Learner:
-    """Return a learner of the class or object of a name."""
-    if not inspect.isclass(found):
+def _make_learner(spec: str, agent: Any, parameters: Mapping[str, Any]) -> Learner:
+    """Make a learner from the class or object that a name stands for.
+
+    Args:
+        spec: name as the user wrote it, for error messages.
+        agent: class of learners or policies, or an object of such a class.
+        parameters: arguments for the class.
+
+    Raises:
+        UserError: parameters for an object, unknown or missing parameters, or a class that cannot be instantiated.
+    """
+    if not inspect.isclass(agent):
         if parameters:
             raise UserError(f"agent {spec!r} is an object already: {next(iter(parameters))} has no effect")
-        if _fits(found):
-            return as_learner(found, name=spec)
-        return ReadyLearner(found)
-    _check_parameters(spec, found, parameters)
-    _check_methods(spec, found)
-    if not _fits(found):
-        return ReadyLearner(found, parameters=parameters)
+        if _fits(agent):
+            return as_learner(agent, name=spec)
+        return ReadyLearner(agent)
+    _check_parameters(spec, agent, parameters)
+    _check_methods(spec, agent)
+    if not _fits(agent):
+        return ReadyLearner(agent, parameters=parameters)
     try:
-        return as_learner(found(**parameters), name=spec)
+        return as_learner(agent(**parameters), name=spec)
     except TypeError as error:
         raise UserError(f"agent {spec!r} cannot be made: {error}") from error
     except UserError as error:
-        raise UserError(_of_agent(spec, found, error)) from error
+        raise UserError(_named_error(spec, agent, error)) from error
 
 
-def _of_agent(spec: str, agent: Any, error: UserError) -> str:
-    """Return the text of an agent's error, with its name at the head once."""
+def _named_error(spec: str, agent: Any, error: UserError) -> str:
+    """Return the error's text so that it begins with the agent's name exactly once.
+
+    Args:
+        spec: full name that the user gave, e.g. ``item-knn+epsilon=0.1``.
+        agent: class or learner, whose ``name`` the text may begin with.
+        error: error that the agent raised.
+    """
     text = str(error)
     names = [spec, spec.partition("+")[0], getattr(agent, "name", "")]
     if any(name and text.startswith(f"{name} ") for name in names) or text.startswith(f"agent {spec!r}"):
-        return text  # it says so itself
+        return text  # the agent has named itself
     for name in names:
         if isinstance(name, str) and name:
             text = text.removeprefix(f"{name}: ")
@@ -114,13 +131,13 @@ def _of_agent(spec: str, agent: Any, error: UserError) -> str:
 
 
 class _Named(LearnerWrapper):
-    """Fits the inner learner, softens its policy, and gives it the name that was asked for.
+    """Fits the inner learner, softens its policy, and names the policy as the user named the agent.
 
     Attributes:
-        inner: the learner that is named.
-        softeners: name and strength, innermost first.
-        name: the name asked for.
-        unsoftened: the name without the softeners.
+        inner: learner that fits the policy.
+        softeners: (parameter name, strength) of each softener, innermost first.
+        name: full name that the user gave; also the name of the softened policy.
+        unsoftened: name without the softeners; the name of the policy before it is softened.
     """
 
     def __init__(self, inner: Learner, softeners: list[tuple[str, float]], name: str, unsoftened: str) -> None:
@@ -134,7 +151,7 @@ class _Named(LearnerWrapper):
         try:
             fitted = self.inner.fit(log, n_items=n_items, seed=seed)
         except UserError as error:
-            raise UserError(_of_agent(self.name, self.inner, error)) from error
+            raise UserError(_named_error(self.name, self.inner, error)) from error
         policy = of_fit(self.name, fitted)
         policy.name = self.unsoftened
         for key, strength in self.softeners:
@@ -144,10 +161,13 @@ class _Named(LearnerWrapper):
 
 
 def agent_class(name: str) -> Any:
-    """Return the class of policies or learners of a name, or an object of one.
+    """Import the class of policies or learners, or the object of such a class, that a name stands for.
+
+    Args:
+        name: announced name, or ``package.module:Class``; without parameters and softeners.
 
     Raises:
-        UserError: an unknown name, with the nearest one; a class that is no agent.
+        UserError: an unknown name (the message suggests the nearest), or something that is no agent.
     """
     announced_agents = announced(GROUP)
     if ":" in name:
@@ -168,30 +188,42 @@ def agent_class(name: str) -> Any:
 
 
 def _is_agent(thing: Any) -> bool:
+    """Return True for a learner or policy, by its base class or by its methods ``act`` or ``fit``."""
     return (inspect.isclass(thing) and issubclass(thing, (Learner, Policy))) or role_of(thing) is not None
 
 
-def _fits(found: Any) -> bool:
-    """Return whether a class of agents, or an object of one, fits policies."""
-    kind = found if inspect.isclass(found) else type(found)
+def _fits(agent: Any) -> bool:
+    """Return True for a learner and False for a policy; ``agent`` is a class of agents or an object of one."""
+    kind = type(agent)
+    if inspect.isclass(agent):
+        kind = agent
     if issubclass(kind, (Learner, Policy)):
         return issubclass(kind, Learner)
-    return callable(getattr(found, "fit", None))
+    return callable(getattr(agent, "fit", None))
 
 
 def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any]) -> None:
-    """Raise UserError for a parameter that the class has not, and for one that it needs and is not given."""
+    """Check the parameters in an agent's name against the ``__init__`` of its class.
+
+    Args:
+        spec: name as the user wrote it, for error messages.
+        kind: class of learners or policies; policies are given ``n_items`` besides the parameters.
+        parameters: parameters in the name.
+
+    Raises:
+        UserError: a parameter that ``__init__`` does not take, or one that it requires and the name does not set.
+    """
     accepted = dict(inspect.signature(kind).parameters)
-    handed = set(parameters)
+    passed = set(parameters)
     if not _fits(kind):
-        handed.add("n_items")
-    if "n_items" in handed and not binds(kind, (), {"n_items": 1}, partial=True):
+        passed.add("n_items")
+    if "n_items" in passed and not binds(kind, (), {"n_items": 1}, partial=True):
         raise UserError(f"agent {spec!r}: its __init__ must take n_items, the number of items")
     for name, parameter in accepted.items():
         is_variable = parameter.kind in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-        if parameter.default is parameter.empty and not is_variable and name not in handed:
+        if parameter.default is parameter.empty and not is_variable and name not in passed:
             raise UserError(f"agent {spec!r}: its __init__ needs {name}: add +{name}=..., or give it a default")
-    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in accepted.values()):  # **kwargs: takes any parameter
         return
     own_parameters = set(accepted) - {"n_items", "name"}
     for key in parameters:
@@ -201,10 +233,13 @@ def _check_parameters(spec: str, kind: type[Any], parameters: Mapping[str, Any])
 
 
 def _check_methods(spec: str, kind: type[Any]) -> None:
-    """Raise UserError for a method that cannot be called as :class:`Policy` and :class:`Learner` say."""
-    base = Learner if _fits(kind) else Policy
+    """Raise UserError if a method does not take the arguments that :class:`Policy` or :class:`Learner` passes."""
+    base: type[Any] = Policy
+    if _fits(kind):
+        base = Learner
     for name, method_of_base in inspect.getmembers(base, inspect.isfunction):
         method = getattr(kind, name, None)
         if name.startswith("_") or method is method_of_base or not inspect.isfunction(method):
             continue
-        fitting(name, functools.partial(method, None), f"agent {spec!r}", method_of_base)
+        bound = functools.partial(method, None)  # None stands for self: only the signature is checked
+        fitting(name, bound, f"agent {spec!r}", method_of_base)

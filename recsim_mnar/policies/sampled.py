@@ -26,12 +26,12 @@ from recsim_mnar.rng import Stream, blocks, check_seed
 
 
 class Cost:
-    """Cost of sampling so far; shared by all copies of a policy.
+    """Cost of sampling so far, shared by a policy and all its copies; ``str`` gives it in words.
 
     Attributes:
-        seconds: spent in ``sample``.
-        distributions: how often it was asked for draws.
-        decisions: made by ``act``.
+        seconds: time spent in ``sample``.
+        distributions: number of calls of ``sample``.
+        decisions: number of decisions made by ``act``.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Cost:
         self.decisions = 0
 
     def __deepcopy__(self, memo: Any) -> Cost:
-        return self
+        return self  # copies of a policy add to the same counters
 
     def __str__(self) -> str:
         if not self.decisions:
@@ -52,26 +52,29 @@ class Cost:
 
 
 class SampledPolicy(PolicyWrapper):
-    """Policy of a function or object that can only draw actions.
+    """Policy with exact propensities that wraps a function or object which can only draw actions.
 
-    The draws for a user are made anew whenever something can have changed them: after the user's own events, and after
-    any ``learn`` of one that learns from all users. In between the same draws serve every decision.
+    New actions are drawn for a user after every event that may change the distribution: after the user's own events,
+    and after every call of ``learn`` if the policy learns from all users. Until then the same draws serve all decisions
+    for that user.
 
     Args:
-        sample: ``sample(user, generator, draws)`` gives (draws,) actions; or an object with such a method, which is
-            called where it has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``, as
-            :class:`Policy` (a ``learn`` without propensities too). The generator is a ``numpy.random.Generator`` whose
-            stream is addressed by seed, user and the number of the user's events so far: a replay draws the same.
-        n_items: actions are 0 .. n_items - 1.
-        draws: for each distribution.
-        seed: of the draws.
-        own_generator: for a library with a generator of its own: ``sample(user, draws)``. No one can draw the same
-            again, so the log says that its policy is not replayable, and ``replay`` refuses it.
-        name: of the policy.
-        learns: as :class:`Policy`; where None what the object declares, else all users where it has ``learn``.
+        sample: function ``sample(user, generator, draws)`` that returns (draws,) actions, or an object with such a
+            method. If the object has ``reset``, ``observe``, ``observe_ratings``, ``learn`` or ``forget``, these are
+            called like the methods of :class:`Policy`; ``learn`` may omit the propensities. ``generator`` is a
+            ``numpy.random.Generator`` whose stream is addressed by seed, user and the number of the user's events so
+            far, so that a replay draws the same actions.
+        n_items: number of items; actions are 0 .. n_items - 1.
+        draws: number of actions drawn for each distribution.
+        seed: seed of the generators.
+        own_generator: True if the object draws by a generator of its own and is called as ``sample(user, draws)``. Its
+            draws cannot be repeated, so the policy is not ``replayable`` and ``replay`` refuses it.
+        name: name of the policy; None for the object's ``name`` or its function's or class's name.
+        learns: value of :attr:`Policy.learns`; None for the object's own declaration and, without one, ``all users`` if
+            the object has ``learn``, else ``nothing``.
 
     Attributes:
-        cost: what sampling has cost so far, in this policy and its copies; print it.
+        cost: :class:`Cost` of sampling so far, in this policy and its copies.
     """
 
     def __init__(
@@ -105,9 +108,10 @@ class SampledPolicy(PolicyWrapper):
             self._learns = "all users"
         self.inner: AdaptedPolicy = AdaptedPolicy(sample, f"policy {self.name!r}", EVENTS, self.n_items)
         self.cost = Cost()
-        self._events: dict[int, int] = {}
-        self._counts: dict[int, NDArray[np.int64]] = {}
-        self._checked = self.own_generator  # otherwise once, whether the generator handed in is the only one
+        self._events: dict[int, int] = {}  # events of each user so far, part of the generator's address
+        self._counts: dict[int, NDArray[np.int64]] = {}  # how often each action was drawn, by user, until an event
+        # Whether `sample` has been shown to use the generator passed to it only; not checked for one of its own.
+        self._checked = self.own_generator
 
     @property
     def learns(self) -> Learns:  # type: ignore[override]  # said by an argument, or by the object
@@ -125,7 +129,7 @@ class SampledPolicy(PolicyWrapper):
         return not self.own_generator
 
     def defines(self, method: str) -> bool:
-        """Return whether the object within learns; else as usual."""
+        """Return True for ``learn`` if the wrapped object learns; other methods as in :meth:`Policy.defines`."""
         if method == "learn":
             return self.learns != "nothing"
         return Policy.defines(self, method)
@@ -133,7 +137,7 @@ class SampledPolicy(PolicyWrapper):
     scores = Policy.scores
 
     def changes(self, event: str, users: Ints) -> None:
-        """Implement :class:`PolicyWrapper`: draws of users to whom something happened are made anew."""
+        """Drop the draws of users with a new event, and count the event; implements :meth:`PolicyWrapper.changes`."""
         for user in np.asarray(users).tolist():
             self._counts.pop(user, None)
             if event == "forget":
@@ -148,12 +152,12 @@ class SampledPolicy(PolicyWrapper):
     # ----------------------------------------------------------------------------------------------------- what it does
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """Implement :meth:`Policy.act`: the uniform picks one of the draws, in the order of their actions."""
+        """Implement :meth:`Policy.act`: the uniform selects one of the drawn actions, sorted by action."""
         self.cost.decisions += len(users)
-        place = (np.asarray(uniforms) * self.draws).astype(np.int64)
+        draw_index = (np.asarray(uniforms) * self.draws).astype(np.int64)
         actions = np.empty(len(users), np.int32)
         for j, user in enumerate(users.tolist()):
-            actions[j] = np.searchsorted(np.cumsum(self._drawn(user)), place[j], side="right")
+            actions[j] = np.searchsorted(np.cumsum(self._drawn(user)), draw_index[j], side="right")
         return actions, self.propensity_of(users, actions)
 
     def probabilities(self, users: Ints) -> Floats:
@@ -181,7 +185,13 @@ class SampledPolicy(PolicyWrapper):
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _drawn(self, user: int) -> NDArray[np.int64]:
-        """(n_items,) how often each action was drawn for a user in the present state."""
+        """Return how often each action was drawn for a user in the present state, (n_items,); drawn if not cached.
+
+        The first call also draws a second time, to check that ``sample`` depends on its generator and state only.
+
+        Raises:
+            UserError: the two draws differ, or an invalid return value of ``sample``.
+        """
         counts = self._counts.get(user)
         if counts is None:
             counts = self._counts[user] = self._draw(user)
@@ -196,6 +206,11 @@ class SampledPolicy(PolicyWrapper):
         return counts
 
     def _draw(self, user: int) -> NDArray[np.int64]:
+        """Call ``sample`` for a user, add to the cost, and return how often each action was drawn, (n_items,).
+
+        Raises:
+            UserError: ``sample`` does not return (draws,) valid actions.
+        """
         sample = getattr(self.inner.own, "sample", self.inner.own)
         began = time.perf_counter()
         if self.own_generator:

@@ -20,18 +20,18 @@ from recsim_mnar.policies.door import PolicyWrapper, as_policy, learning_of
 from recsim_mnar.policies.slots import Indices, Slots
 
 _ROUNDING = 1e-6
-"""By how much weights may miss a sum of 1; they are divided by it."""
+"""Largest deviation of the weights' sum from 1 that is taken for rounding; the weights are then divided by the sum."""
 
 
 class MixturePolicy(PolicyWrapper):
-    """Mixture of policies: at each decision the m-th decides with probability w_m.
+    """Mixture of policies: at each decision, policy m chooses the action with probability w_m.
 
-    Its probability of an action is sum_m w_m pi_m(a), whichever of them took it.
+    The propensity of an action a is sum_m w_m pi_m(a), whichever policy chose it.
 
     Args:
-        policies: to mix, for one number of items.
-        weights: (M,) not negative, of sum 1.
-        name: the mixture's.
+        policies: M policies with the same number of items.
+        weights: (M,) positive mixture weights w_m that sum to 1.
+        name: name of the mixture.
     """
 
     def __init__(self, policies: Sequence[Any], weights: Sequence[float] | Floats, name: str = "mixture") -> None:
@@ -43,29 +43,34 @@ class MixturePolicy(PolicyWrapper):
         self.n_items = items.pop()
         self.name = name
         self._edges = np.cumsum(self.weights)[:-1]
-        self._looked = False
+        self._spot_checked = False
 
     @property
     def within(self) -> Sequence[Policy]:
-        """Implement :class:`PolicyWrapper`; every policy learns from every outcome, with the mixture's propensities."""
+        """Return the mixed policies; each learns from every outcome, with the mixture's propensities."""
         return self.policies
 
+    # Rank by the mixture's probabilities: there is no single inner policy whose scores PolicyWrapper could use.
     scores = Policy.scores
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """Act with one uniform: it picks the policy and, rescaled to [0, 1), the policy's action."""
-        if not self._looked:
+        """Implement :meth:`Policy.act`.
+
+        The uniform selects the policy; its position within the selected interval, rescaled to [0, 1), is again uniform
+        and is passed to that policy.
+        """
+        if not self._spot_checked:
             for policy in self.policies:
                 spot_check_probabilities(policy, users[:1])
-            self._looked = True
-        turn = np.searchsorted(self._edges, uniforms, side="right")
-        begin = np.append(0.0, self._edges)[turn]
-        stretched = np.clip((uniforms - begin) / self.weights[turn], 0.0, np.nextafter(1.0, 0.0))
+            self._spot_checked = True
+        chosen = np.searchsorted(self._edges, uniforms, side="right")
+        interval_start = np.append(0.0, self._edges)[chosen]
+        rescaled = np.clip((uniforms - interval_start) / self.weights[chosen], 0.0, np.nextafter(1.0, 0.0))
         actions = np.empty(len(users), np.int64)
-        for place, policy in enumerate(self.policies):
-            rows = np.flatnonzero(turn == place)
+        for m, policy in enumerate(self.policies):
+            rows = np.flatnonzero(chosen == m)
             if len(rows):
-                decided = policy.act(users[rows], stretched[rows])
+                decided = policy.act(users[rows], rescaled[rows])
                 actions[rows], _ = checked_decisions(policy, decided, n=len(rows), n_items=self.n_items)
         return actions, self.propensity_of(users, actions)
 
@@ -95,10 +100,14 @@ class MixturePolicy(PolicyWrapper):
 
 
 def checked_weights(weights: Any, number: int) -> Floats:
-    """Return weights as an array of sum 1.
+    """Return mixture weights as an array (number,) that sums to 1.
+
+    Args:
+        weights: weights handed in by the user.
+        number: number of policies in the mixture.
 
     Raises:
-        UserError: another number of them, one that is not positive, or another sum.
+        UserError: not one weight per policy, a weight that is not positive, or a sum that differs from 1.
     """
     try:
         array = np.array(weights, dtype=np.float64)
@@ -116,39 +125,44 @@ def checked_weights(weights: Any, number: int) -> Floats:
 
 
 _BLOCK = 64
-"""Items whose probabilities a softmax policy sums together, so that a draw scans few of them."""
+"""Number of items per partial sum of a softmax distribution: a draw scans the partial sums, then one block of items.
+``_users_kernel.softmax_rows`` fills blocks of the same size."""
 
 _KEPT_BYTES = 1 << 28
-"""Bound on the distributions that a softmax policy keeps of its users."""
+"""Largest size in bytes of the user distributions that a softmax policy caches."""
 
 
 class Softened(PolicyWrapper):
-    """Base of policies that soften another by a strength; they rank as the policy within.
+    """Base of wrappers that make a policy more random and keep its ranking of items.
 
     Args:
-        inner: the policy to soften, a full one.
-        strength: how much.
-        name: the inner policy's name and the strength where None.
+        inner: policy to soften, already adapted by :func:`~recsim_mnar.policies.as_policy`.
+        strength: value of the softening parameter (epsilon or temperature).
+        name: name of the softened policy; None for ``<inner name>+<parameter>=<strength>``.
 
     Attributes:
-        called: what the strength is called.
-        range: least and largest strength, and whether the ends belong to it.
+        parameter_name: name of the softening parameter, ``epsilon`` or ``temperature``.
+        limits: least strength, largest strength, and their brackets as in :func:`number_in`, e.g. ``(]``.
     """
 
-    called: ClassVar[str]
-    range: ClassVar[tuple[float, float, str]]
+    parameter_name: ClassVar[str]
+    limits: ClassVar[tuple[float, float, str]]
 
     def __init__(self, inner: Policy, strength: float, name: str | None = None) -> None:
         self.inner = inner
         self.n_items = inner.n_items
         self._strength = self.checked(strength)
-        self.name = name or f"{inner.name}+{self.called}={strength:g}"
+        self.name = name or f"{inner.name}+{self.parameter_name}={strength:g}"
 
     @classmethod
     def checked(cls, strength: Any, whose: str = "") -> float:
-        """A strength as a float; UserError, prefixed with ``whose``, if it is invalid."""
-        low, high, ends = cls.range
-        return number_in(strength, whose + cls.called, low, high, ends=ends)
+        """Return the strength as a float.
+
+        Raises:
+            UserError: the strength is outside :attr:`limits`; ``whose`` is the beginning of the message.
+        """
+        low, high, ends = cls.limits
+        return number_in(strength, whose + cls.parameter_name, low, high, ends=ends)
 
     def fresh(self) -> Policy:
         """Implement :meth:`Policy.fresh`."""
@@ -156,45 +170,51 @@ class Softened(PolicyWrapper):
 
     def describe(self) -> Mapping[str, Any]:
         """Implement :meth:`Policy.describe`."""
-        return {**self.inner.describe(), "name": self.name, self.called: self._strength}
+        return {**self.inner.describe(), "name": self.name, self.parameter_name: self._strength}
 
 
 class EpsilonMixture(Softened):
-    """Mixture of a policy and the uniform one: (1 - epsilon) pi_in + epsilon / P.
+    """Mixture of a policy pi_in and the uniform policy over P items: (1 - epsilon) pi_in + epsilon / P.
 
     Args:
-        inner: the policy to soften.
-        epsilon: in [0, 1].
-        name: the inner policy's name and epsilon where None.
+        inner: policy to soften.
+        epsilon: probability of the uniform policy, in [0, 1].
+        name: name of the mixture; None for the inner policy's name and epsilon.
     """
 
-    called, range = "epsilon", (0.0, 1.0, "[]")
+    parameter_name = "epsilon"
+    limits = (0.0, 1.0, "[]")
 
     def __init__(self, inner: Policy, epsilon: float, name: str | None = None) -> None:
         super().__init__(as_policy(inner), epsilon, name)
         self.epsilon = self._strength
-        self._looked = False
+        self._spot_checked = False
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """Act with one uniform: it picks the branch and, rescaled to [0, 1), the action."""
-        if not self._looked:
+        """Implement :meth:`Policy.act`.
+
+        A uniform below epsilon selects the uniform policy. Rescaled to [0, 1) within its branch, the same uniform then
+        selects the action.
+        """
+        if not self._spot_checked:
             spot_check_probabilities(self.inner, users)
-            self._looked = True
+            self._spot_checked = True
         explore = uniforms < self.epsilon
-        stretched = np.where(
-            explore,
-            uniforms / self.epsilon if self.epsilon > 0.0 else 0.0,
-            (uniforms - self.epsilon) / (1.0 - self.epsilon) if self.epsilon < 1.0 else 0.0,
-        )
-        decided = self.inner.act(users, np.minimum(stretched, np.nextafter(1.0, 0.0)))
-        greedy, propensity = checked_decisions(self.inner, decided, n=len(users), n_items=self.n_items)
-        random = np.minimum((stretched * self.n_items).astype(np.int64), self.n_items - 1)
-        actions = np.where(explore, random, greedy)
-        if explore.any():
+        if self.epsilon in (0.0, 1.0):  # there is one branch only
+            rescaled = uniforms
+        else:
+            exploit_uniforms = (uniforms - self.epsilon) / (1.0 - self.epsilon)
+            rescaled = np.where(explore, uniforms / self.epsilon, exploit_uniforms)
+        # One call for all users; the inner policy's actions for users who explore are discarded below.
+        decided = self.inner.act(users, np.minimum(rescaled, np.nextafter(1.0, 0.0)))
+        inner_actions, inner_propensities = checked_decisions(self.inner, decided, n=len(users), n_items=self.n_items)
+        random_actions = np.minimum((rescaled * self.n_items).astype(np.int64), self.n_items - 1)
+        actions = np.where(explore, random_actions, inner_actions)
+        if explore.any():  # the inner policy has stated the propensity of its own action only
             probabilities = self.inner.propensity_of(users[explore], actions[explore])
-            propensity = propensity.copy()  # it may be an array of the inner policy's own
-            propensity[explore] = checked_propensities(self.inner, probabilities, int(explore.sum()))
-        return actions, (1.0 - self.epsilon) * propensity + self.epsilon / self.n_items
+            inner_propensities = inner_propensities.copy()  # the array may belong to the inner policy
+            inner_propensities[explore] = checked_propensities(self.inner, probabilities, int(explore.sum()))
+        return actions, (1.0 - self.epsilon) * inner_propensities + self.epsilon / self.n_items
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.probabilities`."""
@@ -208,16 +228,17 @@ class EpsilonMixture(Softened):
 class SoftmaxPolicy(Softened):
     """Softmax over the inner policy's scores: pi(a) proportional to exp(score_a / temperature).
 
-    A user's distribution is kept until the user views something; so the inner policy's scores must change with what it
-    observes only, as :class:`Policy` asks.
+    A user's distribution is cached until an event of this user is observed. The inner policy's scores must therefore
+    change with observed events only, as :class:`Policy` demands.
 
     Args:
-        inner: a policy with ``scores``.
-        temperature: positive, in units of the inner policy's scores.
-        name: the inner policy's name and the temperature where None.
+        inner: policy that defines ``scores``.
+        temperature: positive number in units of the inner policy's scores.
+        name: name of the softened policy; None for the inner policy's name and the temperature.
     """
 
-    called, range = "temperature", (0.0, np.inf, "(]")
+    parameter_name = "temperature"
+    limits = (0.0, np.inf, "(]")
 
     def __init__(self, inner: Policy, temperature: float, name: str | None = None) -> None:
         inner = as_policy(inner)
@@ -229,71 +250,74 @@ class SoftmaxPolicy(Softened):
         self.temperature = self._strength
         self._learning = learning_of(inner)
         self._capacity = max(1, _KEPT_BYTES // (8 * self.n_items))
-        self._forget_all()
+        self._clear_cache()
 
-    def _forget_all(self) -> None:
+    def _clear_cache(self) -> None:
+        """Drop all cached distributions: ``_cached`` has a row per user slot, ``_sums`` the sums of its blocks."""
         self._slots = Slots()
-        self._kept = np.empty((0, self.n_items))
+        self._cached = np.empty((0, self.n_items))
         self._sums = np.empty((0, -(-self.n_items // _BLOCK)))
 
     def changes(self, event: str, users: Ints) -> None:
-        """Implement :meth:`PolicyWrapper.changes`."""
+        """Drop the cached distributions that an event may change; implements :meth:`PolicyWrapper.changes`."""
         if event == "learn" and self._learning == "all users":
-            self._forget_all()
+            self._clear_cache()
         elif event != "learn" or self._learning == "own user":
             self._slots.leave(users)
 
     def _parts(self, users: Ints) -> Iterator[tuple[slice, Indices]]:
-        """Yield the rows of ``_kept`` with users' distributions, at most ``_capacity`` users at a time."""
+        """Split users into parts that fit into the cache; yield each part and the users' rows of ``_cached``."""
         for begin in range(0, len(users), self._capacity):
             part = slice(begin, begin + self._capacity)
             yield part, self._rows(np.asarray(users[part]))
 
     def _rows(self, users: Ints) -> Indices:
+        """Return the rows (n,) of ``_cached`` that hold the users' distributions, after computing missing ones."""
         from recsim_mnar.policies import _users_kernel
 
         rows = self._slots.seek(users)
-        new = _each_once(users[rows < 0])  # replay asks for a user once a decision
-        if len(new) == 0:
+        missing = _distinct(users[rows < 0])  # replay passes a user once for each of the user's decisions
+        if len(missing) == 0:
             return rows
-        if len(self._slots) + len(new) > self._capacity:
-            self._forget_all()
-            new = _each_once(users)
-        rows = self._slots.enter(new)
-        more = min(self._capacity, self._slots.size) - len(self._kept)
-        if more > 0:
-            self._kept = np.concatenate([self._kept, np.empty((more, self.n_items))])
-            self._sums = np.concatenate([self._sums, np.empty((more, self._sums.shape[1]))])
-        scores = checked_scores(self.inner, self.inner.scores(new), (len(new), self.n_items))
-        _users_kernel.softmax_rows(scores, self.temperature, rows, self._kept, self._sums)
+        if len(self._slots) + len(missing) > self._capacity:
+            self._clear_cache()
+            missing = _distinct(users)
+        rows = self._slots.enter(missing)
+        n_new_rows = min(self._capacity, self._slots.size) - len(self._cached)
+        if n_new_rows > 0:
+            self._cached = np.concatenate([self._cached, np.empty((n_new_rows, self.n_items))])
+            self._sums = np.concatenate([self._sums, np.empty((n_new_rows, self._sums.shape[1]))])
+        scores = checked_scores(self.inner, self.inner.scores(missing), (len(missing), self.n_items))
+        _users_kernel.softmax_rows(scores, self.temperature, rows, self._cached, self._sums)
         return self._slots.find(users)
 
     def act(self, users: Ints, uniforms: Floats) -> tuple[Ints, Floats]:
-        """Invert the cumulative distribution at the uniform."""
+        """Implement :meth:`Policy.act` by inverting the cumulative distribution at the uniform."""
         from recsim_mnar.policies import _users_kernel
 
         draws = np.array(uniforms, dtype=np.float64)
         actions = np.empty(len(users), np.int32)
         propensities = np.empty(len(users))
         for part, rows in self._parts(users):
-            _users_kernel.draw_rows(self._kept, self._sums, rows, draws[part], actions[part], propensities[part])
+            # The kernel fills the last two arguments, slices of the results.
+            _users_kernel.draw_rows(self._cached, self._sums, rows, draws[part], actions[part], propensities[part])
         return actions, propensities
 
     def probabilities(self, users: Ints) -> Floats:
         """Implement :meth:`Policy.probabilities`."""
         out = np.empty((len(users), self.n_items))
         for part, rows in self._parts(users):
-            out[part] = self._kept[rows]
+            out[part] = self._cached[rows]
         return out
 
     def propensity_of(self, users: Ints, actions: Ints) -> Floats:
         """Implement :meth:`Policy.propensity_of`."""
         out = np.empty(len(users))
         for part, rows in self._parts(users):
-            out[part] = self._kept[rows, actions[part]]
+            out[part] = self._cached[rows, actions[part]]
         return out
 
 
-def _each_once(users: Ints) -> Ints:
+def _distinct(users: Ints) -> Ints:
     """Return the distinct users, in order of first occurrence."""
     return users[np.sort(np.unique(users, return_index=True)[1])]

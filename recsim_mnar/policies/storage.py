@@ -17,7 +17,10 @@ from recsim_mnar.kernels.archives import read_arrays
 from recsim_mnar.runs.files import path_of, replacing
 
 _META = "__meta__"
+"""Name of the array in the ``.npz`` file that holds class, name and parameters as a JSON text."""
+
 _FORMAT = 1
+"""Version of the file format."""
 
 _AGENTS = "recsim_mnar.agents"
 
@@ -34,28 +37,34 @@ MOVED = {
     f"{_AGENTS}.off_policy.policy": f"{_AGENTS}.off_policy.learners",
     f"{_AGENTS}.bandits.counting": f"{_AGENTS}.bandits.linear",
 }
-"""Modules of agents by the names that files written by version 0.1.0 know them by."""
+"""Present module of each agent, by the module's name in version 0.1.0: files that version wrote still load."""
 
 
 Arrays = dict[str, NDArray[Any]]
 
 
 class Stored:
-    """Base of policies that are rebuilt from their fitted arrays and parameters.
+    """Base of policies that are saved to disk and rebuilt from their fitted arrays and parameters.
 
-    Its constructor takes ``n_items``, ``name``, each of the arrays by name, and ``parameters`` where it has any.
+    The constructor of a subclass must take ``n_items``, ``name``, each fitted array by its name and, if ``fitted``
+    returns any parameters, ``parameters``.
     """
 
     n_items: int
     name: str
 
     def fitted(self) -> tuple[Arrays, Mapping[str, Any]]:
-        """Fitted arrays by name, and parameters of JSON types."""
+        """Return the state to save.
+
+        Returns:
+            arrays: fitted arrays by name.
+            parameters: parameters of JSON types by name.
+        """
         return {}, {}
 
     @classmethod
     def refitted(cls, n_items: int, name: str, arrays: Arrays, parameters: Mapping[str, Any]) -> Self:
-        """Return the policy that :meth:`fitted` describes, without any user."""
+        """Return the policy rebuilt from the arrays and parameters that :meth:`fitted` returned, without any user."""
         extra: dict[str, Any] = {"parameters": parameters} if parameters else {}
         return cls(n_items=n_items, name=name, **arrays, **extra)  # type: ignore[call-arg]
 
@@ -64,9 +73,15 @@ class Stored:
         return {"name": self.name, **self.fitted()[1]}
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the fitted policy, not its users' states, as an ``.npz`` file (a temporary name, then renamed)."""
+        """Write the fitted policy, without its users' states, as an ``.npz`` file.
+
+        The file is written under a temporary name and then renamed, so an interrupted call leaves no damaged file.
+
+        Raises:
+            UserError: a fitted array holds Python objects.
+        """
         arrays, parameters = self.fitted()
-        # NumPy would pickle them; its own `allow_pickle` is an argument of `savez` from version 2.2 on only.
+        # NumPy would pickle arrays of objects; `savez` has the argument `allow_pickle` only from version 2.2 on.
         for name, values in arrays.items():
             if np.asarray(values).dtype.hasobject:
                 raise UserError(f"policy {self.name!r} cannot be saved: its array {name!r} holds Python objects")
@@ -96,7 +111,7 @@ class Stored:
             arrays = read_arrays(path)
             meta = json.loads(str(arrays.pop(_META)))
             kind_name, n_items, name, parameters = (meta[key] for key in ("class", "n_items", "name", "parameters"))
-        except (ValueError, KeyError, TypeError, RecursionError) as error:  # TypeError: JSON, and no table
+        except (ValueError, KeyError, TypeError, RecursionError) as error:  # TypeError: JSON, but not an object
             raise UserError(
                 f"{path} is not a saved policy: it must be an .npz file written by save() ({error})"
             ) from None
@@ -110,9 +125,10 @@ class Stored:
 
 
 def _class_named(stored: str) -> Any:
-    """Return the class of a stored ``module:Class``, moved ones included; None if there is none.
+    """Return the class that a file names as ``module:Class``; None if there is no such class.
 
-    A file runs no code: a module that is not this package's must be loaded already.
+    Modules that have moved since the file was written are in :data:`MOVED`. Only modules of this package are imported,
+    so that a file cannot run code of its choice; any other module must be loaded already.
     """
     module, _, name = stored.partition(":")
     module = MOVED.get(module, module)

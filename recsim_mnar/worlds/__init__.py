@@ -1,4 +1,4 @@
-"""The worlds, each one generative model: by name, or of your own (see docs/worlds.md)."""
+"""Worlds: generative models of users, selected by name or defined by yourself (see docs/worlds.md)."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """The worlds by name and their parameters, those of other folders too, imported when they are asked for."""
+    """Import a world's class, its parameters or another of its public classes on first use."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     module = _OF_OURS.get(name.removesuffix("World").removesuffix("Params"))

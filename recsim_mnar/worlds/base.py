@@ -33,42 +33,46 @@ from recsim_mnar.worlds.params import Params
 __all__ = ["DecisionWorld", "LaneWorld", "Lanes", "Transition", "World"]
 
 _USERS_A_CALL = 1024
-"""Users of the default :meth:`DecisionWorld.trajectories` who live side by side; results do not depend on it."""
+"""Number of users whom the default :meth:`DecisionWorld.trajectories` simulates at a time; results do not depend on
+it."""
 
 
 class World(abc.ABC):
-    """Generative model of users; derive from one of its kinds.
+    """Generative model of users.
 
-    Derive from :class:`DecisionWorld`, or from one of the kinds that say how else a world is simulated and judged:
-    ``ExposureWorld``, ``PlatformWorld``.
+    Derive from one of its subclasses, which determine how a world is simulated and how recommenders are compared in
+    it: :class:`DecisionWorld`, ``ExposureWorld`` or ``PlatformWorld``.
 
     Attributes:
-        name: as on the command line, in logs and in results.
-        params_class: class of its parameters, by which names and texts (``--set name=value``) become parameters;
-            a world without any omits it.
-        presets: parameters by name, each with a line for a person; the first is the default.
-        truth_column: name of the column that ``keep_truth`` adds to a log: the expected reward of the action shown, NaN
-            on organic rows. None for a world that does not say.
-        log_holds: what its simulated logs hold next to views, of :data:`recsim_mnar.policies.door.HOLDINGS`; None where
-            not stated.
-        reward_name: what a recommendation earns, as reports name it: ``click``, whose mean is the CTR, ``minutes``.
-        views_repeat: whether a user may view an item again; where none does, leave-one-out ranks what is left.
-        in_parts: whether a log of it is made in parts, so that an interrupted run can be taken up.
-        simulated_by: ``package.module:function`` that writes a log into a folder, see
+        name: name of the world on the command line, in logs and in results.
+        params_class: class of the parameters, which converts names and texts (``--set name=value``) to parameters; a
+            world without parameters omits it.
+        presets: named parameters, each with a description of one line; the first is the default.
+        truth_column: name of the column that ``keep_truth`` adds to a log, with the expected reward of the action shown
+            and NaN on organic rows; None if the world does not know it.
+        log_holds: kinds of data that simulated logs hold besides views, keys of
+            :data:`recsim_mnar.policies.door.HOLDINGS`; None if not declared.
+        reward_name: name of the reward in reports, such as ``click`` (the mean is then called CTR) or ``minutes``.
+        views_repeat: True if a user may view an item again. If not, leave-one-out ranks only items that are not viewed.
+        in_parts: True if a log is simulated in parts, so that an interrupted run can be resumed.
+        simulated_by: ``package.module:function`` that writes a log to a folder, see
             :mod:`recsim_mnar.simulation.run_folder`.
         recommended_by: ``package.module:function`` that makes a
-            :class:`recsim_mnar.simulation.items.ShardRecommender` of a policy and the parameters; empty where users are
-            recommended one item, or a ranking, at a time.
+            :class:`recsim_mnar.simulation.items.ShardRecommender` from a policy and the parameters; empty for a world
+            whose decisions show one item or one ranking.
         compared_by: ``package.module:Class``, a :class:`recsim_mnar.protocols.base.Experiment` that compares
-            recommenders in it.
-        environments_by: ``package.module:function`` that makes its environments, see :mod:`recsim_mnar.envs`.
-        tasks_by: ``package.module:Class``, a :class:`recsim_mnar.tasks.running.Runner` that runs its tasks.
-        summary: one line for a person; the first of the docstring where it is empty.
-        instead: what a world that shows no item at a time is, and what to use for it, as messages end.
-        params: what defines it.
+            recommenders in this world.
+        environments_by: ``package.module:function`` that makes the Gymnasium environments, see
+            :mod:`recsim_mnar.envs`.
+        tasks_by: ``package.module:Class``, a :class:`recsim_mnar.tasks.running.Runner` that runs the tasks.
+        summary: description of one line; empty for the first line of the class's docstring.
+        instead: end of the message to a user who needs a world that shows one item at a time: how this world differs,
+            and what to use instead.
+        params: parameters of this object.
         n_items: number of items; actions are 0 .. n_items - 1.
-        most_decisions: decisions after which every life has ended, as environments state it; None: there is no bound.
-        slate_size: items shown at a decision; above 1 what is recommended is a ranking of distinct items, top first.
+        most_decisions: largest number of decisions of a user, which environments state; None if there is no bound.
+        slate_size: number of items shown at a decision; if above 1, an action is a ranking of distinct items from the
+            top.
     """
 
     name: ClassVar[str]
@@ -92,28 +96,33 @@ class World(abc.ABC):
     most_decisions: int | None = None
 
     def describe(self) -> dict[str, Any]:
-        """Name and parameters, for a log's provenance; JSON types only."""
+        """Return name and parameters, for a log's provenance; JSON types only."""
         return {"name": self.name, "params": self.params.to_dict()}
 
     def truth_arrays(self, seed: int, n_users: int) -> Columns:
-        """Truth: what ``catalogue.npz`` holds next to a log of users 0 .. n_users - 1 of a seed."""
+        """Return the hidden truth that ``simulate --truth`` saves as ``catalogue.npz``, as arrays by name.
+
+        Args:
+            seed: seed of the users.
+            n_users: number of users in the log, 0 .. n_users - 1.
+        """
         return {}
 
     def check_params(self) -> None:
-        """Raise UserError where the parameters lack what the class's kind of world needs."""
+        """Raise UserError if the parameters lack something that this kind of world requires."""
 
 
 class LaneWorld(World):
-    """World whose users do not influence each other and live side by side in lanes.
+    """World whose users do not influence each other, so that many can be simulated at once, each in its own lane.
 
     Attributes:
-        rates: whether organic events are ratings, whose value is the row's ``reward`` and whose propensity of being
-            revealed is the column ``observation_propensity``.
-        n_user_features: how many features of a user a recommender may see; where there are any,
-            :meth:`features_of` gives them, and an environment's observation is they.
-        observation: what recommenders observe of a user, where the world defines it itself: an object of a class
-            derived from :class:`recsim_mnar.worlds.Observation`. Environments show it unless asked otherwise; for the
-            same in a policy or in arrays, ``FeaturePolicy(n_items, world.observation)`` and
+        rates: True if organic events are ratings. The rating is then the row's ``reward``, and the probability that it
+            is revealed the column ``observation_propensity``.
+        n_user_features: number of user features that a recommender may see; if there are any, :meth:`features_of`
+            returns them, and they are an environment's observation.
+        observation: definition of a user's observation, an object of a class derived from
+            :class:`recsim_mnar.worlds.Observation`; None for the observations of this package. Environments use it by
+            default. Policies use it by ``FeaturePolicy(n_items, world.observation)``, and arrays of a log by
             ``decisions(log, n_items, context=world.observation)``.
     """
 
@@ -123,14 +132,19 @@ class LaneWorld(World):
 
     @abc.abstractmethod
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
-        """Places for ``n_lanes`` users; with ``keep_truth`` transitions have the column :attr:`truth_column` too."""
+        """Make lanes in which ``n_lanes`` users are simulated at once.
+
+        Args:
+            n_lanes: number of lanes.
+            keep_truth: True if transitions must have the column :attr:`truth_column`.
+        """
 
     def lanes(self, n_lanes: int, *, keep_truth: bool = False) -> Lanes:
-        """Open lanes for simulation and environments; transitions of a user's own world are checked.
+        """Make lanes as :meth:`open_lanes` does; those of a user-defined world check every transition.
 
         Raises:
-            UserError: lanes that are none, slates in an own world, or truth asked of a world without a
-                ``truth_column``; and later, at the first transition that breaks a rule, with the rule.
+            UserError: ``open_lanes`` returned something else, a user-defined world shows slates, or ``keep_truth`` for
+                a world without a ``truth_column``. Checked lanes raise it later, at a transition that breaks a rule.
         """
         if keep_truth and self.truth_column is None:
             raise UserError(
@@ -146,21 +160,21 @@ class LaneWorld(World):
         return CheckedLanes(opened, self.name, self.n_items, n_lanes, rates=self.rates, truth_column=truth_column)
 
     def kept_truth(self, keep_truth: bool) -> str | None:
-        """Return the name of the column of truth where it is kept, else None."""
+        """Return the name of the truth column if ``keep_truth``, else None."""
         if keep_truth:
             return self.truth_column
         return None
 
     def features_of(self, seed: int, users: Ints) -> Floats32:
-        """Return (n, n_user_features) features of users of a seed that a recommender may use from the start."""
+        """Return the features (n, n_user_features) of users (n,) that recommenders may know from the start."""
         return np.zeros((len(users), self.n_user_features), np.float32)
 
     def decides(self) -> None:
-        """Raise UserError if no user can ever reach a decision under the parameters."""
+        """Raise UserError if the parameters never let a user come to a decision."""
 
 
 class DecisionWorld(LaneWorld):
-    """World of independent users who are recommended one item, or one ranking, at a time."""
+    """World of independent users, each of whose decisions shows one item or one ranking."""
 
     simulated_by = "recsim_mnar.simulation.run_folder:users"
     compared_by = "recsim_mnar.protocols.decisions:DecisionExperiment"
@@ -169,14 +183,17 @@ class DecisionWorld(LaneWorld):
 
     @property
     def knows_rewards(self) -> bool:
-        """Return whether the world defines its expected rewards (:meth:`reward_means`)."""
+        """Return True if the world defines :meth:`reward_means`."""
         return type(self).reward_means is not DecisionWorld.reward_means
 
     def reward_means(self, state: Floats) -> Floats:
-        """Truth: (n, n_items) expected reward of every item for users in these states (n, .), as lanes show them.
+        """Return the expected reward of every item, (n, n_items), for users in hidden states (n, d).
+
+        Args:
+            state: states as in :attr:`Lanes.state`.
 
         Raises:
-            UserError: an own world that does not say it.
+            UserError: the world does not define it.
         """
         raise UserError(
             f"the {self.name} world does not say its expected rewards: define reward_means(state), and state in its "
@@ -184,30 +201,31 @@ class DecisionWorld(LaneWorld):
         )
 
     def planned_values(self, state: Floats) -> Floats:
-        """Return (n, n_items) indices of each item's value in these states, later effects included; no truth.
+        """Return an index of each item's long-term value, (n, n_items), for users in hidden states (n, d).
 
-        The expected rewards unless defined: right where what is shown changes nothing later.
+        A planner shows the item of largest index. The index is a heuristic that includes effects on later rewards. The
+        default is the expected reward, which is right if recommendations have no later effects.
         """
         return self.reward_means(state)
 
     def reward_means_of(self, state: Floats, actions: Actions) -> Floats:
-        """Truth: (n,) expected reward of item ``actions[j]`` for a user in ``state[j]``; (n, .) and (n,)."""
+        """Return the expected reward (n,) of item ``actions[j]`` for a user in hidden state ``state[j]``, (n, d)."""
         return self.reward_means(state)[np.arange(len(actions)), actions]
 
     def ranking_means(self, state: Floats, rankings: Actions) -> Floats:
-        """Truth: (n, k) expected reward of each place of ``rankings`` (n, k) for users in ``state`` (n, .).
+        """Return the expected reward (n, k) at each position of rankings (n, k) for users in hidden states (n, d).
 
         Raises:
-            UserError: a world that shows one item at a time.
+            UserError: the world shows one item at a time.
         """
         raise UserError(f"the {self.name} world shows one item at a time, not rankings: only sessions worlds do")
 
     def open_occasions(self, n_lanes: int, *, views: bool) -> Occasions | None:
-        """Open lanes that move from occasion to occasion; None in a world without occasions.
+        """Make lanes that move from occasion to occasion, see :class:`Occasions`; None if the world has none.
 
         Args:
-            n_lanes: how many live side by side.
-            views: whether the items viewed are asked for.
+            n_lanes: number of users simulated at once.
+            views: True if the caller needs the items viewed between occasions.
         """
         return None
 
@@ -220,17 +238,19 @@ class DecisionWorld(LaneWorld):
         *,
         keep_truth: bool = False,
     ) -> Columns:
-        """Simulate consecutive users under a policy that treats all users alike, here through lanes.
+        """Simulate consecutive users under a policy that treats all users alike.
+
+        This default simulates in lanes; a world may override it by a faster kernel.
 
         Args:
-            seed: of the users and of the policy's uniforms.
-            first_user: id of the first.
-            n_users: how many.
-            distribution: (n_items,) probabilities, or None for the uniform policy.
-            keep_truth: add the column :attr:`truth_column`.
+            seed: seed of the users and of the policy's uniforms.
+            first_user: id of the first user.
+            n_users: number of users.
+            distribution: (n_items,) the policy's probabilities; None for the uniform policy.
+            keep_truth: True to add the column :attr:`truth_column`.
 
         Returns:
-            the log's columns, ordered by (user, step).
+            Columns of the log, with rows ordered by user and step.
         """
         last = first_user + n_users
         if distribution is not None:
@@ -259,24 +279,26 @@ class DecisionWorld(LaneWorld):
 
 
 def sha256_of(*arrays: NDArray[Any]) -> str:
-    """Return the SHA-256 digest of arrays, for a provenance."""
+    """Return the SHA-256 digest, in hexadecimal, of the bytes of arrays one after the other."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
 
 
 def add_products(out: Floats, left: Floats, right: Floats) -> None:
-    """Add the products of rows of ``left`` (n, K) and ``right`` (m, K) to ``out`` (n, m), in the order of the K terms.
+    """Add the matrix product of ``left`` (n, K) and the transpose of ``right`` (m, K) to ``out`` (n, m), in place.
 
-    BLAS rounds by machine, and a last bit can move a draw.
+    The K terms are added in their order. The matrix product of a BLAS library rounds differently on each machine, and a
+    last bit can change the outcome of a random draw.
     """
     for k in range(left.shape[1]):
         out += left[:, k, None] * right[:, k]
 
 
 def as_world(world: Any) -> World:
-    """Check that an object is a world with the attributes that a world must have, and return it.
+    """Return an object unchanged, after checking that it is a world with valid attributes.
 
     Raises:
-        UserError: it is no world, or has no name, no number of items, no parameters, or a truth column that cannot be.
+        UserError: it does not derive from a kind of world, or its name, ``n_items``, ``truth_column``, parameters or
+            description are missing or invalid.
     """
     if not (isinstance(world, World) and world.simulated_by):
         got = repr(world)
@@ -308,10 +330,15 @@ def as_world(world: Any) -> World:
 
 
 def checked_slates(slates: Any, n: int, n_items: int) -> Ints:
-    """Slates as (n, N) integers.
+    """Return slates as int64 (n, N) with N >= 1, after checking them.
+
+    Args:
+        slates: array-like of items, one row per user.
+        n: number of users.
+        n_items: number of items of the world.
 
     Raises:
-        UserError: another shape, not integers, or an item out of range.
+        UserError: wrong shape, not integers, or an item out of range.
     """
     slates = np.asarray(slates)
     if slates.ndim != 2 or len(slates) != n or slates.shape[1] < 1:
@@ -326,14 +353,14 @@ def checked_slates(slates: Any, n: int, n_items: int) -> Ints:
 
 
 def decision_world(world: Any, what: str) -> DecisionWorld:
-    """Return the world if its users are recommended one item at a time.
+    """Return a world unchanged if it is a :class:`DecisionWorld`.
 
     Args:
-        world: of any kind.
-        what: that needs it, for the message.
+        world: world of any kind.
+        what: function or command that needs such a world, for the message.
 
     Raises:
-        UserError: its users do not live a decision at a time, with what to use instead.
+        UserError: it is another kind of world; the message says what to use instead.
     """
     as_world(world)
     if not isinstance(world, DecisionWorld):

@@ -28,20 +28,21 @@ class FeatureParams(Params):
     """Parameters of the features world.
 
     Attributes:
-        file: an ``.npz`` file with ``user_features`` (U, d) and ``item_features`` (I, k), and ``weights`` (d, k) or
-            ``means`` (U, I), as ``reward`` needs; without a file both matrices are drawn.
-        n_users: rows of user features that are drawn; that of the file where there is one.
-        n_items: rows of item features that are drawn; that of the file where there is one.
-        n_features: columns of both that are drawn.
-        reward: mean reward of item i for a user of features x: ``logistic`` 1 / (1 + exp(-(offset + x W z_i))),
-            ``linear`` offset + x W z_i, ``means`` as given. Without weights W is the identity, divided by the root of
-            ``n_features`` where features are drawn.
-        offset: see ``reward``.
-        noise: standard deviation of normal noise on rewards; 0: rewards are 0 or 1, drawn with the mean as their
-            probability.
-        length: recommendations that a user answers, or their mean.
-        lengths: ``fixed``, or ``geometric``: a user leaves after each with probability 1 / length.
-        catalogue_seed: of the features that are drawn.
+        file: path of an ``.npz`` file with ``user_features`` (U, d), ``item_features`` (I, k) and, depending on
+            ``reward``, ``weights`` (d, k) or ``means`` (U, I); empty to draw both matrices of features.
+        n_users: number of rows of user features to draw; a file determines it.
+        n_items: number of rows of item features to draw; a file determines it.
+        n_features: number of columns of both matrices to draw.
+        reward: model of the mean reward of item i with features z_i for a user with features x: ``logistic`` is 1 / (1
+            + exp(-(offset + x W z_i))), ``linear`` is offset + x W z_i, ``means`` takes a matrix of mean rewards.
+            Without weights W is the identity matrix, divided by the root of ``n_features`` if features are drawn.
+        offset: constant in the mean reward.
+        noise: standard deviation of normal noise on rewards; 0 for rewards of 0 or 1, whose probability of 1 is the
+            mean reward.
+        length: number of recommendations of a user, or its mean.
+        lengths: distribution of the number of recommendations: ``fixed``, or ``geometric`` (a user leaves after each
+            recommendation with probability 1 / length).
+        catalogue_seed: seed of the features that are drawn.
     """
 
     file: str = ""
@@ -73,12 +74,12 @@ PRESETS: dict[str, tuple[FeatureParams, str]] = {
 
 
 class FeatureLanes(PlainLanes):
-    """Implement :class:`PlainLanes`; opened by :meth:`FeatureWorld.open_lanes`.
+    """Lanes of the features world, made by :meth:`FeatureWorld.open_lanes`.
 
     Args:
-        world: the world that opens them.
-        n_lanes: users side by side.
-        truth_column: name of the column of mean rewards; None to leave it out.
+        world: features world to which the lanes belong.
+        n_lanes: number of users simulated at once.
+        truth_column: name of the column of mean rewards; None to omit it.
     """
 
     trusted = True
@@ -89,7 +90,7 @@ class FeatureLanes(PlainLanes):
 
     @property
     def state(self) -> Floats:
-        """Implement :attr:`Lanes.state`: here the user's row in the features, (n, 1)."""
+        """Implement :attr:`Lanes.state`: the row of each user's features, (n, 1)."""
         return self._world.rows_of(self.user).astype(np.float64)[:, None]
 
     def expected(self, which: Ints, actions: Actions) -> Floats:
@@ -107,7 +108,7 @@ class FeatureLanes(PlainLanes):
         if p.lengths == "fixed":
             alive = self.n_decisions[which] + 1 < p.length
         else:
-            alive = self.uniforms(which, Stream.ORGANIC) * p.length >= 1.0
+            alive = self.uniforms(which, Stream.ORGANIC) * p.length >= 1.0  # leaves with probability 1 / length
         return rewards, alive
 
 
@@ -115,25 +116,25 @@ Reward = str | Callable[[Floats, Floats], Any] | Any
 
 
 class FeatureWorld(DecisionWorld):
-    """Users and items are rows of feature matrices; each user answers recommendations by a mean reward for the item.
+    """World whose users and items are rows of feature matrices, with a known mean reward for each pair.
 
-    User u of any seed is row u mod U (round robin): U users, or a multiple of U, meet every row equally often. Seeds
-    differ in what is drawn: rewards and, where it is drawn, when users leave. No one views anything unasked, so a
-    policy that acts on views learns nothing of a user; an environment's observation is the user's features. The mean
-    rewards of all rows and items are kept, 8 U I bytes.
+    User u of any seed has the features in row u mod U, so that U users, or a multiple of U, have every row equally
+    often. Seeds differ in the random draws only: rewards and, for geometric lengths, when users leave. Users have no
+    organic views, so a policy that acts on views learns nothing about a user; an environment's observation is the
+    user's features. The mean rewards of all pairs are in memory, 8 U I bytes.
 
     Args:
-        user_features: (U, d); None: those that ``params`` names or draws.
-        item_features: (I, k).
-        reward: a function of both matrices that gives the mean rewards (U, I); those as an array; or ``logistic`` or
-            ``linear``, see :class:`FeatureParams`.
-        length: recommendations that a user answers, or their mean.
-        weights: (d, k) of ``logistic`` and ``linear``; the identity where None.
-        params: further parameters, or all of them.
+        user_features: (U, d) matrix; None for the features that ``params`` reads or draws.
+        item_features: (I, k) matrix; None if ``user_features`` is None.
+        reward: mean rewards (U, I), a function that computes them from both matrices, or ``logistic`` or ``linear``,
+            see :class:`FeatureParams`; None for the reward model of ``params``.
+        length: number of recommendations of a user, or its mean; None for that of ``params``.
+        weights: (d, k) matrix W of ``logistic`` and ``linear``; None for the identity matrix.
+        params: all other parameters; None for the defaults.
 
     Raises:
-        UserError: matrices that do not belong together or hold no numbers, or means that are no probabilities where
-            rewards are 0 or 1.
+        UserError: matrices of shapes that do not fit together or with entries that are not finite, or mean rewards
+            outside [0, 1] although rewards are 0 or 1.
     """
 
     name = "features"
@@ -160,7 +161,7 @@ class FeatureWorld(DecisionWorld):
         weights: Any = None,
         params: FeatureParams | None = None,
     ) -> None:
-        if isinstance(user_features, FeatureParams):  # as every world is made from its parameters alone
+        if isinstance(user_features, FeatureParams):  # the registry makes every world by Class(params)
             params = user_features
             user_features = None
         params = params or FeatureParams()
@@ -213,7 +214,7 @@ class FeatureWorld(DecisionWorld):
         return described
 
     def rows_of(self, users: Ints) -> Ints:
-        """(n,) row of the features that each user is: their id modulo the number of rows."""
+        """Return the row (n,) of each user's features: the user's id modulo the number of rows."""
         return users % len(self.user_features)
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> FeatureLanes:
@@ -234,7 +235,22 @@ class FeatureWorld(DecisionWorld):
 
 
 def _read_or_draw(params: FeatureParams, weights: Any, means: Any) -> tuple[Any, Any, Any, Any]:
-    """Return user features, item features, weights and means, read from the parameters' file or drawn."""
+    """Read features from the parameters' file, or draw them if there is no file.
+
+    Args:
+        params: parameters of the world.
+        weights: user's weights, which take precedence; None for those of the file or the default.
+        means: user's mean rewards, which take precedence; None for those of the file.
+
+    Returns:
+        user_features: (U, d).
+        item_features: (I, k).
+        weights: (d, k), or None for the identity matrix.
+        means: (U, I) or a function of both matrices, or None if the reward model computes them.
+
+    Raises:
+        UserError: the file is missing or lacks an array.
+    """
     if not params.file:
         size = params.n_features
         x = rng.normals(params.catalogue_seed, Stream.USER, 0, (params.n_users, size))
@@ -261,7 +277,13 @@ def _read_or_draw(params: FeatureParams, weights: Any, means: Any) -> tuple[Any,
 
 
 def _matrix(name: str, values: Any) -> Floats:
-    """Return a matrix (n, d) as a float64 copy; UserError if it is not finite."""
+    """Return a copy of a matrix as float64 (n, d) with n, d >= 1.
+
+    Entries must be finite in float32, the type in which users' features are observed.
+
+    Raises:
+        UserError: no matrix of numbers, or an entry that is not finite in float32; ``name`` begins the message.
+    """
     try:
         matrix = np.array(values, np.float64)
     except (TypeError, ValueError):
@@ -278,7 +300,17 @@ def _matrix(name: str, values: Any) -> Floats:
 
 
 def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floats:
-    """Compute offset + x W z, (U, I), through the logistic function if the parameters ask for it."""
+    """Return the mean rewards (U, I) of the reward models ``logistic`` and ``linear``.
+
+    Args:
+        x: (U, d) user features.
+        z: (I, k) item features.
+        weights: (d, k) matrix W; None for the identity matrix.
+        params: parameters with the reward model and the offset.
+
+    Raises:
+        UserError: shapes that do not fit together.
+    """
     if weights is None:
         if x.shape[1] != z.shape[1]:
             raise UserError(
@@ -299,6 +331,7 @@ def _bilinear(x: Floats, z: Floats, weights: Any, params: FeatureParams) -> Floa
 
 
 def _check_means(means: Floats, params: FeatureParams) -> None:
+    """Raise UserError if a mean reward is outside [0, 1] although rewards are 0 or 1."""
     refuse_first(
         ((means < 0) | (means > 1)) & (params.noise == 0),
         lambda u, i: (

@@ -16,36 +16,39 @@ from recsim_mnar.kernels import checks
 
 
 class KeywordError(UserError, TypeError):
-    """Unknown keyword; also a TypeError, which libraries catch when they try keywords of theirs."""
+    """Error about an unknown keyword.
+
+    It is also a TypeError, because libraries that try out their own keywords catch TypeError.
+    """
 
     @classmethod
     def of(cls, name: str, known: Iterable[str]) -> KeywordError:
-        """Return the error about an unknown name."""
+        """Return the error about the keyword ``name``, which suggests the nearest of the ``known`` ones."""
         return cls(f"unknown keyword {name!r}; {nearest(name, known)} (unexpected keyword argument {name!r})")
 
 
 @dataclasses.dataclass(frozen=True)
 class Params:
-    """Base of every world's parameters; a subclass adds fields and ``check``."""
+    """Base of the parameters of worlds: a subclass declares fields and may define ``check``."""
 
     def __post_init__(self) -> None:
-        """Bring every field to its declared type, then check."""
+        """Convert every field to its declared type, then call ``check``."""
         hints = typing.get_type_hints(type(self))
         for field in dataclasses.fields(self):
             value = _typed(field.name, getattr(self, field.name), hints[field.name])
-            object.__setattr__(self, field.name, value)
+            object.__setattr__(self, field.name, value)  # the dataclass is frozen
         self.check()
 
     def check(self) -> None:
         """Raise UserError naming the parameter that breaks a rule."""
 
     def to_dict(self) -> dict[str, Any]:
-        """All fields; JSON types only."""
+        """Return all parameters by name; JSON types only."""
         return dataclasses.asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """The inverse of :meth:`to_dict`; fields left out keep their defaults.
+        """Return the parameters with these values, the inverse of :meth:`to_dict`; missing ones keep their defaults.
 
         Raises:
             UserError: an unknown name, a value of the wrong kind, or one that breaks a rule.
@@ -57,27 +60,28 @@ class Params:
         return cls(**values)
 
     def to_json(self) -> str:
-        """Write a JSON object."""
+        """Return the parameters as the text of a JSON object."""
         return json.dumps(self.to_dict(), indent=2)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of :meth:`to_json`."""
+        """Return the parameters in the text of a JSON object; missing ones keep their defaults."""
         return cls._from_text(text, json.loads, "JSON")
 
     def to_toml(self) -> str:
-        """Write a TOML document."""
+        """Return the parameters as the text of a TOML document."""
         import tomli_w
 
         return tomli_w.dumps(self.to_dict())
 
     @classmethod
     def from_toml(cls, text: str) -> Self:
-        """The inverse of :meth:`to_toml`."""
+        """Return the parameters in the text of a TOML document; missing ones keep their defaults."""
         return cls._from_text(text, tomllib.loads, "TOML")
 
     @classmethod
     def _from_text(cls, text: str, load: Callable[[str], Any], form: str) -> Self:
+        """Return the parameters in a text that ``load`` parses; ``form`` names its format in the error message."""
         try:
             values = load(text)
         except (ValueError, RecursionError) as error:
@@ -85,7 +89,12 @@ class Params:
         return cls.from_dict(values)
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
-        """Return the parameters with some changed."""
+        """Return a copy with the parameters in ``keywords`` changed.
+
+        Raises:
+            KeywordError: an unknown name.
+            UserError: a value of the wrong kind, or one that breaks a rule.
+        """
         values = self.to_dict()
         for name in keywords:
             if name not in values:
@@ -93,9 +102,14 @@ class Params:
         return type(self).from_dict({**values, **keywords})
 
     def with_settings(self, settings: Iterable[str]) -> Self:
-        """Return the parameters with ``name=value`` settings applied."""
+        """Return a copy with the parameters changed that ``name=value`` texts set.
+
+        Raises:
+            UserError: an unknown or repeated name, a value of the wrong kind, or one that breaks a rule. The message
+                begins with the setting at fault.
+        """
         values = self.to_dict()
-        settings_given: dict[str, str] = {}
+        texts: dict[str, str] = {}
         for setting in settings:
             name, equals, value = setting.partition("=")
             name = name.strip()
@@ -103,17 +117,19 @@ class Params:
                 raise UserError(f"--set {setting}: write it as name=value")
             if name not in values:
                 raise UserError(f"--set {setting}: unknown parameter {name!r}; {nearest(name, values)}")
-            if name in settings_given:
-                raise UserError(f"--set {setting}: {name} is given already, as {settings_given[name]}; give it once")
-            values[name] = settings_given[name] = value.strip()
+            if name in texts:
+                raise UserError(f"--set {setting}: {name} is given already, as {texts[name]}; give it once")
+            values[name] = texts[name] = value.strip()
         try:
             return type(self).from_dict(values)
         except UserError as error:
-            named = [name for name in settings_given if re.search(rf"\b{re.escape(name)}\b", str(error))]
-            where = "".join(f"--set {name}={settings_given[name]}: " for name in named[:1])
+            # The first setting whose parameter the message names is at fault.
+            at_fault = [name for name in texts if re.search(rf"\b{re.escape(name)}\b", str(error))]
+            where = "".join(f"--set {name}={texts[name]}: " for name in at_fault[:1])
             raise UserError(f"{where}{error}") from None
 
 
+# Rules by their words in error messages.
 _RULES: dict[str, Callable[[Any], bool]] = {
     "be at least 0": lambda value: value >= 0,
     "be at least 1": lambda value: value >= 1,
@@ -130,21 +146,33 @@ _RULES: dict[str, Callable[[Any], bool]] = {
 
 
 def must(params: Any, rule: str, *names: str) -> None:
-    """Raise UserError for the first of these parameters that breaks a rule such as ``be at least 1``."""
+    """Raise UserError for the first of the named parameters that breaks a rule, a key of :data:`_RULES`."""
     for name in names:
         value = getattr(params, name)
         if not _RULES[rule](value):
-            raise UserError(f"{name} must {rule}, got {f'{value:g}' if isinstance(value, float) else value}")
+            text = str(value)
+            if isinstance(value, float):
+                text = f"{value:g}"
+            raise UserError(f"{name} must {rule}, got {text}")
 
 
 def one_of(params: Any, **known: Sequence[str]) -> None:
-    """Raise UserError for the first of these parameters that is not one of its known words."""
+    """Raise UserError for the first parameter that is not one of the allowed words given under its name."""
     for name, words in known.items():
         checks.one_of(getattr(params, name), name, words)
 
 
 def _typed(name: str, value: Any, kind: Any) -> Any:
-    """Convert a value to its declared type; strings are parsed."""
+    """Return the value of a parameter as its declared type; texts, as the command line has them, are parsed.
+
+    Args:
+        name: name of the parameter, for the message.
+        value: value to convert.
+        kind: bool, int or float; every other type gives a string.
+
+    Raises:
+        UserError: the value cannot be converted without loss.
+    """
     try:
         if kind is bool:
             if isinstance(value, bool):

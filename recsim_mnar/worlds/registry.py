@@ -1,8 +1,9 @@
-"""Registry of the worlds: named ones, classes, and files.
+"""Registry of worlds, which are specified by a name, a class or a world file.
 
-A world may also stand in a file, made by ``calibrate`` or by hand: TOML with ``world``, a table ``params``, and where
-there are arrays a table ``arrays`` with the file's name (in the same folder) and its SHA-256. An ensemble is a list of
-tables ``ensemble`` of the parameters that differ.
+A world file is written by ``calibrate`` or by hand. It is a TOML document with the world's name ``world`` and a table
+``params``. If the world needs arrays, a table ``arrays`` states the name of an array file in the same folder, its
+SHA-256 and the parameter that takes its path. A list of tables ``ensemble`` defines further members by the parameters
+in which they differ.
 """
 
 from __future__ import annotations
@@ -26,17 +27,18 @@ from recsim_mnar.worlds.params import Params
 
 SUFFIX = ".toml"
 _MEMBER = re.compile(r"^(?P<path>.*\.toml)#(?P<member>\d+)$", re.IGNORECASE)
+"""Name of a member of a world file's ensemble, ``WORLD.toml#3``."""
 
 
 @dataclass(frozen=True)
 class WorldFile:
-    """Contents of a world's file.
+    """Contents of a world file.
 
     Attributes:
-        path: of the file.
-        world: a world's name.
-        params: of the world, that differ from its defaults.
-        content: all of the file.
+        path: path of the file.
+        world: name of the world.
+        params: parameters that differ from the world's defaults, those of the chosen ensemble member included.
+        content: whole content of the file.
     """
 
     path: Path
@@ -46,18 +48,21 @@ class WorldFile:
 
 
 def is_world_file(name: str) -> bool:
-    """Return whether a name is that of a world's file, ``WORLD.toml`` or ``WORLD.toml#3``."""
+    """Return True if a world's name stands for a world file: ``WORLD.toml`` or ``WORLD.toml#3``."""
     return name.lower().endswith(SUFFIX) or _MEMBER.match(name) is not None
 
 
 def read_world_file(name: str) -> WorldFile:
-    """Read the world that a file describes; ``#i`` selects the ensemble's i-th, from 1.
+    """Read a world file.
+
+    Args:
+        name: path of the file; ``path#i`` for member i = 1, 2, ... of its ensemble.
 
     Raises:
-        UserError: no such file, no such member, an array file that is missing or not the one that was written.
+        UserError: the file, the member or the array file is missing, or has the wrong content.
     """
     match = _MEMBER.match(name)
-    member = 0
+    member = 0  # no member
     if match:
         name = match["path"]
         member = int(match["member"])
@@ -76,16 +81,34 @@ def read_world_file(name: str) -> WorldFile:
         params.update(ensemble[member - 1])
     arrays = content.get("arrays")
     if arrays is not None:
-        table_by_name(arrays, f"world file {path}: arrays")
-        for key in ("file", "sha256", "parameter"):
-            text_of(arrays.get(key), f"world file {path}: {key} of its arrays")
-        file = path.parent / Path(arrays["file"]).name
-        if not file.is_file():
-            raise UserError(f"world file {path}: its arrays {file} are missing; they belong next to it")
-        if hashlib.sha256(file.read_bytes()).hexdigest() != arrays["sha256"]:
-            raise UserError(f"world file {path}: {file} is not the file of arrays that was written with it (SHA-256)")
-        params[arrays["parameter"]] = str(file)
+        parameter, file = _array_file(path, arrays)
+        params[parameter] = str(file)
     return WorldFile(path, world, params, content)
+
+
+def _array_file(path: Path, arrays: Any) -> tuple[str, Path]:
+    """Find the array file of a world file and verify its digest.
+
+    Args:
+        path: path of the world file.
+        arrays: its table ``arrays``.
+
+    Returns:
+        parameter: name of the world's parameter that takes the path.
+        file: path of the array file, next to the world file.
+
+    Raises:
+        UserError: an invalid table, or an array file that is missing or has another digest.
+    """
+    table_by_name(arrays, f"world file {path}: arrays")
+    for key in ("file", "sha256", "parameter"):
+        text_of(arrays.get(key), f"world file {path}: {key} of its arrays")
+    file = path.parent / Path(arrays["file"]).name
+    if not file.is_file():
+        raise UserError(f"world file {path}: its arrays {file} are missing; they belong next to it")
+    if hashlib.sha256(file.read_bytes()).hexdigest() != arrays["sha256"]:
+        raise UserError(f"world file {path}: {file} is not the file of arrays that was written with it (SHA-256)")
+    return arrays["parameter"], file
 
 
 GROUP = "recsim_mnar.worlds"
@@ -94,14 +117,14 @@ GROUP = "recsim_mnar.worlds"
 
 @dataclass(frozen=True)
 class Entry:
-    """A world by name.
+    """Registered world.
 
     Attributes:
-        name: as on the command line.
-        module: holds the class.
-        kind: the class's name.
-        default: the preset where none is named; empty where the class has none.
-        summary: one line for a person.
+        name: name of the world on the command line.
+        module: name of the module that defines the class.
+        kind: name of the class.
+        default: name of the default preset; empty if the class has none.
+        summary: description of one line; empty if it must be read from the class.
     """
 
     name: str
@@ -111,10 +134,10 @@ class Entry:
     summary: str = ""
 
     def world_class(self) -> type[World]:
-        """Import the class.
+        """Import and return the class.
 
         Raises:
-            UserError: no world can be made of it.
+            UserError: it cannot be imported, is no kind of world, or is abstract.
         """
         kind = imported("world", f"{self.module}:{self.kind}", base=World)
         if not (inspect.isclass(kind) and issubclass(kind, World) and kind.simulated_by):
@@ -128,11 +151,11 @@ class Entry:
         return kind
 
     def presets(self) -> dict[str, str]:
-        """Name and one-line description of each preset."""
+        """Return the one-line description of each preset, by name."""
         return {name: text for name, (_, text) in self.world_class().presets.items()}
 
     def simulator(self) -> Any:
-        """The function that its class names in ``simulated_by``."""
+        """Import and return the function that the class names in ``simulated_by``."""
         return imported("simulation", self.world_class().simulated_by)
 
 
@@ -154,7 +177,7 @@ _PACKAGE = __name__.partition(".")[0]
 
 
 def _announced(ours: bool) -> dict[str, Entry]:
-    """Return the worlds of the entry-point group, of this package or of others."""
+    """Return the worlds that entry points announce, by name: this package's if ``ours``, else other packages'."""
     entries = {}
     for name, point in announced(GROUP).items():
         module, _, kind = point.value.partition(":")
@@ -168,15 +191,15 @@ WORLDS: dict[str, Entry] = {entry.name: entry for entry in _OURS} | _announced(o
 
 
 def worlds() -> dict[str, Entry]:
-    """Return every named world, those of the entry-point group :data:`GROUP` included.
+    """Return all worlds by name: this package's, and those that other packages announce as entry points.
 
-    A package that cannot be imported is named when its world is asked for, not here.
+    Nothing is imported, so a package that cannot be imported raises an error only when its world is used.
     """
     return {**_announced(ours=False), **WORLDS}
 
 
 def of_a_world(name: str) -> Any:
-    """Return the public object of this name in a world's folder; None if there is none."""
+    """Return the object of this name that one of the package's announced worlds exports; None if there is none."""
     for entry in _announced(ours=True).values():
         package = importlib.import_module(entry.module.rpartition(".")[0])
         if name in package.__all__:
@@ -185,7 +208,7 @@ def of_a_world(name: str) -> Any:
 
 
 def listed() -> list[tuple[str, str]]:
-    """Return the name and description of every world, or why it cannot be imported."""
+    """Return (name, description) of every world, sorted; the error message replaces a description that fails."""
     rows = []
     for name, entry in worlds().items():
         try:
@@ -197,21 +220,25 @@ def listed() -> list[tuple[str, str]]:
 
 
 def listed_presets() -> list[tuple[str, str]]:
-    """``world preset`` and a line for each preset of the worlds that can be imported."""
+    """Return (``<world> <preset>``, description) of every preset of the worlds that can be imported."""
     out = []
     for world, entry in worlds().items():
         try:
             out += [(f"{world} {name}", text) for name, text in entry.presets().items()]
-        except UserError:  # `worlds` says why
+        except UserError:  # `listed` shows the reason
             continue
     return out
 
 
 def entry_of(name: str) -> Entry:
-    """The entry of a name, of ``package.module:Class``, or of the world that a file describes (``WORLD.toml``).
+    """Return the registry entry of a world, with its default preset and summary.
+
+    Args:
+        name: name of a world, ``package.module:Class``, or path of a world file; the parameters in a file replace the
+            default preset.
 
     Raises:
-        UserError: an unknown name, with the nearest known one, or a class that is no world.
+        UserError: an unknown name (the message suggests the nearest), or a class that is no world.
     """
     if is_world_file(text_of(name, "world's name")):
         stored = read_world_file(name)
@@ -238,15 +265,15 @@ def make_world(
     """Make a world from its name, a preset and settings.
 
     Args:
-        name: of the world, ``package.module:Class`` for one of your own, or a file, ``WORLD.toml`` (``WORLD.toml#3``:
-            the third of its ensemble).
-        preset: its name; the world's default where None.
-        settings: parameters that differ: ``name=value`` texts, as the command line has them, or keywords and values.
-        **params: parameters that differ, as ``gym.make`` takes them: ``make_world("sessions", n_items=10)``.
+        name: name of the world, ``package.module:Class`` for a class of your own, or path of a world file
+            (``WORLD.toml``; ``WORLD.toml#3`` is the third member of its ensemble).
+        preset: name of a preset; None for the world's default.
+        settings: parameters to change, as ``name=value`` texts or as a mapping from names to values.
+        **params: parameters to change, as keywords: ``make_world("sessions", n_items=10)``.
 
     Raises:
-        UserError: an unknown name, with the nearest known one, a setting that breaks a rule, or a class that is no
-            world, with what it lacks.
+        UserError: an unknown name (the message suggests the nearest), a setting that breaks a rule, or a class that is
+            no world (the message says what it lacks).
     """
     of_type(preset, "preset", (str, type(None)), "a text, or None")
     if not isinstance(settings, Mapping):
@@ -260,26 +287,27 @@ def make_world(
     if is_world_file(name):
         if preset is not None:
             raise UserError(f"preset {preset}: {name} has its parameters already; omit the preset")
-        usual = kind.params_class.from_dict(read_world_file(name).params)
+        base_params = kind.params_class.from_dict(read_world_file(name).params)
     else:
-        usual = _params_of_preset(entry, kind, preset)
-    if changes and not usual.to_dict():
+        base_params = _params_of_preset(entry, kind, preset)
+    if changes and not base_params.to_dict():
         first = next(iter(changes))
         raise UserError(
             f"the {entry.name} world takes no parameters, {first!r} is none of them: give the class params_class, a "
             "dataclass derived from recsim_mnar.worlds.params.Params"
         )
     if isinstance(changes, Mapping):
-        changed = usual.with_keywords(changes)
+        changed = base_params.with_keywords(changes)
     else:
-        changed = usual.with_settings(changes)
+        changed = base_params.with_settings(changes)
     try:
         if kind.params_class is not World.params_class:
             made = kind(changed)
         else:
             made = kind()
     except TypeError as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:  # from inside, not of the call
+        # A deeper frame in the traceback means that __init__ itself raised the error; only a failed call is explained.
+        if error.__traceback__ is not None and error.__traceback__.tb_next is not None:
             raise
         raise UserError(
             f"world {entry.name!r} cannot be made: its __init__ must take its parameters and nothing else "
@@ -289,7 +317,11 @@ def make_world(
 
 
 def _params_of_preset(entry: Entry, kind: type[World], preset: str | None) -> Params:
-    """Return the parameters of a preset, the default one if None."""
+    """Return the parameters of a preset; if ``preset`` is None, those of the default preset or of the class.
+
+    Raises:
+        UserError: an unknown preset (the message suggests the nearest), or a parameter without a default.
+    """
     if preset is None:
         preset = entry.default or None
     if preset is not None and preset in kind.presets:
@@ -311,4 +343,5 @@ def _params_of_preset(entry: Entry, kind: type[World], preset: str | None) -> Pa
 
 
 def _summary(kind: type[World]) -> str:
+    """Return the one-line description of a class of worlds."""
     return kind.summary or (inspect.getdoc(kind) or "").partition("\n")[0]

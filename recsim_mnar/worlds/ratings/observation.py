@@ -1,4 +1,4 @@
-"""Revealed ratings: observation models and draws; matrices completed and re-ranked (Schnabel et al. 2016)."""
+"""Observation models of revealed ratings, and completion of rating matrices from files (Schnabel et al. 2016)."""
 
 from __future__ import annotations
 
@@ -33,25 +33,34 @@ To four digits they are what Table 1's true MAEs say: REC_ONES is 4 p5 = .102, R
 
 
 def relative_propensity(ratings: Any, alpha: float) -> Floats:
-    """alpha^(4 - r) for r < 4, else 1 (section 6.2)."""
-    below = np.maximum(4.0 - np.asarray(ratings, np.float64), 0.0)
-    # Powers from a table: the last bit of pow() differs between machines, and a last bit can flip a draw.
+    """Return the propensities of ratings relative to those of 4 and 5: alpha^(4 - r) for r < 4, else 1 (section 6.2).
+
+    The shape is that of ``ratings``.
+    """
+    exponents = np.maximum(4.0 - np.asarray(ratings, np.float64), 0.0)
+    # Powers from a table: the last bit of pow() differs between machines, and a last bit can change a random draw.
     powers = np.array([1.0, alpha, alpha * alpha, alpha * alpha * alpha])
-    floor = below.astype(np.int64)
-    if np.array_equal(floor, below):
-        return powers[floor]
-    return np.asarray(alpha**below)
+    integers = exponents.astype(np.int64)
+    if np.array_equal(integers, exponents):
+        return powers[integers]
+    return np.asarray(alpha**exponents)  # ratings between stars
 
 
 def alpha_scale(values: Any, shares: Any, alpha: float, density: float) -> float:
-    """The k of the paper's model, with which ratings ``values`` with ``shares`` are revealed at mean ``density``.
+    """Return the factor k of the paper's observation model: P(revealed) = k alpha^max(0, 4 - r).
+
+    Args:
+        values: (n,) distinct ratings r.
+        shares: (n,) share of each among all ratings.
+        alpha: severity of selection.
+        density: share of all ratings that must be revealed on average.
 
     Raises:
-        UserError: alpha or density outside (0, 1], or a k above 1.
+        UserError: alpha or density outside (0, 1], or a k above 1, with which P would not be a probability.
     """
     if not (0 < alpha <= 1 and 0 < density <= 1):
         raise UserError(f"alpha and density must be in (0, 1], got {alpha:g} and {density:g}")
-    # fsum rounds once, whatever the machine's vectors.
+    # Largest density, at k = 1. fsum rounds once only, so the result is the same on every machine.
     most = math.fsum((relative_propensity(values, alpha) * np.asarray(shares)).tolist())
     if density > most * (1 + 1e-12):
         raise UserError(
@@ -62,7 +71,12 @@ def alpha_scale(values: Any, shares: Any, alpha: float, density: float) -> float
 
 
 def alpha_propensities(matrix: Any, alpha: float, density: float = 0.05) -> Floats:
-    """The paper's observation model: k alpha^max(0, 4 - Y), k such that a share ``density`` is revealed on average.
+    """Return the propensity of each rating in a matrix, by the paper's model P = k alpha^max(0, 4 - Y).
+
+    Args:
+        matrix: (U, I) ratings Y.
+        alpha: severity of selection.
+        density: mean propensity, which determines k.
 
     Raises:
         UserError: alpha or density outside (0, 1], or a k above 1.
@@ -72,14 +86,23 @@ def alpha_propensities(matrix: Any, alpha: float, density: float = 0.05) -> Floa
 
 
 def popularity_propensities(appeal: Any, density: float) -> Floats:
-    """P of each item proportional to 1 / its rank by ``appeal`` (I,), at most 1, with mean ``density``; (I,)."""
+    """Return item propensities (I,) that are proportional to 1 / rank, at most 1, and have a given mean.
+
+    Args:
+        appeal: (I,) numbers by which items are ranked, the largest first.
+        density: mean propensity.
+
+    Raises:
+        UserError: density outside (0, 1].
+    """
     appeal = np.asarray(appeal, np.float64)
     if not 0 < density <= 1:
         raise UserError(f"density must be in (0, 1], got {density:g}")
     n = len(appeal)
     falling = 1.0 / np.arange(1, n + 1)
     by_rank = np.ones(n)
-    for certain in range(n):  # the most popular that are revealed for certain
+    # Find how many of the most popular items have propensity 1; the others share the rest of the sum density * n.
+    for certain in range(n):
         scale = (density * n - certain) / math.fsum(falling[certain:].tolist())
         if scale * falling[certain] <= 1.0:
             by_rank[certain:] = scale * falling[certain:]
@@ -90,7 +113,18 @@ def popularity_propensities(appeal: Any, density: float) -> Floats:
 
 
 def rerank(scores: Any, marginals: Any = MARGINALS) -> Floats:
-    """Ratings 1, 2, ... by value: the bottom share ``marginals[0]`` of all entries gets 1, the next 2, and so on."""
+    """Return ratings 1, 2, ... with given marginal shares, in the order of scores.
+
+    Args:
+        scores: array of any shape.
+        marginals: share of each rating: the lowest ``marginals[0]`` of all entries are rated 1, the next 2, and so on.
+
+    Returns:
+        Ratings, of the shape of ``scores``; ties are broken by position.
+
+    Raises:
+        UserError: marginals that are no shares that sum to 1.
+    """
     scores = np.asarray(scores, np.float64)
     shares = np.asarray(marginals, np.float64)
     if not (np.all(shares >= 0) and abs(shares.sum() - 1.0) < 1e-6):
@@ -103,26 +137,31 @@ def rerank(scores: Any, marginals: Any = MARGINALS) -> Floats:
 
 
 def observe(propensities: Any, seed: int) -> NDArray[np.bool_]:
-    """O ~ Bernoulli(P), elementwise, each cell at its own address."""
+    """Draw which ratings are revealed: a mask O (U, I) with O ~ Bernoulli(P) for propensities P (U, I).
+
+    The draw of each cell is addressed by seed, user and item.
+    """
     p = np.asarray(propensities, np.float64)
     users, items = np.divmod(np.arange(p.size), p.shape[1])
     return (rng.uniforms(seed, Stream.ORGANIC, users, items) < p.ravel()).reshape(p.shape)
 
 
 RANKS = (5, 10, 20)
+"""Ranks of the factorizations that :func:`complete` tries."""
 PENALTIES = (2e-5, 5e-5, 1e-4, 2e-4)
+"""Penalties of the factorizations that :func:`complete` tries."""
 FITS: dict[str, Any] = {"max_iterations": 3000, "value_tolerance": 1e-6}
-"""How far a fit is taken: on ML-100K to within a thousandth of its minimum."""
+"""Stopping rules of a fit; on ML-100K the objective is then within a thousandth of its minimum."""
 
 
 @dataclass(frozen=True)
 class Completion:
-    """A completed matrix.
+    """Result of :func:`complete`.
 
     Attributes:
-        ratings: (U, I) in 1..5.
-        form: rank and penalty chosen.
-        accuracy: 0/1 accuracy of the rounded completion on the held-out tenth, for each form tried.
+        ratings: (U, I) completed ratings in 1..5.
+        form: configuration with the rank and penalty chosen.
+        accuracy: share of held-out ratings that the rounded completion predicts exactly, for each rank and penalty.
     """
 
     ratings: Floats
@@ -138,14 +177,23 @@ def complete(
     marginals: Any = MARGINALS,
     seed: int = 0,
 ) -> Completion:
-    """Complete and re-rank; rank and penalty by 0/1 accuracy on a tenth of the ratings.
+    """Complete a rating matrix by factorization, and re-rank the result to given marginals.
+
+    Rank and penalty are those with the best accuracy on a held-out tenth of the ratings; the final fit uses all.
+
+    Args:
+        ratings: revealed ratings.
+        ranks: ranks to try.
+        penalties: penalties to try.
+        marginals: shares of ratings 1 to 5 in the completed matrix.
+        seed: seed of the held-out ratings and of the fits.
 
     Warns:
         NotConverged: a fit stopped at its limit of iterations.
     """
-    held = rng.uniforms(seed, rng.Stream.FIT, np.arange(len(ratings)), 2) < 0.1
-    train = ratings.select(~held)
-    test = ratings.select(held)
+    is_held_out = rng.uniforms(seed, rng.Stream.FIT, np.arange(len(ratings)), 2) < 0.1
+    train = ratings.select(~is_held_out)
+    test = ratings.select(is_held_out)
     accuracy: dict[str, float] = {}
     best = -1.0
     chosen = FactorizationConfig()
@@ -163,17 +211,21 @@ def complete(
 
 
 def matrix_of_file(path: str | Path, marginals: Any, seed: int) -> tuple[Floats, Any]:
-    """The full rating matrix (U, I) that a file stands for, and its propensities where the file has them.
+    """Read a full rating matrix from a file, or complete the revealed ratings in it.
 
     Args:
-        path: a file of ratings (:func:`recsim_mnar.datasets.rating_studies.read_ratings`), completed and re-ranked; an
-            ``.npy`` matrix; or an ``.npz`` file with ``ratings`` and, if there are, ``observation_propensities``, as
-            ``simulate --truth`` writes it.
+        path: path of a file of revealed ratings (:func:`recsim_mnar.datasets.rating_studies.read_ratings`), which are
+            completed and re-ranked; of an ``.npy`` matrix; or of an ``.npz`` file with ``ratings`` and optionally
+            ``observation_propensities``, as ``simulate --truth`` writes it.
         marginals: shares of ratings 1 to 5 for the re-ranking.
-        seed: of the completion.
+        seed: seed of the completion.
+
+    Returns:
+        ratings: (U, I) float64.
+        propensities: (U, I) observation propensities, or None if the file has none.
 
     Raises:
-        UserError: no such file, or one that holds neither.
+        UserError: the file does not exist, or does not hold ratings.
     """
     path = path_of(path)
     if path.is_dir():
@@ -185,11 +237,11 @@ def matrix_of_file(path: str | Path, marginals: Any, seed: int) -> tuple[Floats,
     try:
         if path.suffix.lower() == ".npz":
             arrays = read_arrays(path)
-        else:  # mapped: its header may ask for more than there is
+        else:  # memory-mapped, for a header may claim more data than the file has
             arrays = {"ratings": np.array(np.load(path, allow_pickle=False, mmap_mode="r"))}
     except FileNotFoundError:
         raise UserError(f"ratings_file {path} does not exist") from None
-    except (ValueError, OSError, SyntaxError, tokenize.TokenError) as error:  # of its header
+    except (ValueError, OSError, SyntaxError, tokenize.TokenError) as error:  # NumPy parses the header as Python
         raise UserError(f"ratings_file {path} holds no array: {str(error).splitlines()[0]}") from None
     if "ratings" not in arrays or arrays["ratings"].ndim != 2 or arrays["ratings"].dtype.kind not in "iuf":
         raise UserError(f"ratings_file {path} must hold 'ratings', a (users, items) matrix of numbers")

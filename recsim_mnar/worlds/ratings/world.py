@@ -1,7 +1,7 @@
-"""The ratings world: people who reveal some of their ratings, not at random, and answer recommendations with a rating.
+"""The ratings world: users reveal some of their ratings, not at random, and rate the items recommended to them.
 
-Schnabel, Swaminathan, Singh, Chandak & Joachims 2016, "Recommendations as treatments". The full rating matrix Y is
-known, and so is the propensity P with which each entry is revealed.
+The model is that of Schnabel, Swaminathan, Singh, Chandak & Joachims 2016, "Recommendations as treatments". Both the
+full rating matrix Y and the propensity P with which each entry is revealed are known.
 """
 
 from __future__ import annotations
@@ -41,24 +41,25 @@ class RatingsParams(Params):
     """Parameters of the ratings world.
 
     Attributes:
-        n_items: number of items I; that of the file where there is one.
-        n_factors: rank of the tastes behind the ratings; 0 for items' offsets and noise alone.
-        sigma_item: standard deviation of the items' offsets, a user's taste having 1.
-        sigma_noise: standard deviation of what neither taste nor item explains.
-        marginals: shares of ratings 1 to 5 among all entries, with commas; by default those of randomly chosen songs
-            (Marlin & Zemel 2009).
-        ratings_file: instead of the three sigmas' model, a file of ratings, completed and re-ranked to ``marginals``
-            (section 6.2), or an ``.npy`` or ``.npz`` file of a full matrix, taken as it is. An ``.npz`` file that
-            holds ``observation_propensities`` too brings its own: ``alpha``, ``density`` and ``observation`` are then
-            not read.
-        alpha: severity of selection: a rating r < 4 is revealed alpha^(4 - r) times as often as 4 or 5 (``alpha``).
-        density: expected share of ratings revealed.
-        observation: ``alpha`` (by the rating), ``popularity`` (by the item: 1/rank of its offset or mean), or
-            ``uniform``.
-        n_decisions: recommendations a user answers.
-        repeat_pays: whether an item that the user has rated already, revealed or recommended before, earns its rating
-            again when it is recommended; otherwise it earns 0.
-        catalogue_seed: of the items, and of the completion of a file.
+        n_items: number of items I; a file determines it.
+        n_factors: rank of the low-rank part (tastes) of the ratings' scores; 0 for item offsets and noise only.
+        sigma_item: standard deviation of the items' offsets; the taste part of a score has standard deviation 1.
+        sigma_noise: standard deviation of the noise in a score, independent for each user and item.
+        marginals: shares of ratings 1 to 5 among all entries, separated by commas; by default those of randomly chosen
+            songs (Marlin & Zemel 2009).
+        ratings_file: path of a file that replaces the drawn ratings; empty to draw them. Revealed ratings in it are
+            completed and re-ranked to ``marginals`` (section 6.2); a full matrix (``.npy`` or ``.npz``) is taken
+            unchanged. If an ``.npz`` file holds ``observation_propensities`` too, these replace ``alpha``, ``density``
+            and ``observation``.
+        alpha: severity of selection in the observation model ``alpha``: a rating r < 4 is revealed alpha^(4 - r) times
+            as often as 4 or 5.
+        density: expected share of ratings that are revealed.
+        observation: model of the propensities: ``alpha`` (they depend on the rating), ``popularity`` (1 / rank of the
+            item's offset or mean rating) or ``uniform``.
+        n_decisions: number of recommendations of each user.
+        repeat_pays: True if an item that the user has rated before, unasked or after a recommendation, earns its rating
+            again when it is recommended; False if it then earns 0.
+        catalogue_seed: seed of the items, and of the completion of a file.
     """
 
     n_items: int = 100
@@ -76,7 +77,7 @@ class RatingsParams(Params):
 
     @property
     def shares(self) -> tuple[float, ...]:
-        """``marginals`` as numbers."""
+        """Return ``marginals`` as five numbers."""
         return tuple(float(part) for part in self.marginals.split(","))
 
     def check(self) -> None:
@@ -107,18 +108,22 @@ PRESETS: dict[str, tuple[RatingsParams, str]] = {
 
 
 _CALIBRATION_USERS = 4000
+"""Number of simulated users from whose scores the thresholds between stars are computed."""
 _TRUTH_CHUNK = 4096
-_USERS_AHEAD, _RATINGS_AHEAD = 64, 1 << 17
-"""Users, and ratings of theirs, that are made together for a single lane: a call costs more than a user."""
+"""Number of users whose true ratings are computed at a time."""
+_USERS_AHEAD = 64
+"""Largest number of users whose ratings a single lane draws in advance; a call takes longer than one user."""
+_RATINGS_AHEAD = 1 << 17
+"""Largest number of ratings that a single lane draws in advance."""
 
 
 class RatingsLanes(CountedLanes):
-    """Implement :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`RatingsWorld.open_lanes`.
+    """Lanes of the ratings world, made by :meth:`RatingsWorld.open_lanes`.
 
     Args:
-        world: the world that opens them.
-        n_lanes: users side by side.
-        truth_column: name of the column of expected rewards; None to leave it out.
+        world: ratings world to which the lanes belong.
+        n_lanes: number of users simulated at once.
+        truth_column: name of the column of expected rewards; None to omit it.
     """
 
     trusted = True
@@ -129,15 +134,16 @@ class RatingsLanes(CountedLanes):
         self._params = params = world.params
         super().__init__(n_lanes, truth_column=truth_column)
         self._earns = np.zeros((n_lanes, params.n_items), np.float32)
+        # Users drawn in advance for begin_alone: seed, first user, and each user's rewards and revealed ratings.
         self._ahead: tuple[int, int, Floats, list[dict[str, list[Any]]]] = 0, 0, np.zeros((0, params.n_items)), []
 
     @property
     def state(self) -> Floats:
-        """Implement :attr:`Lanes.state`: here what each item would earn, (n, I)."""
+        """Implement :attr:`Lanes.state`: the reward that each item would earn now, (n, I)."""
         return self._earns.astype(np.float64)
 
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
-        """Implement :meth:`Lanes.begin`: users reveal their ratings."""
+        """Implement :meth:`Lanes.begin`: the organic rows are the ratings that the users reveal."""
         n = len(which)
         ratings = np.empty((n, self._params.n_items))
         p = np.empty_like(ratings)
@@ -155,7 +161,13 @@ class RatingsLanes(CountedLanes):
         return Transition(starts, columns, np.ones(n, np.bool_))
 
     def _reveal(self, seed: int, users: Ints) -> tuple[Floats, Floats, Flags]:
-        """Ratings of users of a seed, P(O = 1) and O, (n, I) each."""
+        """Draw the ratings of users (n,) of a seed.
+
+        Returns:
+            ratings: (n, I) all ratings.
+            p: (n, I) propensity of each to be revealed.
+            revealed: (n, I) True for the ratings that are revealed.
+        """
         n_items = self._params.n_items
         ratings = self._world.ratings_of(seed, users)
         p = self._world.propensities_of(users, ratings)
@@ -164,14 +176,18 @@ class RatingsLanes(CountedLanes):
         return ratings, p, drawn.reshape(p.shape) < p
 
     def _earned(self, ratings: Floats, revealed: Flags) -> Floats:
-        """Return (n, I) the reward of each item when it is first recommended."""
+        """Return the reward (n, I) of each item at its first recommendation; arguments as :meth:`_reveal` returns."""
         if self._params.repeat_pays:
             return ratings
         return np.where(revealed, 0.0, ratings)
 
     def begin_alone(self, seed: int, user: int) -> dict[str, list[Any]] | None:
-        """Implement :meth:`Lanes.begin_alone`. Users who come one after the other are made more and more at a time."""
-        if type(self) is not RatingsLanes:  # what a derived class does is its own
+        """Implement :meth:`Lanes.begin_alone`.
+
+        If users arrive in the order of their ids, twice as many are drawn in advance each time, up to
+        :data:`_USERS_AHEAD`.
+        """
+        if type(self) is not RatingsLanes:  # a derived class may override `begin`
             return None
         last_seed, first, earns, histories = self._ahead
         if seed != last_seed or not first <= user < first + len(histories):
@@ -215,7 +231,7 @@ class RatingsLanes(CountedLanes):
         return reward, n_decisions < self._params.n_decisions
 
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
-        """Implement :meth:`Lanes.take`: the reward is the user's rating of what is shown, see ``repeat_pays``."""
+        """Implement :meth:`Lanes.take`: the reward is the user's rating of the item, or 0, see ``repeat_pays``."""
         starts, columns = self.rows(which)
         columns["event"][:] = schema.BANDIT
         columns["action"][:] = actions
@@ -231,16 +247,16 @@ class RatingsLanes(CountedLanes):
 
 
 class RatingsWorld(DecisionWorld):
-    """People reveal ratings, are shown recommendations, and rate them.
+    """World whose users reveal some of their ratings, then receive recommendations and rate them.
 
-    A user's ratings do not change: a recommended item gets the rating that the user would have revealed. An item
-    rated already may be recommended, and earns its rating again (or nothing, see ``repeat_pays``).
+    A user's ratings never change: a recommended item gets the rating that the user would have revealed. Items rated
+    before may be recommended, and earn their rating again (or 0, see ``repeat_pays``).
 
     Args:
-        params: the synthetic model, or the file that stands in its place.
-        matrix: (U, I) ratings that are used instead of the model's; user u is row u mod U, whatever the seed, which
-            then draws what is revealed.
-        propensities: (U, I) of these ratings; by default those of the observation model.
+        params: parameters of the world; None for the defaults.
+        matrix: (U, I) ratings in place of drawn ones; user u of any seed has row u mod U, and the seed determines which
+            ratings are revealed. None to draw ratings, or to read those of ``params.ratings_file``.
+        propensities: (U, I) propensity of each rating in ``matrix``; None for those of the observation model.
     """
 
     name = "ratings"
@@ -275,7 +291,16 @@ class RatingsWorld(DecisionWorld):
 
     @classmethod
     def from_matrix(cls, matrix: Any, propensities: Any = None, **params: Any) -> RatingsWorld:
-        """A world of given ratings (U, I); ``params`` as in :class:`RatingsParams`."""
+        """Make a world of the ratings in a matrix.
+
+        Args:
+            matrix: (U, I) ratings.
+            propensities: (U, I) propensity of each rating; None for those of the observation model.
+            **params: parameters, see :class:`RatingsParams`.
+
+        Raises:
+            UserError: ratings outside 1..5, or shapes that do not fit together.
+        """
         matrix = np.asarray(matrix, np.float64)
         if matrix.ndim != 2:
             raise UserError(f"a matrix of ratings must be (U, I), got shape {matrix.shape}")
@@ -293,7 +318,7 @@ class RatingsWorld(DecisionWorld):
 
     @functools.cached_property
     def _item_factors(self) -> Floats:
-        """(I, n_factors + 1): tastes' directions, of length 1 on average, and the offset."""
+        """Factors of each item, of mean square length 1, followed by its offset: (I, n_factors + 1)."""
         p = self.params
         draws = rng.normals(p.catalogue_seed, Stream.CATALOGUE, 0, (p.n_items, p.n_factors))
         offsets = rng.normals(p.catalogue_seed, Stream.OFFSETS, 0, (p.n_items, 1)) * p.sigma_item
@@ -301,15 +326,18 @@ class RatingsWorld(DecisionWorld):
 
     @functools.cached_property
     def _thresholds(self) -> Floats:
-        """Thresholds between the scores of ratings r and r + 1 that give the marginals."""
-        users = np.arange(_CALIBRATION_USERS)
-        per_batch = max(1, 4_000_000 // self.n_items)
+        """Thresholds (4,) between the scores of ratings r and r + 1, with which ratings have the marginal shares.
+
+        They are quantiles of the scores of simulated users: as many as :data:`_CALIBRATION_USERS`, but at most 4
+        million scores.
+        """
+        n_users = min(_CALIBRATION_USERS, max(1, 4_000_000 // self.n_items))
         seed = derive_seed(self.params.catalogue_seed, "ratings/calibration")
-        scores = self._scores(seed, users[:per_batch])
+        scores = self._scores(seed, np.arange(n_users))
         return np.quantile(scores, np.minimum(np.cumsum(self.params.shares)[:-1], 1.0))
 
     def _scores(self, seed: int, users: Ints) -> Floats:
-        """Compute the scores to be cut into stars, (n, I), for consecutive users."""
+        """Return the scores (n, I) of users (n,) with consecutive ids; thresholds between them make ratings."""
         p = self.params
         items = self._item_factors
         first = int(users[0])
@@ -320,7 +348,7 @@ class RatingsWorld(DecisionWorld):
         return scores
 
     def ratings_of(self, seed: int, users: Ints) -> Floats:
-        """Truth: all ratings of these users, (n, I)."""
+        """Return all ratings (n, I) of users (n,) of a seed, revealed or not."""
         if self.matrix is not None:
             return self.matrix[users % len(self.matrix)]
         out = np.empty((len(users), self.n_items))
@@ -330,11 +358,16 @@ class RatingsWorld(DecisionWorld):
 
     @functools.cached_property
     def _item_propensities(self) -> Floats:
-        """P of each item where it does not depend on the rating, (I,)."""
+        """Propensity of each item, (I,), in the observation models in which it does not depend on the rating."""
         return _item_propensities(self._item_factors[:, -1], self.params)
 
     def propensities_of(self, users: Ints, ratings: Floats) -> Floats:
-        """P(O = 1) of every item for users with these ratings, (n, I)."""
+        """Return the propensity (n, I) with which each rating of users (n,) is revealed.
+
+        Args:
+            users: (n,) ids.
+            ratings: (n, I) ratings of these users.
+        """
         p = self.params
         if self.propensities is not None:
             return self.propensities[users % len(self.propensities)]
@@ -343,14 +376,15 @@ class RatingsWorld(DecisionWorld):
         return np.tile(self._item_propensities, (len(users), 1))
 
     def reward_means(self, state: Floats) -> Floats:
-        """Implement :meth:`DecisionWorld.reward_means`: the state is what each item would earn."""
+        """Implement :meth:`DecisionWorld.reward_means`: the state consists of the items' rewards."""
         return np.asarray(state, np.float64)
 
     def truth_arrays(self, seed: int, n_users: int) -> Columns:
         """Implement :meth:`DecisionWorld.truth_arrays`.
 
-        ``ratings`` (U, I) int8 and ``observation_propensities`` (U, I) of the file's users or of users 0 .. U - 1; of
-        a synthetic world also ``item_factors``, ``item_offsets`` and ``thresholds`` (of scores, between stars).
+        The arrays are ``ratings`` (U, I) int8 and ``observation_propensities`` (U, I), for the users of a matrix or for
+        users 0 .. U - 1. Without a matrix there are also ``item_factors`` (I, n_factors), ``item_offsets`` (I,) and
+        ``thresholds`` (4,).
         """
         if self.matrix is not None and self.propensities is not None:
             return {"ratings": self.matrix.astype(np.int8), "observation_propensities": self.propensities}
@@ -376,7 +410,7 @@ class RatingsWorld(DecisionWorld):
 
 
 def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
-    """A (U, I) matrix of stars."""
+    """Return ratings as a float64 matrix (U, I); UserError for another number of items or ratings outside 1..5."""
     ratings = np.asarray(matrix, np.float64)
     if ratings.ndim != 2 or ratings.shape[1] != params.n_items or len(ratings) == 0:
         raise UserError(f"the matrix has shape {ratings.shape}, the parameters say (users, {params.n_items})")
@@ -388,14 +422,23 @@ def _checked_matrix(matrix: Any, params: RatingsParams) -> Floats:
 
 
 def _item_propensities(appeal: Floats, params: RatingsParams) -> Floats:
-    """(I,) propensities that do not depend on the rating: by popularity, or the same for all items."""
+    """Return item propensities (I,) of the observation models ``popularity`` (by ``appeal``, (I,)) and ``uniform``."""
     if params.observation == "popularity":
         return popularity_propensities(appeal, params.density)
     return np.full(len(appeal), params.density)
 
 
 def _checked_propensities(propensities: Any, matrix: Floats, params: RatingsParams) -> Floats:
-    """(U, I) propensities as given, or those of the observation model."""
+    """Return the propensity (U, I) of each rating in a matrix.
+
+    Args:
+        propensities: (U, I) from the user or a file; None for those of the observation model.
+        matrix: (U, I) ratings.
+        params: parameters with the observation model.
+
+    Raises:
+        UserError: a wrong shape, or propensities outside (0, 1].
+    """
     if propensities is None:
         if params.observation == "alpha":
             return alpha_propensities(matrix, params.alpha, params.density)

@@ -1,8 +1,8 @@
 # mypy: ignore-errors
-"""Jitted parts of a catalogue: its flips, and what of it changes while users live.
+"""Compiled search for flipped pairs of items, and the effects that change behaviour over time.
 
-Fatigue, retention, influence and a calendar are handed to the dynamics as ``changes``, which is None in a world without
-any; then nothing of them is compiled.
+These effects, called *changes*, are fatigue, retention, influence and the calendar. They are passed to the dynamics as
+one argument ``changes``, which is None in a world without them; their code is then not compiled.
 """
 
 from __future__ import annotations
@@ -18,11 +18,20 @@ from recsim_mnar.worlds.sessions._softmax_kernel import pick_precisely
 
 @kernel
 def best_partner(rows, norms, rank_of, used, place):
-    """The free item with the largest inner product with the item at ``place``.
+    """Find the unused item with the largest inner product with the item at ``place``.
 
-    ``rows`` (P, K) and ``norms`` (P,) stand in descending norm, ``rank_of`` (P,) gives each place's item index for ties
-    (the smaller index wins). The scan stops once |f_i| |f_j| cannot reach the best found. Returns (place, inner
-    product); place -1 where no item is free.
+    Items are sorted by falling norm, so the search can stop when the product of norms is below the best inner product
+    found.
+
+    Args:
+        rows: (P, K) factors by place.
+        norms: (P,) their norms, falling.
+        rank_of: (P,) item index at each place; of equal inner products the smaller index wins.
+        used: (P,) True for items that are in a pair already.
+        place: place of the item whose partner is searched.
+
+    Returns:
+        The partner's place, -1 if no item is unused; and the inner product.
     """
     n, n_factors = rows.shape
     best = -1
@@ -45,7 +54,7 @@ def best_partner(rows, norms, rank_of, used, place):
 
 @kernel
 def best_partners(rows, norms, rank_of, used, partners, values):
-    """:func:`best_partner` of every item."""
+    """Write the :func:`best_partner` of the item at every place to ``partners`` and ``values``, (P,) each."""
     for i in range(rows.shape[0]):
         partners[i], values[i] = best_partner(rows, norms, rank_of, used, i)
 
@@ -55,20 +64,25 @@ Changes = namedtuple(
     "fatigue spread of_views shrinking retention keeping influence calendar width shift factors offsets "
     "recency noted weariness wearied satisfaction weights",
 )
-"""Scalars: ``shrinking`` is minus the logarithm of the fatigue's memory, ``keeping`` the satisfaction's memory,
-``width`` the length of a period of the calendar. shift (periods, P), -inf before an item arrives, without rows where
-there is no calendar; factors (P, K) and offsets (P,) of views, in item order. Of each lane's user: recency (n, P) as of
-step noted (n, P), weariness (n,) as of step wearied (n,), satisfaction (n,). weights (P,), written to in passing."""
+"""Parameters and state of the changes.
+
+Scalars: ``fatigue``, ``spread``, ``of_views``, ``retention``, ``influence`` and ``calendar`` are parameters of the
+world; ``shrinking`` is minus the logarithm of ``fatigue_memory``, ``keeping`` is ``retention_memory``, ``width`` the
+length of a period of the calendar. Arrays of the catalogue, in item order: ``shift`` (periods, P), -inf before an item
+arrives, without rows if there is no calendar; ``factors`` (P, K) and ``offsets`` (P,) of views. State of the users:
+``recency`` (n, P) as of step ``noted`` (n, P), ``weariness`` (n,) as of step ``wearied`` (n,), ``satisfaction`` (n,).
+Working space: ``weights`` (P,).
+"""
 
 S_ARRIVAL = np.uint64(17)
 
 ALWAYS = np.int64(-1)
-"""The period of a world without a calendar."""
+"""Period number in a world without a calendar."""
 
 
 @inner
 def arrive_changed(changes, seed, user, lane):
-    """The lane's user has been shown nothing yet; returns the time of arrival."""
+    """Reset a lane's state of changes for a new user, and return the user's time of arrival (0 without a calendar)."""
     recency = changes.recency[lane]
     noted = changes.noted[lane]
     for p in range(recency.size):
@@ -85,7 +99,7 @@ def arrive_changed(changes, seed, user, lane):
 
 @inlined
 def period_of(changes, time):
-    """The period of the calendar at a time."""
+    """Return the number of the calendar's period at a time, the last one beyond its end; ALWAYS without a calendar."""
     if changes.calendar == 0.0:
         return ALWAYS
     return min(np.int64(time / changes.width), np.int64(changes.shift.shape[0] - 1))
@@ -93,19 +107,19 @@ def period_of(changes, time):
 
 @inner
 def recency_of(changes, lane, step, item):
-    """Get how lately an item was shown or viewed, at a step."""
+    """Return an item's recency at a step: the number of earlier showings and views, weighted down by their age."""
     return changes.recency[lane, item] * exp64(-changes.shrinking * np.float64(step - changes.noted[lane, item]))
 
 
 @inner
 def weariness_of(changes, lane, step):
-    """Compute the weariness of the lane's user from repeats, at a step."""
+    """Return the weariness of a lane's user at a step: recencies at earlier showings, weighted down by their age."""
     return changes.weariness[lane] * exp64(-changes.shrinking * np.float64(step - changes.wearied[lane]))
 
 
 @inner
 def tired(changes, lane, step, item):
-    """Compute the factor that fatigue leaves of an item's click probability, and note that it is shown."""
+    """Return the factor by which fatigue multiplies an item's click probability, and record that the item is shown."""
     if changes.fatigue == 0.0:
         return 1.0
     recency = recency_of(changes, lane, step, item)
@@ -119,7 +133,7 @@ def tired(changes, lane, step, item):
 
 @inner
 def viewed(changes, lane, step, item):
-    """Notes a view."""
+    """Record a view of an item for fatigue."""
     if changes.fatigue != 0.0 and changes.of_views != 0.0:
         changes.recency[lane, item] = recency_of(changes, lane, step, item) + changes.of_views
         changes.noted[lane, item] = step
@@ -127,7 +141,11 @@ def viewed(changes, lane, step, item):
 
 @inner
 def satisfied(changes, lane, omega, item):
-    """The user is shown an item: satisfaction follows how well it suits the taste in views."""
+    """Update the satisfaction of a user who is shown an item, by how well the item suits the interests.
+
+    The suitability is tanh of the inner product of item factors and interests over the norm of the interests, in
+    (-1, 1). Satisfaction is its exponentially weighted mean.
+    """
     if changes.retention == 0.0:
         return
     inside = 0.0
@@ -143,7 +161,7 @@ def satisfied(changes, lane, omega, item):
 
 @inlined
 def out_of(changes, lane, other, out):
-    """The cumulative threshold below which a user leaves: ``out`` with leaving scaled by satisfaction."""
+    """Return the cumulative threshold ``out`` with the probability of leaving, out - other, scaled by satisfaction."""
     if changes.retention == 0.0:
         return out
     return min(other + (out - other) * exp64(-changes.retention * changes.satisfaction[lane]), 1.0)
@@ -151,7 +169,7 @@ def out_of(changes, lane, other, out):
 
 @inner
 def pulled(changes, omega, item):
-    """A click pulls the interests towards the item."""
+    """Move the interests of a user who clicks towards the item's factors."""
     if changes.influence != 0.0:
         for k in range(changes.factors.shape[1]):
             omega[k] = (1.0 - changes.influence) * omega[k] + changes.influence * changes.factors[item, k]
@@ -159,7 +177,7 @@ def pulled(changes, omega, item):
 
 @inner
 def view_in_period(changes, omega, period, uniform):
-    """The item viewed: softmax(factors omega + offsets + shift) of those that have arrived."""
+    """Draw the item viewed from softmax(factors omega + offsets + shift), over the items that have arrived."""
     weights = changes.weights
     shift = changes.shift[period]
     for p in range(weights.size):

@@ -1,13 +1,13 @@
 # mypy: ignore-errors
-"""Jitted calls that move lanes of the sessions world: to the next decision, by one step of all, or to an occasion.
+"""Compiled entry points that advance lanes: to the next decision, by one step of all lanes, or to the next occasion.
 
-Python hands in plain tuples, and their members are named again here: numba takes three times as long over a named
-tuple. What users do is in ``_sessions_kernel``, how they read rankings in ``_rankings_kernel``.
+Python passes plain tuples, because passing a named tuple takes numba three times as long; the functions restore the
+names. The behaviour of users is in ``_sessions_kernel``, and how they read slates in ``_rankings_kernel``.
 
-Some lives halt only where a click is possible (:func:`advance_to_occasion`): no click probability reaches
-``NEVER_CLICKS``, so a decision whose uniform is above it comes to nothing, whatever is shown. The others are occasions.
-How many views come before the next one depends on no interest and no recommendation, so it is known beforehand, and a
-life ends after its last occasion: views without an answer are not drawn.
+:func:`advance_to_occasion` stops only at decisions that may be clicked. No click probability reaches ``NEVER_CLICKS``,
+so a decision whose uniform is at least this large is not clicked, whatever is shown; the other decisions are
+*occasions*. The number of views before the next occasion depends neither on interests nor on recommendations. It is
+computed first, and a user without another occasion leaves at once, so that no views are drawn in vain.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ from recsim_mnar.worlds.sessions._softmax_kernel import Lanes, Tables
 from recsim_mnar.worlds.sessions._views_kernel import sample_view
 
 _SIDE_BY_SIDE = 16
+"""Number of decisions whose draws are examined at a time, in vectors."""
 
 
 @inlined
 def _skip_uneventful(dynamics, tables, lanes, lane, rows, r, actions, propensities):
-    """Recommendations that come to nothing, one unit of time apart: rows r, r + 1, ... and the clock, no draws."""
+    """Write uneventful decisions, one unit of time apart, to rows r, r + 1, ..., and advance the lane's counters."""
     n = np.uint64(actions.size)
     if dynamics.keep_truth:
-        # Interests stay as they are: one item after the other is asked for, and each run of the same item once.
+        # Interests do not change in between, so the probability is computed once for consecutive equal items.
         before = np.int64(-1)
         probability = 0.0
         for i in range(actions.size):
@@ -79,9 +80,9 @@ def _skip_uneventful(dynamics, tables, lanes, lane, rows, r, actions, propensiti
 
 @inlined
 def _uneventful(seed, user, first, most, bandit_out, never_clicks):
-    """Count the decisions from ``first`` on, at most ``most``, that can neither be clicked nor end the bandit session.
+    """Return how many decisions from ``first`` on can neither be clicked nor end the bandit session, at most ``most``.
 
-    Some decisions side by side, so that the draws are made in vectors: the first eventful one is a minimum.
+    The draws of several decisions are made in vectors; the first eventful decision is found as a minimum.
     """
     key = np.uint64(user)
     for begin in range(0, most, _SIDE_BY_SIDE):
@@ -98,7 +99,7 @@ def _uneventful(seed, user, first, most, bandit_out, never_clicks):
 
 @kernel
 def find_runs(lanes, which, most, bandit_out, never_clicks, out):
-    """``out[j]`` = 1 + the uneventful decisions that lane ``which[j]`` comes to next."""
+    """Write 1 plus the number of uneventful decisions to which lane ``which[j]`` comes next to ``out[j]``."""
     lanes = Lanes(*lanes)
     for j in range(which.size):
         lane = which[j]
@@ -109,7 +110,10 @@ def find_runs(lanes, which, most, bandit_out, never_clicks, out):
 
 @kernel
 def skip_uneventful(lanes, which, most, bandit_out, never_clicks, out):
-    """The uneventful decisions that lane ``which[j]`` comes to next happen, one unit of time apart: ``out[j]``."""
+    """Skip the uneventful decisions to which lane ``which[j]`` comes next, and write their number to ``out[j]``.
+
+    They are one unit of time apart.
+    """
     lanes = Lanes(*lanes)
     for j in range(which.size):
         lane = which[j]
@@ -139,12 +143,15 @@ def advance(
     starts,
     scratch,
 ):
-    """Lane by lane: begin, or answer the actions where one is awaited; then browse to the next decision or the end.
+    """Advance lanes one after the other up to the next decision or the end of the user.
 
-    Those of lane ``which[j]`` are edges[j]:edges[j + 1] of ``actions``: one, or several of which only the last can
-    change the user's state. ``starts[j]`` becomes the first row of lane ``which[j]``. Returns (lanes finished, rows
-    used); fewer lanes than given means that the rows are full: call again with more room, ``first`` being the number
-    finished.
+    A new user arrives first; a user who waits for a decision first answers actions edges[j]:edges[j + 1], one, or
+    several of which only the last can change the user's state. ``starts[j]`` becomes the first row of lane
+    ``which[j]``.
+
+    Returns:
+        The number of lanes finished and the number of rows used. If not all lanes are finished, the rows are full: the
+        caller provides more room and calls again with both numbers as ``first`` and ``r``.
     """
     dynamics = Dynamics(*dynamics)
     tables = Tables(*tables)
@@ -196,7 +203,10 @@ def advance_rankings(
     starts,
     scratch,
 ):
-    """Advance lanes as :func:`advance` does, by answers to rankings: rows of (n, k) ``rankings``, -1 where empty."""
+    """Advance lanes as :func:`advance` does, in a world of slates.
+
+    Users who wait for a decision answer the rankings ``rankings[j]``, (n, k), in which -1 is an empty position.
+    """
     dynamics = Dynamics(*dynamics)
     tables = Tables(*tables)
     lanes = Lanes(*lanes)
@@ -225,7 +235,7 @@ Moves = namedtuple(
     "Moves",
     "actions ended seeds queue next_user elapsed counts rewards terminated truncated n_views n_skipped",
 )
-"""See :class:`recsim_mnar.worlds.lanes.Moves`."""
+"""Fields of :class:`recsim_mnar.worlds.lanes.Moves`, where they are documented."""
 
 
 @kernel
@@ -248,11 +258,15 @@ def step_at_once(
     starts,
     scratch,
 ):
-    """One step of lanes ``first`` to ``end``: see :meth:`recsim_mnar.worlds.lanes.Lanes.step_at_once`.
+    """Step or reset lanes ``first`` .. ``end`` - 1, see :meth:`recsim_mnar.worlds.lanes.Lanes.step_at_once`.
 
-    ``limit``: steps after which an episode is truncated, 0 for none. The views of each lane are rows starts[lane] :
-    starts[lane + 1]; an answer is no row. Returns (the lane after the last finished, rows used, lanes left to be reset
-    again): one before ``end`` means that the rows are full, call again with more room and with these numbers.
+    ``limit`` is the largest number of steps of an episode, 0 for no limit. The rows of a lane are starts[lane] :
+    starts[lane + 1]; they are its views, for the row of an answer is overwritten by the next view.
+
+    Returns:
+        The lane after the last finished one, the number of rows used, and the number of lanes that are still ended. If
+        the first is less than ``end``, the rows are full: the caller provides more room and calls again with these
+        numbers as ``first``, ``r`` and ``left``.
     """
     dynamics = Dynamics(*dynamics)
     tables = Tables(*tables)
@@ -262,7 +276,7 @@ def step_at_once(
     n_items = moves.counts.shape[1]
     for lane in range(first, end):
         arrives = moves.ended[lane]
-        if lanes.phase[lane] != ORGANIC:  # otherwise the rows were full
+        if lanes.phase[lane] != ORGANIC:  # ORGANIC: the rows were full in the call before, which has begun this step
             starts[lane] = r
             if arrives:
                 lanes.seed[lane] = moves.seeds[lane]
@@ -303,12 +317,16 @@ def step_at_once(
 
 
 Waiting = namedtuple("Waiting", "uniform variance")
-"""Of each lane's user: uniform (n,) of the answer at the present occasion; variance (n,) of each interest by then."""
+"""State of each lane's user at the present occasion: ``uniform`` (n,) that decides the click, and ``variance`` (n,) of
+each interest."""
 
 
 @inner
 def _views_ahead(dynamics, seed, user, state, views, decisions):
-    """Count the views before the next occasion; -1 where there is none."""
+    """Return the number of views before the next occasion, -1 if the user leaves without another one.
+
+    ``state`` is the user's present state, ``views`` and ``decisions`` are the numbers of the next view and decision.
+    """
     first = views
     while True:
         if state == ORGANIC:
@@ -327,7 +345,7 @@ def _views_ahead(dynamics, seed, user, state, views, decisions):
 
 @spliced
 def _go_on(dynamics, lanes, waiting, lane, state, clicked):
-    """The state that was drawn comes about."""
+    """Advance a lane by one event to the drawn ``state``, or to ORGANIC after a click, and update the variance."""
     if state == ORGANIC or dynamics.drift_in_bandit:
         dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
         waiting.variance[lane] += (dynamics.sigma_drift * dt) ** 2
@@ -353,11 +371,14 @@ def advance_to_occasion(
     starts,
     scratch,
 ):
-    """Lane by lane: begin, or answer the occasion with ``clicked[j]``; then live to the next occasion or the end.
+    """Advance lanes one after the other up to the next occasion or the end of the user.
 
-    ``starts[j]`` becomes the first of ``items`` (int32) that the user of lane ``which[j]`` views meanwhile; where
-    ``draws_views`` is not set they are counted and not drawn. Returns (lanes finished, items used); fewer lanes than
-    given means that the items are full: call again with more room, ``first`` being the number finished.
+    A new user arrives first; any other user first answers the present occasion by ``clicked[j]``. The items viewed
+    meanwhile are written to ``items`` (int32) from ``starts[j]`` on; without ``draws_views`` none are drawn.
+
+    Returns:
+        The number of lanes finished and the number of items used. If not all lanes are finished, ``items`` is full: the
+        caller provides more room and calls again with both numbers as ``first`` and ``r``.
     """
     dynamics = Dynamics(*dynamics)
     tables = Tables(*tables)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted dynamics of sessions in which a decision is a ranking: how users read it, where they click, what follows.
+"""Compiled dynamics of decisions that show a slate: how users read it, where they click, and what follows.
 
 Browsing, clock, drift and transitions are those of single items (:mod:`._sessions_kernel`).
 """
@@ -26,17 +26,24 @@ from recsim_mnar.worlds.sessions._sessions_kernel import (
 Reading = namedtuple(
     "Reading", "cascade single continues after_click looks nodes weights attraction means clicked uniform further"
 )
-"""Flags: users read from the top until they stop; at most one click. ``looks`` (k,): probability of looking at each
-place, where users do not read from the top. ``nodes`` and ``weights``, at least k/2, are those of an integral over
-[0, 1], exact for polynomials of degree k - 1. Written to in passing: (k,) ``attraction``, ``means``, ``clicked`` and
-the two uniforms of each place, ``uniform`` and ``further``."""
+"""Model of how users read a slate of k positions.
+
+``cascade``: True if users read from the top until they stop; ``single``: True if there is at most one click;
+``continues`` and ``after_click``: probabilities of reading on, for cascade users; ``looks`` (k,): probability of
+looking at each position, for other users. ``nodes`` and ``weights`` are a quadrature rule on [0, 1] that is exact for
+polynomials of degree k - 1. Working space, (k,) each: ``attraction``, ``means``, ``clicked``, and two uniforms per
+position, ``uniform`` for the click and ``further`` for reading on.
+"""
 
 S_READING = np.uint64(19)
 
 
 @inner
 def _two_uniforms(seed, stream, user, first, one, other):
-    """Both uniforms of each block from ``first`` on; in a function of its own, so that the loop runs in vectors."""
+    """Write the two uniforms of each block of random words, from block ``first`` on, to ``one`` and ``other``.
+
+    It is a function of its own so that the compiler vectorises the loop.
+    """
     for i in range(np.uint64(one.size)):
         a, b, c, d = block(seed, stream, user, first + i)
         one[i] = unit53(a, b)
@@ -45,10 +52,16 @@ def _two_uniforms(seed, stream, user, first, one, other):
 
 @inner
 def expected_clicks(reading, attraction, out):
-    """out[j] = probability of a click at place j, where each item attracts a user who looks with its own probability.
+    """Write the probability of a click at each position to ``out`` (k,).
 
-    Where one of several items that attract is clicked, each as likely, place j is clicked with p_j E[1 / (1 + M)],
-    M being how many others attract: p_j times the integral over [0, 1] of the product of 1 - p_i + p_i t, i not j.
+    If at most one of the attractive items is clicked, chosen uniformly, position j is clicked with probability
+    p_j E[1 / (1 + M)], where M is the number of other items that attract. This is p_j times the integral over t in
+    [0, 1] of the product over i != j of 1 - p_i + p_i t.
+
+    Args:
+        reading: model of reading.
+        attraction: (k,) click probability of each item for a user who looks at it.
+        out: (k,), written to.
     """
     size = attraction.size
     if reading.cascade:
@@ -64,7 +77,7 @@ def expected_clicks(reading, attraction, out):
     for j in range(size):
         out[j] = reading.looks[j] * attraction[j]
     if reading.single and size > 1:
-        # Product over the others: by prefixes and suffixes it would need more room; k is small.
+        # O(k^2) products per node; products of prefixes and suffixes would be faster but need arrays, and k is small.
         for j in range(size):
             total = 0.0
             for node in range(reading.nodes.size):
@@ -79,7 +92,7 @@ def expected_clicks(reading, attraction, out):
 
 @kernel
 def expected_clicks_of(reading, attraction, out):
-    """:func:`expected_clicks` of many rankings: attraction and out (n, k)."""
+    """Write the :func:`expected_clicks` of n slates to ``out`` (n, k), for attractions (n, k)."""
     reading = Reading(*reading)
     for i in range(attraction.shape[0]):
         expected_clicks(reading, attraction[i], out[i])
@@ -87,7 +100,10 @@ def expected_clicks_of(reading, attraction, out):
 
 @inlined
 def _attraction(dynamics, tables, changes, lanes, lane, action):
-    """Click probability of an item that the lane's user looks at now, 0 of an empty place; nothing is noted."""
+    """Return the click probability of an item if the lane's user looks at it now; 0 for an empty position (-1).
+
+    Fatigue is included, but unlike in ``tired`` the showing is not recorded.
+    """
     if action < 0:
         return 0.0
     omega = lanes.omega[lane]
@@ -105,7 +121,11 @@ def _attraction(dynamics, tables, changes, lanes, lane, action):
 
 @inlined
 def _clicked(dynamics, tables, changes, reading, lanes, lane, items):
-    """Find the places that the lane's user clicks, ``reading.clicked``, by its uniforms; return their number."""
+    """Decide by the uniforms in ``reading`` which positions the lane's user clicks; return their number.
+
+    ``reading.clicked`` becomes 1 at clicked positions and 0 elsewhere. With ``keep_truth`` the attractions of all
+    positions are computed, also of those at which nobody looks.
+    """
     size = items.size
     for i in range(np.uint64(size)):
         reading.clicked[i] = 0.0
@@ -138,7 +158,7 @@ def _clicked(dynamics, tables, changes, reading, lanes, lane, items):
 
 @inlined
 def _keep_one(reading, n, uniform):
-    """Keep one of n places that would be clicked, each as likely."""
+    """Keep one of the n clicked positions, chosen by the uniform with equal probability, and drop the others."""
     kept = min(np.int64(uniform * n), n - 1)
     seen = 0
     for j in range(reading.clicked.size):
@@ -149,9 +169,10 @@ def _keep_one(reading, n, uniform):
 
 @spliced
 def respond_to_ranking(dynamics, tables, changes, reading, lanes, lane, rows, r, items, propensities):
-    """The user's answer to a ranking: clicks, then the next state. Writes rows r, r + 1, ..., one per place.
+    """Simulate the user's answer to a slate: clicks, then the next state. Writes rows r .. r + k - 1, one per position.
 
-    What is shown is noted place by place, after all of it was read. ``items`` (k,): -1 where a place is empty.
+    Showings are recorded for fatigue and retention after the whole slate has been read, position by position.
+    ``items`` (k,) has -1 at empty positions.
     """
     size = items.size
     seed = lanes.seed[lane]
@@ -185,5 +206,5 @@ def respond_to_ranking(dynamics, tables, changes, reading, lanes, lane, rows, r,
             if reading.clicked[j] > 0.0:
                 pulled(changes, lanes.omega[lane], np.int64(items[j]))
     move(dynamics, lanes, lane, state)
-    # As after a single item: a click anywhere brings the user back to browsing.
+    # As after a single item: after a click at any position the user browses.
     lanes.phase[lane] = ORGANIC if n > 0 else state

@@ -1,8 +1,9 @@
 # mypy: ignore-errors
-"""Jitted dynamics of the sessions world: views, clicks, transitions, drift; for every interface.
+"""Compiled dynamics of the sessions world, event by event: views, clicks, transitions and drift.
 
-A user's state lies in arrays with one entry per lane. Each function below moves one lane and can stop between any two
-events when the row buffer is full: the state says where to go on. What Python calls is in ``_lanes_kernel``.
+A user's state is in arrays with one entry per lane. The functions below advance one lane and can stop between any two
+events if the buffer of rows is full; the state then determines where to continue. Python calls the functions of
+``_lanes_kernel``, which are built from these.
 """
 
 from __future__ import annotations
@@ -30,17 +31,21 @@ Dynamics = namedtuple(
     "organic_to_bandit organic_out bandit_to_organic bandit_out sigma_initial sigma_drift drift_in_bandit "
     "unit_clock clock_mean clock_sd n_factors stale_limit keep_truth logistic_clicks never_clicks",
 )
-"""Scalars. ``organic_out`` and ``bandit_out`` are cumulative: probability of moving on to the other state or of
-leaving. ``never_clicks``: a uniform this large needs no click probability; above 1 where every one does.
+"""Scalar parameters of the world. ``organic_out`` and ``bandit_out`` are cumulative: the probability of changing to the
+other state (``organic_to_bandit``, ``bandit_to_organic``) or leaving. ``sigma_initial`` and ``sigma_drift`` are
+standard deviations of the first interests and of their drift per unit of time. ``stale_limit`` is the limit beyond
+which cached weights are computed again, see ``_views_kernel``. ``never_clicks`` is an upper bound of click
+probabilities: no click follows a uniform at or above it. It is above 1 if there is no useful bound.
 """
 
+# Columns of a log, see recsim_mnar.log.schema; click_probability is empty unless truth is kept.
 Rows = namedtuple("Rows", "user step time event item action propensity reward click_probability")
 
 ORGANIC = 0
 AWAITING = 1
 GONE = 2
 ARRIVING = 3
-"""A user has been seated; the life begins when the lane is next advanced."""
+"""Phase of a user who has been placed in a lane and whose first events are not simulated yet."""
 
 S_USER = np.uint64(3)
 S_ORGANIC = np.uint64(4)
@@ -48,23 +53,25 @@ S_RESPONSE = np.uint64(6)
 S_CLOCK = np.uint64(7)
 
 NEVER_CLICKS = 0.0294
-"""Above the supremum of the click probability, logistic(-3.5) = .029312: a uniform this large needs no probability."""
+"""Bound above the supremum of RecoGym's click probability, 1 / (1 + e^3.5) = .029312: with a uniform at least this
+large, there is no click whatever is shown, and no click probability is computed."""
 
 
 @inlined
 def _logistic(x):
+    """Return the logistic function of x."""
     return 1.0 / (1.0 + exp64(-x))
 
 
 @inlined
 def click_curve(x):
-    """ff(x) = s(5 s(2 s(0.3 x) - 2) - 6), s the logistic function (RecoGym v1)."""
+    """Return RecoGym v1's click probability of a score x: s(5 s(2 s(0.3 x) - 2) - 6), s being the logistic function."""
     return _logistic(5.0 * _logistic(2.0 * _logistic(0.3 * x) - 2.0) - 6.0)
 
 
 @inlined
 def click_of(score, logistic):
-    """Click probability of an item's score, the sum of its offset and of factors times interests."""
+    """Return the click probability of a score by the world's link function."""
     if logistic:
         return _logistic(score)
     return click_curve(score)
@@ -72,7 +79,7 @@ def click_of(score, logistic):
 
 @inner
 def click_score(click_factors, click_offsets, omega, n_factors, action):
-    """Score of one item for a user with interests ``omega``."""
+    """Return the click score of one item: its click offset plus the inner product of its factors and the interests."""
     x = click_offsets[action]
     for k in range(n_factors):
         x += click_factors[action, k] * omega[k]
@@ -81,13 +88,13 @@ def click_score(click_factors, click_offsets, omega, n_factors, action):
 
 @inner
 def click_probability(click_factors, click_offsets, omega, n_factors, action, logistic):
-    """Click probability of one item for a user with interests ``omega``."""
+    """Return the click probability of one item for a user with interests ``omega``."""
     return click_of(click_score(click_factors, click_offsets, omega, n_factors, action), logistic)
 
 
 @inlined
 def _drawn_state(uniform, other_below, gone_below, other, same):
-    """The state of a uniform, by cumulative thresholds."""
+    """Return the next state: ``other`` for a uniform below ``other_below``, GONE below ``gone_below``, else same."""
     if uniform < other_below:
         return other
     if uniform < gone_below:
@@ -97,7 +104,7 @@ def _drawn_state(uniform, other_below, gone_below, other, same):
 
 @inlined
 def after_view(dynamics, changes, lane, uniform):
-    """State that follows a view."""
+    """Return the state that follows a view, by a uniform."""
     out = dynamics.organic_out
     if changes is not None:
         out = out_of(changes, lane, dynamics.organic_to_bandit, out)
@@ -106,7 +113,7 @@ def after_view(dynamics, changes, lane, uniform):
 
 @inlined
 def after_answer(dynamics, changes, lane, uniform):
-    """State that follows a recommendation which is not clicked; a click leads to browsing whatever was drawn."""
+    """Return the state that follows a recommendation without a click, by a uniform; after a click it is ORGANIC."""
     out = dynamics.bandit_out
     if changes is not None:
         out = out_of(changes, lane, dynamics.bandit_to_organic, out)
@@ -115,14 +122,14 @@ def after_answer(dynamics, changes, lane, uniform):
 
 @inner
 def _drawn_time(mean, sd, seed, user, step):
-    """Time from an event to the next by a normal clock."""
+    """Return the time from event ``step`` to the next by a normal clock."""
     a, _b, _c, _d = block(seed, S_CLOCK, user, np.uint64(step))
     return abs(mean + sd * normal(a))
 
 
 @inlined
 def elapsed(dynamics, seed, user, step):
-    """Time from an event to the next."""
+    """Return the time from event ``step`` to the next."""
     if dynamics.unit_clock:
         return 1.0
     return _drawn_time(dynamics.clock_mean, dynamics.clock_sd, seed, user, step)
@@ -130,7 +137,7 @@ def elapsed(dynamics, seed, user, step):
 
 @spliced
 def write_view(rows, r, user, step, time, item, keep_truth):
-    """Row r: a view."""
+    """Write row r of a log: a view."""
     rows.user[r] = user
     rows.step[r] = step
     rows.time[r] = time
@@ -145,7 +152,7 @@ def write_view(rows, r, user, step, time, item, keep_truth):
 
 @spliced
 def write_answer(rows, r, user, step, time, action, propensity, reward):
-    """Row r: a recommendation and what came of it, but for the truth."""
+    """Write row r of a log: a recommendation and its reward, but not the truth."""
     rows.user[r] = user
     rows.step[r] = step
     rows.time[r] = time
@@ -158,7 +165,11 @@ def write_answer(rows, r, user, step, time, action, propensity, reward):
 
 @spliced
 def move(dynamics, lanes, lane, next_state):
-    """Move the clock and, where the state drawn asks for it, the user's interests."""
+    """Advance the lane's step and time by one event, and let the interests drift.
+
+    They drift if the drawn state ``next_state`` is ORGANIC, or after every event if ``drift_in_bandit``. The caller
+    sets the new state.
+    """
     dt = elapsed(dynamics, lanes.seed[lane], np.uint64(lanes.user[lane]), lanes.step[lane])
     lanes.step[lane] += 1
     lanes.time[lane] += dt
@@ -177,9 +188,9 @@ def move(dynamics, lanes, lane, next_state):
 
 @inner
 def _drift(seed, user, number, scale, n_factors, omega):
-    """Add scale times drift ``number`` of this user to the interests; number 0 makes the first ones.
+    """Add ``scale`` times the standard normals of drift ``number`` to the interests; drift 0 makes the first interests.
 
-    One copy of the normal's code, and one of this function for all its calls: both are long to compile.
+    ``normal`` is called in one place only, and this function is not inlined, because both take long to compile.
     """
     first = number * ((n_factors + 3) // 4)
     words = block(seed, S_USER, user, np.uint64(first))
@@ -191,7 +202,7 @@ def _drift(seed, user, number, scale, n_factors, omega):
 
 @spliced
 def arrive(dynamics, unseen, changes, lanes, lane):
-    """The user seated in a lane arrives: organic, with the first interests."""
+    """Start the user placed in a lane: reset the counters, draw the first interests, and set the state to ORGANIC."""
     lanes.phase[lane] = ORGANIC
     lanes.step[lane] = 0
     lanes.n_organic[lane] = 0
@@ -205,7 +216,7 @@ def arrive(dynamics, unseen, changes, lanes, lane):
         forget_views(unseen, lane)
     if changes is not None:
         lanes.time[lane] = arrive_changed(changes, lanes.seed[lane], np.uint64(lanes.user[lane]), lane)
-    # The number is read where it stands: a literal 0 would be a type of its own, and compiled again.
+    # Not a literal 0: for its type numba would compile _drift a second time.
     number = lanes.n_drifts[lane]
     scale = dynamics.sigma_initial
     _drift(lanes.seed[lane], np.uint64(lanes.user[lane]), number, scale, dynamics.n_factors, lanes.omega[lane])
@@ -213,7 +224,7 @@ def arrive(dynamics, unseen, changes, lanes, lane):
 
 @spliced
 def _next_view(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, uniform, scratch):
-    """The item that the lane's user views now."""
+    """Return the item that the lane's user views now, by a uniform."""
     if changes is not None:
         period = period_of(changes, lanes.time[lane])
         if period >= 0:
@@ -223,7 +234,11 @@ def _next_view(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, uni
 
 @spliced
 def browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r, scratch):
-    """Organic events until the next decision or the end, or until the rows are full; returns the rows used so far."""
+    """Simulate organic events until the next decision, the end, or the end of the room for rows.
+
+    Returns:
+        Number of rows used so far. The lane is still ORGANIC if the rows are full.
+    """
     capacity = rows.user.size
     seed = lanes.seed[lane]
     user = np.uint64(lanes.user[lane])
@@ -245,7 +260,10 @@ def browse(dynamics, tables, boxes, tiers, unseen, changes, lanes, lane, rows, r
 
 @inner
 def click_probability_now(dynamics, tables, changes, lanes, lane, action):
-    """Click probability of an item now, in a world with changes: with the calendar's shift, without fatigue."""
+    """Return the click probability of an item now, in a world with changes.
+
+    The calendar's shift is included, fatigue is not. An item that has not arrived has probability 0.
+    """
     x = click_score(tables.click_factors, tables.click_offsets, lanes.omega[lane], dynamics.n_factors, action)
     period = period_of(changes, lanes.time[lane])
     if period >= 0:
@@ -257,7 +275,7 @@ def click_probability_now(dynamics, tables, changes, lanes, lane, action):
 
 @spliced
 def respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity):
-    """The user's answer to a recommendation: click or not, then the next state. Writes row r."""
+    """Simulate the user's answer to a recommendation: click or not, then the next state. Writes row r."""
     a, b, c, d = block(lanes.seed[lane], S_RESPONSE, np.uint64(lanes.user[lane]), np.uint64(lanes.n_decisions[lane]))
     uniform = unit53(a, b)
     clicked = False
@@ -287,17 +305,24 @@ def respond(dynamics, tables, changes, lanes, lane, rows, r, action, propensity)
     if changes is not None and clicked:
         pulled(changes, lanes.omega[lane], np.int64(action))
     move(dynamics, lanes, lane, state)
-    # A click brings the user back to browsing whatever was drawn; the drift followed the state that was drawn.
+    # After a click the user browses, whatever state was drawn. The drift above depends on the drawn state.
     lanes.phase[lane] = ORGANIC if clicked else state
 
 
 @kernel
 def click_probabilities(click_factors, click_offsets, omega, logistic, shift, out):
-    """out[i, a] = click probability of item a for interests omega[i].
+    """Write the click probability of item a for interests omega[i] to ``out[i, a]``.
 
-    Factors (K, P), offsets (P,), omega (n, K), shift (n, P) of the offsets or None, out (n, P).
-    Term by term the sum of :func:`click_probability`, hence the same bits; the items run in the inner loops, which
-    vectorise.
+    The terms are added in the same order as in :func:`click_probability`, so the bits are the same. The inner loops run
+    over items, so that they vectorise.
+
+    Args:
+        click_factors: (K, P).
+        click_offsets: (P,).
+        omega: (n, K) interests.
+        logistic: True for the logistic link, False for RecoGym's.
+        shift: (n, P) shift of the offsets, -inf for an item that has not arrived; None for no shift.
+        out: (n, P), written to.
     """
     n_factors, n_items = click_factors.shape
     for i in range(omega.shape[0]):
@@ -325,7 +350,7 @@ def click_probabilities(click_factors, click_offsets, omega, logistic, shift, ou
 
 @kernel
 def click_probabilities_of(click_factors, click_offsets, state, row, action, out):
-    """out[i] = click probability of item action[i] for interests state[row[i]]."""
+    """Write the click probability of item action[i], by RecoGym's link, for interests state[row[i]] to ``out[i]``."""
     n_factors = click_factors.shape[1]
     for i in range(out.size):
         out[i] = click_probability(click_factors, click_offsets, state[row[i]], n_factors, np.int64(action[i]), False)

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Jitted parts of drawing an item from a softmax over the catalogue: the tables, weights and their sums, and scans."""
+"""Compiled parts of drawing an item from a softmax over the catalogue: arrays, weights, sums and scans."""
 
 from __future__ import annotations
 
@@ -11,51 +11,58 @@ from recsim_mnar.kernels._rng_kernel import exp32, exp64
 from recsim_mnar.kernels.jit import inlined, inner, spliced
 
 Tables = namedtuple("Tables", "factors offsets rows order starts centre half widest top click_factors click_offsets")
-"""The catalogue as the kernels read it, its items in sampling order; group g of places is starts[g]:starts[g + 1].
+"""Catalogue in sampling order. A *place* is a position in this order; group g has places starts[g]:starts[g + 1].
 
-factors (L, Q) float32 with L the number of factors padded with zero rows to a multiple of five and Q the number of
-places padded to a multiple of 64, so that no loop over them has a scalar remainder; offsets (Q,); rows (places, L)
-float32, the same factors place by place; order (places,) int32, the item at each; centre and half (L, G) float32, the
-box of each group's factors; widest, the largest factor norm; top, the largest offset; click_factors (P, K) and
-click_offsets (P,) float64 in item order.
+L is the number of factors, padded with zero rows to a multiple of five; Q is the number of places, padded to a multiple
+of 64, so that no loop over them has a scalar remainder.
+
+``factors`` (L, Q) float32; ``offsets`` (Q,) float32; ``rows`` (places, L) float32, the factors place by place;
+``order`` (places,) int32, the item at each place; ``starts`` (G + 1,); ``centre`` and ``half`` (L, G) float32, centre
+and half width of the box that contains each group's factors; ``widest``, the largest norm of factors; ``top``, the
+largest offset; ``click_factors`` (P, K) and ``click_offsets`` (P,) float64, in item order.
 """
 
 Lanes = namedtuple(
     "Lanes", "seed user phase step n_organic n_decisions n_drifts time omega stale known shift weights sums"
 )
-"""One entry per lane. omega (n, L) float64; stale (n, L): omega when ``weights`` (n, entries) float32, exp(logit -
-shift), and ``sums`` (n, sums) float32 were made, where ``known`` is set. Without a stale sampler nothing is
-remembered."""
+"""State of each lane's user, first axis (n,): ``omega`` (n, L) float64, the interests.
+
+The rest is a cache of softmax weights, valid where ``known``: ``weights`` (n, entries) float32, exp(logit - ``shift``);
+``sums`` (n, groups) float32, their sums over groups; ``stale`` (n, L), the interests at which they were computed. The
+cache is empty for samplers that use none.
+"""
 
 Scratch = namedtuple("Scratch", "drift signs bound blocks columns hot hot_columns wide weights sums")
-"""Written to in passing: drift (L,) and signs (2 L,) float64; bound (groups,) float32, blocks (groups / 16,)
-float64 and columns (16,) float32; hot (n_hot,) hot_columns (16,) and wide (64,) float32;
-weights (Q,) and sums (groups,) float32 of a softmax of all places."""
+"""Working space: ``drift`` (L,) and ``signs`` (2 L,) float64; ``bound`` (groups,) float32, with partial sums ``blocks``
+(groups / 16,) float64 and ``columns`` (16,) float32; ``hot`` (n_hot,) float32, with partial sums ``hot_columns`` (16,)
+and ``wide`` (64,); ``weights`` (Q,) and ``sums`` (groups,) float32 of a softmax over all places."""
 
 S_VIEW = np.uint64(5)
 
 ATTEMPTS = 32
-"""Proposals of a rejection sampler before it gives up; its blocks are addressed by view * 32 + attempt."""
+"""Largest number of proposals of the rejection samplers. Their random draws are addressed by view * 32 + attempt."""
 
 FAINT = 1e-20
-"""A sum of softmax weights below which the smallest ones, held at 1e-38, would no longer be negligible."""
+"""Sum of softmax weights below which float32 is too coarse: exp32 gives at least 1e-38, which would not be negligible
+for many items."""
 
 _NOTHING = np.float32(0.0)
 _FAR = np.float32(-46.0)
-"""log(FAINT), about: where the bound on the largest logit lies further above it, it is of no use in float32."""
+"""About log(FAINT): the largest logit minus its bound, below which the bound is of no use in float32."""
 
 FIRST = np.int64(0)
-"""The first place; a literal 0 would be a type of its own, for which a kernel is compiled again."""
+"""The first place. A literal 0 has a type of its own, for which numba would compile a kernel a second time."""
 
 COLUMNS = 16
-"""Of a table that is summed from top to bottom: a vector of float32."""
+"""Number of columns of the tables whose columns are summed: a vector of float32."""
 _LINE = 16
+"""Largest number of groups that are scanned without branches."""
 _F = np.float32
 
 
 @inlined
 def sum_of(values):
-    """Sum of float32 values as float64, in eight fixed lanes: the same bits on every machine."""
+    """Return the sum of float32 values as float64, added in an order that gives the same bits on every machine."""
     s0 = s1 = s2 = s3 = s4 = s5 = s6 = s7 = _F(0.0)
     n = values.size
     m = n - n % 8
@@ -77,7 +84,10 @@ def sum_of(values):
 
 @spliced
 def _largest_of(values):
-    """Largest of float32 values, a multiple of sixteen: so many maxima side by side, for one does not vectorise."""
+    """Return the largest of float32 values, whose number is a multiple of eight.
+
+    Eight maxima are kept at a time, because numba does not vectorise a single one.
+    """
     m0 = m1 = m2 = m3 = m4 = m5 = m6 = m7 = values[0]
     for i in range(0, values.size, 8):
         part = values[i : i + 8]
@@ -102,7 +112,7 @@ def _largest_of(values):
 
 @spliced
 def _logits(factors, offsets, begin, omega, shift, out):
-    """Out = offsets + factors' omega - shift of the places from ``begin`` on, five factors at a time; float32."""
+    """Write the logits offsets + factors' omega - shift of the places from ``begin`` on to ``out``, all float32."""
     n = out.size
     end = begin + n
     o = offsets[begin:end]
@@ -125,14 +135,14 @@ def _logits(factors, offsets, begin, omega, shift, out):
 
 @spliced
 def _exp_of_rest(values, excess):
-    """Values = exp(values - excess), in place; of no excess the same bits as exp(values)."""
+    """Replace each value by exp(value - excess); for an excess of 0 the bits are those of exp(value)."""
     for p in range(values.size):
         values[p] = exp32(values[p] - excess)
 
 
 @inner
 def weigh(factors, offsets, begin, omega, shift, out):
-    """Out = exp(offsets + factors' omega - shift) of the places from ``begin`` on; all float32."""
+    """Write the weights exp(offsets + factors' omega - shift) of the places from ``begin`` on to ``out``; float32."""
     if factors.shape[0] > 5:
         _logits(factors, offsets, begin, omega, shift, out)
         _exp_of_rest(out, _NOTHING)
@@ -142,7 +152,7 @@ def weigh(factors, offsets, begin, omega, shift, out):
 
 @spliced
 def _weigh_five(factors, offsets, begin, omega, shift, out):
-    """:func:`weigh` of five factors in one pass, for this is where most catalogues spend their time."""
+    """Compute :func:`weigh` for five factors in a single pass; most catalogues have five, and spend their time here."""
     n = out.size
     end = begin + n
     o = offsets[begin:end]
@@ -162,7 +172,7 @@ def _weigh_five(factors, offsets, begin, omega, shift, out):
 
 @inlined
 def bound_of_logits(top, widest, omega):
-    """An upper bound of the largest logit; it costs nothing, where the maximum would need a pass over all items."""
+    """Return an upper bound of the largest logit, top + |omega| widest, without a pass over all items."""
     square = 0.0
     for k in range(omega.size):
         square += omega[k] * omega[k]
@@ -171,7 +181,7 @@ def bound_of_logits(top, widest, omega):
 
 @spliced
 def sum_groups(weights, starts, sums):
-    """Sum of the weights of each group into ``sums``, and of all of them."""
+    """Write the sum of each group's weights to ``sums``, and return the sum of all weights."""
     total = 0.0
     for g in range(starts.size - 1):
         s = sum_of(weights[starts[g] : starts[g + 1]])
@@ -182,16 +192,20 @@ def sum_groups(weights, starts, sums):
 
 @inner
 def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
-    """Softmax weights of all places, exp(logit - shift), and the sums of each group.
+    """Compute the softmax weights of all places, exp(logit - shift), and the sum of each group.
 
-    ``shift``: of ``bound_of_logits``. Returns the shift taken, which is less where float32 would lose weights.
+    ``shift`` is the bound of :func:`bound_of_logits`. If it is so far above the largest logit that float32 would lose
+    weights, the largest logit is used instead.
+
+    Returns:
+        The shift that was used.
     """
     if omega.size == 5:
         _weigh_five(factors, offsets, FIRST, omega, shift, weights)
         if sum_groups(weights, starts, sums) >= FAINT:
             return shift
     _logits(factors, offsets, FIRST, omega, shift, weights)
-    # Where the bound lies so far above the largest logit that float32 would lose weights: the largest itself.
+    # The largest logit minus the bound; it is subtracted only if the bound is too far above it.
     excess = _largest_of(weights)
     if excess >= _FAR:
         excess = _F(0.0)
@@ -202,7 +216,10 @@ def weigh_all(factors, offsets, starts, shift, omega, weights, sums):
 
 @inlined
 def bound_groups(centre, half, sums, drift, bound):
-    """The most that each group can weigh after a drift d of the interests: S_g exp(c_g.d + h_g.|d|)."""
+    """Write an upper bound of each group's weight after a drift d of the interests to ``bound``.
+
+    The bound is S_g exp(c_g.d + h_g.|d|), with the group's old weight S_g and the box's centre c_g and half width h_g.
+    """
     n = bound.size
     for first in range(0, centre.shape[0], 5):
         w0 = _F(drift[first])
@@ -244,7 +261,11 @@ def bound_groups(centre, half, sums, drift, bound):
 
 @inlined
 def pick(values, first, last, target):
-    """Find where in first..last-1 the running sum of values passes target, and what is left of target there."""
+    """Find where in first .. last - 1 the running sum of values exceeds a target.
+
+    Returns:
+        The index, and the target minus the sum of the values before it.
+    """
     i = first
     while i < last - 1 and target >= values[i]:
         target -= values[i]
@@ -254,10 +275,10 @@ def pick(values, first, last, target):
 
 @inlined
 def _pick_steady(values, first, count, stride, target):
-    """Pick as :func:`pick` does among ``count`` values, every stride-th from ``first`` on, without a branch on a draw.
+    """Return what :func:`pick` returns, for ``count`` values, every stride-th from ``first`` on, without branches.
 
-    For short scans behind long computations: there a branch foreseen wrongly costs more than the steps it saves. The
-    running sum does not wait for the comparisons, so a step takes no longer than its addition.
+    Suitable for short scans, in which a mispredicted branch costs more than the steps that an early end saves. The
+    running sum does not depend on the comparisons, so a step takes no longer than its addition.
     """
     reached = below = 0.0
     passed = np.int64(0)
@@ -272,7 +293,7 @@ def _pick_steady(values, first, count, stride, target):
 
 @inner
 def pick_from_all(starts, weights, sums, uniform):
-    """A place drawn in proportion to the weights that :func:`weigh_all` made."""
+    """Draw a place in proportion to the weights that :func:`weigh_all` computed: first its group, then the place."""
     total = 0.0
     for g in range(sums.size):
         total += np.float64(sums[g])
@@ -288,7 +309,7 @@ def pick_from_all(starts, weights, sums, uniform):
 
 @inlined
 def sum_rows(values, sums):
-    """Sums of the columns of a table as wide as ``sums``: additions of whole vectors."""
+    """Write the column sums of a table, stored row by row in ``values`` and as wide as ``sums``, to ``sums``."""
     width = sums.size
     for j in range(width):
         sums[j] = values[j]
@@ -300,7 +321,11 @@ def sum_rows(values, sums):
 
 @inlined
 def sum_columns(values, wide, sums):
-    """Sums of every sixteenth value from 0, 1, ..., 15 on; first of a table four times as wide, with fewer rows."""
+    """Write the sums of every sixteenth value, starting at 0, 1, ..., 15, to ``sums``.
+
+    If possible, the columns of a table four times as wide (``wide``) are summed first, so that four vectors are added
+    independently.
+    """
     width = wide.size
     if values.size % width != 0:
         sum_rows(values, sums)
@@ -317,7 +342,7 @@ def sum_columns(values, wide, sums):
 
 @inlined
 def pick_by_columns(values, sums, target):
-    """A place drawn in proportion to values: its column first, so that short scans suffice."""
+    """Draw a place in proportion to ``values``: first its column, by the column sums, then the place in the column."""
     column, target = _pick_steady(sums, 0, COLUMNS, 1, target)
     place, _ = _pick_steady(values, column, values.size // COLUMNS, COLUMNS, target)
     return place
@@ -325,7 +350,10 @@ def pick_by_columns(values, sums, target):
 
 @inner
 def pick_precisely(logits, uniform):
-    """Place drawn by softmax of ``logits`` (n,) in float64, -inf never; the logits are written over."""
+    """Draw a place from the softmax of ``logits`` (n,) in float64; a logit of -inf is never drawn.
+
+    The logits are overwritten. The result is -1 if all logits are -inf.
+    """
     top = -np.inf
     for p in range(logits.size):
         top = max(top, logits[p])

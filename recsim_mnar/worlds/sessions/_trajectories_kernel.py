@@ -1,16 +1,16 @@
 # mypy: ignore-errors
-"""Jitted whole lives of the sessions world under a policy that ignores its users: the fast path of ``simulate``.
+"""Compiled simulation of whole trajectories under a policy that treats all users alike: the fast path of ``simulate``.
 
-The draws of a life are addressed by counters of their own (decision, organic event, drift), so they can be made some
-events ahead, many side by side; and of the recommendations all but a few do nothing but follow one another: between two
-that may be clicked or that end a bandit session, rows are written without a question asked.
+Random draws are addressed by separate counters (decision, organic event, drift), so they can be made several events in
+advance and in vectors. Most recommendations have no consequence: between two decisions that may be clicked or end a
+bandit session, the rows are written without examining each decision.
 
-What follows what, the clock, clicks and rows are those of ``_sessions_kernel``; the loop is not. There the state is in
-arrays and every draw is made at its event, because anything may happen in between; here it is in registers, and draws
-come in vectors. Measured in pairs on one core: whole lives in one loop over the steps of ``_sessions_kernel`` take 52
-ns per event where this kernel takes 55 (10 items), 79 where 79 (200), but 153 where 145 (2,000 of even popularity),
-110 where 86 (2,000, uneven), 144 where 127 (200, 20 factors), 126 where 107 (truth kept) and 66 where 48 (no repeats).
-A test holds both to the same bytes.
+Transitions, clock, clicks and rows are those of ``_sessions_kernel``, but the loop differs. There the state is in
+arrays and every draw is made at its event, because anything may happen in between; here the state is in registers, and
+draws are made in vectors. Times per event, measured in pairs on one core, for one loop over the steps of
+``_sessions_kernel`` and for this kernel: 52 and 55 ns (10 items), 79 and 79 (200), 153 and 145 (2,000 of even
+popularity), 110 and 86 (2,000, uneven), 144 and 127 (200, 20 factors), 126 and 107 (truth kept), 66 and 48 (no
+repeats). A test checks that both write the same bytes.
 """
 
 from __future__ import annotations
@@ -39,11 +39,16 @@ from recsim_mnar.worlds.sessions._sessions_kernel import (
 from recsim_mnar.worlds.sessions._views_kernel import forget_views, sample_view
 
 Ahead = namedtuple("Ahead", "click follow action propensity eventful look leave words deviates quantile tails places")
-"""Draws made ahead. Of DECISIONS decisions: click and follow (float64 uniforms of the answer and of the next state),
-action int32, propensity float64, eventful bool; of VIEWS organic events: look and leave, uniforms; of DRIFTS drifts:
-words (uint64) and deviates (float64 normals), factor-major, room for four factors a block; quantile, scratch; tails
-and places, the quantiles in the tails and where they belong; all as long as the deviates."""
+"""Draws made in advance.
 
+For DECISIONS decisions: ``click`` and ``follow``, float64 uniforms of the click and of the next state; ``action``
+int32; ``propensity`` float64; ``eventful`` bool, True if the decision may be clicked or ends the bandit session. For
+VIEWS organic events: ``look`` and ``leave``, float64 uniforms of the item and of the next state. For DRIFTS drifts:
+``words`` uint64 and ``deviates``, float64 standard normals, ordered by factor and padded to a multiple of four factors.
+Working space of the same length: ``quantile``; ``tails``, the quantiles in the tails, and ``places``, their positions.
+"""
+
+# Numbers of draws made in advance at a time.
 DECISIONS = 16
 VIEWS = 16
 DRIFTS = 16
@@ -51,11 +56,12 @@ DRIFTS = 16
 _S_POLICY = np.uint64(8)
 _ONE = np.uint64(1)
 _VECTOR = 16
+"""Number of tail quantiles evaluated at a time."""
 
 
 @kernel
 def _decide_ahead(dynamics, seed, user, first, n_items, distribution, cumulative, ahead):
-    """Answers, next states and actions of decisions first, first + 1, ..."""
+    """Make the draws of decisions first .. first + DECISIONS - 1: uniforms of clicks and next states, and actions."""
     click = ahead.click
     follow = ahead.follow
     action = ahead.action
@@ -86,7 +92,7 @@ def _decide_ahead(dynamics, seed, user, first, n_items, distribution, cumulative
 
 @kernel
 def _browse_ahead(seed, user, first, ahead):
-    """Uniforms of organic events first, first + 1, ..."""
+    """Make the draws of organic events first .. first + VIEWS - 1: uniforms of items and next states."""
     leave = ahead.leave
     views = ahead.look
     base = np.uint64(first)
@@ -98,7 +104,10 @@ def _browse_ahead(seed, user, first, ahead):
 
 @kernel
 def _drift_ahead(seed, user, first, n_factors, ahead):
-    """Normals of drifts first, first + 1, ...: ``deviates[k * DRIFTS + i]`` moves factor k at drift first + i."""
+    """Make the standard normals of drifts first .. first + DRIFTS - 1.
+
+    ``ahead.deviates[k * DRIFTS + i]`` becomes the normal of factor k at drift first + i.
+    """
     words = ahead.words
     deviates = ahead.deviates
     tails = ahead.tails
@@ -117,7 +126,8 @@ def _drift_ahead(seed, user, first, n_factors, ahead):
             w1[i] = b
             w2[i] = c
             w3[i] = d
-    # All as if from the middle of the distribution, then the few of the tails again: neither loop has a branch.
+    # First all normals are computed as if they were in the centre of the distribution, then those in the tails are
+    # replaced. Neither loop has a branch, so both vectorise.
     n_tails = 0
     for k in range(n_factors):
         these = words[k * DRIFTS : (k + 1) * DRIFTS]
@@ -130,7 +140,7 @@ def _drift_ahead(seed, user, first, n_factors, ahead):
             tails[n_tails] = quantile[i]
             places[n_tails] = k * DRIFTS + i
             n_tails += np.int64(in_tail(quantile[i]))
-    # To a whole number of vectors; what stands beyond n_tails are earlier quantiles.
+    # Up to a whole number of vectors; entries beyond n_tails are leftovers, valid but unused.
     padded = (n_tails + _VECTOR - 1) // _VECTOR * _VECTOR
     for j in range(padded):
         quantile[j] = normal_tail(tails[j])
@@ -140,14 +150,18 @@ def _drift_ahead(seed, user, first, n_factors, ahead):
 
 @inlined
 def _drift(omega, scale, deviates, number, n_factors):
-    """Add scale times drift ``number`` of those made ahead to the interests."""
+    """Add ``scale`` times the normals of drift ``number``, counted within those made in advance, to the interests."""
     for k in range(n_factors):
         omega[k] += scale * deviates[k * DRIFTS + number]
 
 
 @spliced
 def _live(dynamics, tables, boxes, tiers, unseen, lanes, user, policy, rows, first_row, scratch, ahead):
-    """One user's life in lane 0 from row ``first_row`` on; returns the row after its last, or -1 where rows ran out."""
+    """Simulate a user's whole trajectory in lane 0, and write it from row ``first_row`` on.
+
+    Returns:
+        The row after the last one written, or -1 if there is not enough room.
+    """
     distribution, cumulative = policy
     capacity = rows.user.size
     n_items = tables.click_offsets.size
@@ -155,7 +169,7 @@ def _live(dynamics, tables, boxes, tiers, unseen, lanes, user, policy, rows, fir
     seed = lanes.seed[0]
     key = np.uint64(user)
     omega = lanes.omega[0]
-    # Where every event may change something no row can be written unasked.
+    # True if decisions without consequence can be written in a row: neither time, interests nor truth need computing.
     quiet = dynamics.unit_clock and not (dynamics.drift_in_bandit or dynamics.keep_truth)
     step = 0
     time = 0.0
@@ -234,7 +248,7 @@ def _live(dynamics, tables, boxes, tiers, unseen, lanes, user, policy, rows, fir
                 if drifts % DRIFTS == 0:
                     _drift_ahead(seed, key, drifts, n_factors, ahead)
                 _drift(omega, dynamics.sigma_drift * dt, ahead.deviates, drifts % DRIFTS, n_factors)
-            # A click brings the user back to browsing whatever was drawn; the drift followed the state that was drawn.
+            # After a click the user browses, whatever state was drawn. The drift above depends on the drawn state.
             if clicked:
                 state = ORGANIC
     return np.int64(r)
@@ -244,11 +258,12 @@ def _live(dynamics, tables, boxes, tiers, unseen, lanes, user, policy, rows, fir
 def trajectories(
     dynamics, tables, boxes, tiers, unseen, lanes, seed, first_user, n_users, policy, rows, progress, scratch, ahead
 ):
-    """Whole lives of consecutive users in lane 0 under a policy that ignores them.
+    """Simulate whole trajectories of consecutive users, one after the other in lane 0.
 
-    policy: probabilities and their cumulative sums. It takes the first action whose sum passes u, or floor(u P) where
-    they are empty (the uniform policy). ``progress`` is (users finished, rows used), int64; call again with more room
-    until all users are finished.
+    ``policy`` holds the action probabilities and their cumulative sums, of which a uniform u selects the first entry
+    above u; both are empty for the uniform policy, which takes action floor(u P). ``progress`` (2,) int64 holds the
+    numbers of users finished and of rows used. The function returns early if the rows are full: the caller then
+    provides more room and calls again, until ``progress[0]`` is ``n_users``.
     """
     lanes.seed[0] = seed
     while progress[0] < n_users:

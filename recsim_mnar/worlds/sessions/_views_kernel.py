@@ -1,17 +1,19 @@
 # mypy: ignore-errors
-"""Jitted sampler of views: an item drawn from softmax(factors omega + offsets), exactly.
+"""Compiled samplers of views, which draw an item exactly from softmax(factors omega + offsets).
 
-With few items from a fresh softmax at every view; with many from the weights of earlier interests, by rejection. Where
-no item is viewed twice, from a fresh softmax of those that are left.
+With few items, the softmax is computed at every view. With many, weights computed at earlier interests are cached, and
+items are drawn by rejection. If no item is viewed twice, the softmax over the items left is computed at every view.
 
-By boxes, where popularity is even: earlier weights, bounded over boxes of items' factors.
+The sampler *by boxes* is for even popularity. The cached weights of a group of items are bounded after a drift of the
+interests by the box that contains the items' factors.
 
-By tiers, where popularity is uneven, each tier asked no more than it weighs. The n_hot items of the largest offsets are
-weighed at every view. Others are *entries* whose weights are remembered: first n_warm places of one item each, the next
-largest offsets, then cold ones, sets of items whose weight is a bound on all of theirs: sum_i exp(offset_i)
-exp(c.omega + h.|omega|), with c and h the centre and half width of the box of their factors. Warm entries make a table,
-row by row, whose columns are the first n_boxes groups, and cold entries one whose columns are the other groups. All
-items of a group are in its box too, so that its weight can be bounded after a drift. Sums of a lane: one per group.
+The sampler *by tiers* is for uneven popularity; it spends the least time on the items that are viewed least. The n_hot
+items with the largest offsets are weighed at every view. The others are in *entries* with cached weights: first n_warm
+entries of one item each, those with the next largest offsets; then cold entries, sets of items with a joint bound on
+their weights, sum_i exp(offset_i) exp(c.omega + h.|omega|), where c and h are the centre and half width of the box of
+their factors. The warm entries form a table, stored row by row, whose columns are the first n_boxes groups; the cold
+entries form a second table, whose columns are the other groups. Each group has a box that contains the factors of all
+its items, so that its weight can be bounded after a drift. A lane caches one sum per group.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ _BLOCK = 16
 
 @inner
 def _draw_stale(tables, lanes, lane, scratch):
-    """The place of an item drawn exactly for the present interests from the weights of earlier ones, or -1.
+    """Draw a place for the present interests from weights cached at earlier ones; -1 if all proposals are rejected.
 
-    With d the drift since the weights e_i were made, group g (box of centre c_g and half width h_g) is proposed with
+    With d the drift since weights e_i were computed, group g (box of centre c_g and half width h_g) is proposed with
     weight S_g exp(c_g.d + h_g.|d|), an item in it in proportion to e_i, and accepted with probability
     exp((f_i - c_g).d - h_g.|d|) <= 1, so that an accepted item has probability proportional to e_i exp(f_i.d).
     """
@@ -88,7 +90,10 @@ def _draw_stale(tables, lanes, lane, scratch):
 
 @spliced
 def view_by_boxes(limit, tables, lanes, lane, uniform, scratch):
-    """The place of the item viewed: from the lane's earlier weights while their square drift is within the limit."""
+    """Draw a place by boxes, from cached weights if the squared drift since then is within the limit.
+
+    Otherwise, or if all proposals are rejected, the weights are computed again, and the place is drawn by ``uniform``.
+    """
     omega = lanes.omega[lane]
     if lanes.known[lane]:
         drift = scratch.drift
@@ -111,19 +116,22 @@ def view_by_boxes(limit, tables, lanes, lane, uniform, scratch):
 
 
 Tiers = namedtuple("Tiers", "n_hot n_warm n_boxes cold cold_offsets cold_starts cold_weights")
-"""cold (2 L, C) float32, centres over half widths; cold_offsets (C,), the logarithm of each entry's sum of exp(offset),
-its places being n_hot + n_warm + cold_starts[e] to cold_starts[e + 1]; cold_weights, exp(offset) of each of those."""
+"""Tables of the sampler by tiers: ``n_hot`` items, ``n_warm`` warm entries, ``n_boxes`` groups of warm entries, C cold
+entries. ``cold`` (2 L, C) float32: centres of the entries' boxes, above their half widths; ``cold_offsets`` (C,): the
+logarithm of each entry's sum of exp(offset); ``cold_starts`` (C + 1,): entry e has the cold places from cold_starts[e]
+to cold_starts[e + 1], counted from n_hot + n_warm; ``cold_weights``: exp(offset) of each cold place."""
 
 _LARGE = 1e30
+"""Sum of bounds above which float32 is too coarse."""
 
 _LOOSER = 8.0
-"""Of what a group is bounded by, about 1 / (1 + 8 |d|^2) is still there after a drift d, as measured."""
+"""Measured growth of the bounds: after a drift d they exceed the true weights by a factor of about 1 + 8 |d|^2."""
 _F = np.float32
 
 
 @inner
 def _remember(tables, tiers, lanes, lane, signs):
-    """Weigh the lane's entries at its present interests."""
+    """Compute the weights of the lane's warm and cold entries at its present interests, and cache them."""
     omega = lanes.omega[lane]
     shift = bound_of_logits(tables.top, tables.widest, omega)
     weights = lanes.weights[lane]
@@ -147,7 +155,7 @@ def _remember(tables, tiers, lanes, lane, signs):
 
 @inlined
 def _pick_apart(values, first, last, stride, target):
-    """Pick as ``pick`` does, among every stride-th value."""
+    """Return what :func:`pick` returns, for every stride-th value from ``first`` on."""
     i = first
     while i < last - stride and target >= values[i]:
         target -= values[i]
@@ -157,7 +165,11 @@ def _pick_apart(values, first, last, stride, target):
 
 @inlined
 def _pick_in_cold(tables, tiers, lanes, lane, entry, target):
-    """The place of an item in a cold entry, and the logarithm of what the entry's bound leaves of it."""
+    """Draw an item of a cold entry in proportion to exp(offset).
+
+    Returns:
+        The item's place, and the logarithm of its true weight at the cached interests relative to the entry's bound.
+    """
     first = tiers.cold_starts[entry]
     last = tiers.cold_starts[entry + 1]
     target *= sum_of(tiers.cold_weights[first:last]) / np.float64(lanes.weights[lane, tiers.n_warm + entry])
@@ -175,7 +187,21 @@ def _pick_in_cold(tables, tiers, lanes, lane, entry, target):
 
 @inner
 def _propose(tables, tiers, lanes, lane, target, hot_total, total, scratch):
-    """Proposals until one is accepted, the first of them ``target`` beyond the hot items: (place or -1, a uniform)."""
+    """Propose entries until one is accepted.
+
+    Args:
+        tables: catalogue in sampling order.
+        tiers: tables of the sampler by tiers.
+        lanes: state of the lanes' users.
+        lane: index of the lane.
+        target: first proposal, a number in [0, sum of the groups' bounds).
+        hot_total: sum of the hot items' weights.
+        total: ``hot_total`` plus the sum of the groups' bounds.
+        scratch: working space with the hot items' weights and the groups' bounds.
+
+    Returns:
+        The place, -1 if all proposals are rejected; and a uniform that has not been used.
+    """
     bound = scratch.bound
     drift = scratch.drift
     sums = lanes.sums[lane]
@@ -216,15 +242,18 @@ def _propose(tables, tiers, lanes, lane, target, hot_total, total, scratch):
 
 @spliced
 def view_by_tiers(limit, tables, tiers, lanes, lane, uniform, scratch):
-    """The place of the item viewed, or -1, and a uniform not used yet.
+    """Draw a place by tiers.
 
-    Entries are weighed again where more than ``limit`` proposals would be wasted.
+    The cached weights of entries are computed again if more than ``limit`` rejected proposals are expected.
 
-    With d the drift since and e_i the weights then, group g (box of centre c_g and half width h_g) is proposed with
+    With d the drift since weights e_i were computed, group g (box of centre c_g and half width h_g) is proposed with
     weight S_g exp(c_g.d + h_g.|d|), an entry in it in proportion to e_i, and accepted with probability
-    exp((f_i - c_g).d - h_g.|d|) <= 1; an item of a cold entry is proposed in proportion to exp(offset), and accepted
-    with what the entry's bound leaves of it besides. Hot items have their present weights. The first proposal takes
-    ``uniform``, so most views need no other draw.
+    exp((f_i - c_g).d - h_g.|d|) <= 1. An item of a cold entry is proposed in proportion to exp(offset), and its
+    probability of acceptance is multiplied by its weight relative to the entry's bound. Hot items are proposed by their
+    present weights and always accepted. The first proposal uses ``uniform``, so most views need no other draw.
+
+    Returns:
+        The place, -1 if there is none; and a uniform that has not been used.
     """
     omega = lanes.omega[lane]
     drift = scratch.drift
@@ -250,7 +279,7 @@ def view_by_tiers(limit, tables, tiers, lanes, lane, uniform, scratch):
         if not is_known or bounds * (loose - limit) <= limit * hot_total * (1.0 + loose):
             break
         is_known = False
-    # Not where interests are so strong that float32 does not hold the weights, or the bounds on cold entries.
+    # Interests may be so strong that float32 cannot represent the weights, or the bounds of cold entries.
     if not (FAINT <= total <= _LARGE):
         return -1, uniform
     target = uniform * total
@@ -260,13 +289,13 @@ def view_by_tiers(limit, tables, tiers, lanes, lane, uniform, scratch):
 
 
 Unseen = namedtuple("Unseen", "seen weights")
-"""Where no item is viewed twice: seen (n, P) bool, the items that each lane's user has viewed; weights (P,) float64,
-written to in passing."""
+"""Arrays of a world in which no item is viewed twice: ``seen`` (n, P) bool, the items that each lane's user has viewed;
+``weights`` (P,) float64, working space."""
 
 
 @inner
 def forget_views(unseen, lane):
-    """The lane's user has seen nothing yet."""
+    """Mark all items as unseen by the lane's user."""
     seen = unseen.seen[lane]
     for p in range(seen.size):
         seen[p] = False
@@ -281,9 +310,9 @@ def _strike(seen, weights):
 
 @inner
 def _view_unseen(unseen, lane, tables, omega, uniform, scratch):
-    """Place of an item not seen yet, by softmax(factors omega + offsets) among those; it is seen from now on.
+    """Draw an item that the lane's user has not seen, from softmax(factors omega + offsets), and mark it as seen.
 
-    Without boxes and tiers places are the items in their own order.
+    Without boxes and tiers, places are the items in their own order.
     """
     seen = unseen.seen[lane]
     weights = scratch.weights
@@ -293,7 +322,7 @@ def _view_unseen(unseen, lane, tables, omega, uniform, scratch):
     place = -1
     if sum_groups(weights, tables.starts, scratch.sums) >= FAINT:
         place = pick_from_all(tables.starts, weights, scratch.sums, uniform)
-    # Where float32 would lose what is left, or its rounding ends at an item that was seen.
+    # float32 cannot represent the weights that are left, or its rounding has led to an item that was seen.
     if place < 0 or seen[place]:
         place = _view_unseen_precisely(unseen, seen, tables, omega, uniform)
     seen[place] = True
@@ -302,7 +331,7 @@ def _view_unseen(unseen, lane, tables, omega, uniform, scratch):
 
 @inner
 def _view_unseen_precisely(unseen, seen, tables, omega, uniform):
-    """Draw as :func:`_view_unseen`, in float64 and about the largest logit that is left."""
+    """Draw an unseen item as :func:`_view_unseen` does, but in float64 and relative to the largest logit left."""
     weights = unseen.weights
     n_items = seen.size
     for p in range(n_items):
@@ -319,9 +348,10 @@ def _view_unseen_precisely(unseen, seen, tables, omega, uniform):
 
 @spliced
 def sample_view(stale_limit, tables, boxes, tiers, unseen, lanes, lane, uniform, scratch):
-    """The item that the lane's user views now: softmax(factors omega + offsets), exactly.
+    """Draw the item that the lane's user views now, exactly from softmax(factors omega + offsets).
 
-    ``boxes``, ``tiers`` and ``unseen``: None in a world without; what they need is compiled only for one that has them.
+    At most one of ``unseen``, ``tiers`` and ``boxes`` is not None and selects the sampler; the code of the others is
+    not compiled. Without a sampler, or if it returns place -1, the softmax over all items is computed.
     """
     place = -1
     if unseen is not None:

@@ -1,4 +1,4 @@
-"""The sessions world's catalogue, and what of it changes while users live."""
+"""The catalogue of the sessions world, its calendar, and the effects of recommendations on later behaviour."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ _ARRAYS = ("item_factors", "item_offsets", "click_factors", "click_offsets")
 
 @dataclass(frozen=True, eq=False)
 class Catalogue:
-    """Items of a sessions world; P items, K factors, float64.
+    """Parameters of the P items of a sessions world, with K factors, float64; in brackets RecoGym's symbols.
 
     Attributes:
-        item_factors: Gamma, (P, K), of organic views.
-        item_offsets: mu, (P,), organic popularity on the scale of logits.
-        click_factors: beta, (P, K), of clicks on recommendations.
-        click_offsets: mu_b, (P,).
+        item_factors: (P, K) factors of organic views (Gamma).
+        item_offsets: (P,) organic popularity on the scale of logits (mu).
+        click_factors: (P, K) factors of clicks on recommendations (beta).
+        click_offsets: (P,) offsets of clicks on recommendations (mu_b).
         flips: (F, 2) pairs of items whose click factors and offsets were swapped, in the order of swapping.
     """
 
@@ -43,12 +43,16 @@ class Catalogue:
     flips: Ints
 
     def arrays(self) -> dict[str, Floats]:
-        """The four arrays by the names under which ``catalogue.npz`` holds them."""
+        """Return the arrays of factors and offsets by their names in ``catalogue.npz``."""
         return {name: getattr(self, name) for name in _ARRAYS}
 
 
 def make_catalogue(params: SessionsParams) -> Catalogue:
-    """Draw a catalogue; item i's draws are addressed by i, so a smaller catalogue is the beginning of a larger one."""
+    """Draw a catalogue from ``catalogue_seed``, and swap the click parameters of the flipped pairs.
+
+    The random draws of item i are addressed by i, so without flips a smaller catalogue is the beginning of a larger
+    one.
+    """
     seed = params.catalogue_seed
     factors = normals(seed, Stream.CATALOGUE, 0, (params.n_items, params.n_factors))
     offsets = params.sigma_mu_organic * normals(seed, Stream.OFFSETS, 0, (params.n_items, 1))[:, 0]
@@ -62,14 +66,14 @@ def make_catalogue(params: SessionsParams) -> Catalogue:
 
 
 def read_catalogue(path: str | Path, member: int = 0) -> Catalogue:
-    """A catalogue from an ``.npz`` file with the four arrays, see :class:`Catalogue`.
+    """Read a catalogue from an ``.npz`` file with the arrays of factors and offsets, see :class:`Catalogue`.
 
     Args:
-        path: of the file.
-        member: 0 for the arrays of these names; m for those of an ensemble's m-th, ``item_factors_m`` and so on.
+        path: path of the file.
+        member: 0 for arrays with these names; m for member m of an ensemble, with the names ``item_factors_m`` etc.
 
     Raises:
-        UserError: no such file, an array that is missing, of another shape or not finite.
+        UserError: the file or an array is missing, or an array has a wrong shape or entries that are not finite.
     """
     path = path_of(path)
     if not path.is_file():
@@ -82,10 +86,17 @@ def read_catalogue(path: str | Path, member: int = 0) -> Catalogue:
 
 
 def checked_catalogue(factors: Any, offsets: Any, click_factors: Any, click_offsets: Any, where: str) -> Catalogue:
-    """The catalogue of given arrays.
+    """Return the catalogue with these arrays and without flips.
+
+    Args:
+        factors: (P, K) item factors.
+        offsets: (P,) item offsets.
+        click_factors: (P, K) click factors.
+        click_offsets: (P,) click offsets.
+        where: origin of the arrays, for the message.
 
     Raises:
-        UserError: shapes that do not belong together, or values that are not finite.
+        UserError: shapes that do not fit together, or values that are not finite.
     """
     arrays = (factors, offsets, click_factors, click_offsets)
     shapes = [np.shape(array) for array in arrays]
@@ -97,12 +108,20 @@ def checked_catalogue(factors: Any, offsets: Any, click_factors: Any, click_offs
 
 
 def flip_pairs(factors: Floats, n_flips: int) -> Ints:
-    """The pairs that a walk down all inner products swaps: (n_flips, 2), in order, the smaller index first.
+    """Select the pairs of items to swap: greedily by the largest inner product of their factors.
 
-    The walk takes each pair i != j of which neither is used yet. Instead of sorting all pairs, every item keeps its
-    best free partner in a queue; an entry whose partner has been taken is looked up again. Candidates stand in
-    descending norm, so a look-up ends as soon as the norms bound what is left. Memory is O(P); the result is that
-    of the full sort.
+    The definition is: go through all pairs i != j by falling inner product, and select each pair of which neither item
+    is in a pair yet. Sorting all pairs would take O(P^2) memory. Instead a queue holds every item with its best free
+    partner; an entry whose partner has been used is replaced by the item's next best. Candidates are sorted by falling
+    norm, so that a search ends as soon as the product of norms is below the best inner product found. Memory is O(P),
+    and the result is the same.
+
+    Args:
+        factors: (P, K) item factors.
+        n_flips: number of pairs.
+
+    Returns:
+        (n_flips, 2) items, in the order of selection, the smaller index of each pair first.
     """
     if n_flips == 0:
         return np.zeros((0, 2), np.int64)
@@ -118,6 +137,7 @@ def flip_pairs(factors: Floats, n_flips: int) -> Ints:
     _catalogue_kernel.best_partners(rows, norms, item_of, used, partners, values)
 
     def entry(place: int, partner: int, value: float) -> tuple[float, int, int, int, int]:
+        # Entries sort by falling inner product, then by item indices.
         low, high = sorted((int(item_of[place]), int(item_of[partner])))
         return (-float(value), low, high, place, partner)
 
@@ -139,21 +159,29 @@ def flip_pairs(factors: Floats, n_flips: int) -> Ints:
 
 
 PERIODS = 64
-"""Of a calendar: shifts of popularity are constant in each."""
+"""Number of periods of a calendar, in each of which the shifts of popularity are constant."""
 
 
 def shifts(params: SessionsParams, n_items: int) -> Floats:
-    """(PERIODS, P) shift of each item's offsets in each period, -inf before it arrives; no rows without a calendar."""
+    """Return the shift of each item's offset in each period of the calendar.
+
+    An item's popularity changes by a random walk (``trend``) and by its age (``ageing``).
+
+    Returns:
+        (PERIODS, P) shifts, -inf before an item arrives; (0, P) if there is no calendar.
+    """
     if params.calendar == 0.0:
         return np.zeros((0, n_items))
     items = np.arange(n_items)
     seed = params.catalogue_seed
+    # One uniform decides whether an item arrives during the calendar and, rescaled, when: uniformly during the
+    # calendar, or uniformly in the time of the same length before it.
     drawn = uniforms(seed, Stream.CALENDAR, items, 0)
-    later = drawn < params.arriving
-    later[np.argmax(drawn)] = False
+    arrives_later = drawn < params.arriving
+    arrives_later[np.argmax(drawn)] = False  # at least one item is there from the start
     during = drawn / (params.arriving or 1.0)
     before = np.minimum(params.arriving - drawn, 0.0) / (1.0 - params.arriving)
-    arrival = params.calendar * np.where(later, during, before)
+    arrival = params.calendar * np.where(arrives_later, during, before)
     middle = (np.arange(PERIODS) + 0.5) * (params.calendar / PERIODS)
     age = middle[:, None] - arrival
     walk = np.zeros((PERIODS, n_items))
@@ -164,7 +192,17 @@ def shifts(params: SessionsParams, n_items: int) -> Floats:
 
 
 def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_lanes: int) -> Any:
-    """Get the changes that kernels read and keep; None in a world without changes."""
+    """Return the kernels' parameters and per-lane state of fatigue, retention, influence and calendar.
+
+    Args:
+        params: parameters of the world.
+        catalogue: items of the world.
+        shift: (PERIODS, P) return value of :func:`shifts`.
+        n_lanes: number of lanes.
+
+    Returns:
+        A ``_catalogue_kernel.Changes``; None if the world has none of these effects.
+    """
     if not params.changes:
         return None
     from recsim_mnar.worlds.sessions import _catalogue_kernel
@@ -194,21 +232,24 @@ def changes_of(params: SessionsParams, catalogue: Catalogue, shift: Floats, n_la
 
 
 def held(changes: Any) -> tuple[NDArray[Any], ...]:
-    """Get the lasting state of the lanes' users."""
+    """Return the arrays of ``changes`` that are the lanes' state, to be copied with the lanes; () if it is None.
+
+    These are ``recency``, ``noted``, ``weariness``, ``wearied`` and ``satisfaction``; ``weights`` is working space.
+    """
     if changes is None:
         return ()
     return changes[-6:-1]
 
 
 class State(NamedTuple):
-    """Users' states at their next events, by parts, as :func:`parts_of` takes them apart.
+    """Hidden states of n users at their next events, separated by :func:`parts_of`.
 
     Attributes:
         omega: (n, K) interests.
-        recency: (n, P) how lately each item was shown or viewed; (n, 0) without fatigue.
-        weariness: (n,) how worn out by repeats a user is.
-        satisfaction: (n,) with earlier recommendations.
-        time: (n,) of the calendar.
+        recency: (n, P) decayed number of times each item was shown or viewed; (n, 0) without fatigue.
+        weariness: (n,) decayed sum over repeats of all items, see ``fatigue_spread``.
+        satisfaction: (n,) decayed mean of how well earlier recommendations suited the user.
+        time: (n,) time in the calendar.
     """
 
     omega: Floats
@@ -219,7 +260,16 @@ class State(NamedTuple):
 
 
 def state_of(changes: Any, omega: Floats, step: Ints, time: Floats) -> Floats:
-    """The parts of :class:`State` side by side: (n, K + P + 3), without fatigue (n, K + 3)."""
+    """Return the states of :class:`State` as one matrix, (n, K + P + 3), or (n, K + 3) without fatigue.
+
+    Recency and weariness, stored as of the step of their last change, are decayed to the present step.
+
+    Args:
+        changes: per-lane state, a ``_catalogue_kernel.Changes``.
+        omega: (n, K) interests.
+        step: (n,) step of each user's next event.
+        time: (n,) time of that event.
+    """
     since = (step[:, None] - changes.noted).astype(np.float64)
     worn = changes.weariness * exp(-changes.shrinking * (step - changes.wearied).astype(np.float64))
     recency = changes.recency * exp((-changes.shrinking * since).ravel()).reshape(since.shape)
@@ -227,5 +277,5 @@ def state_of(changes: Any, omega: Floats, step: Ints, time: Floats) -> Floats:
 
 
 def parts_of(state: Floats, n_factors: int) -> State:
-    """A state taken apart."""
+    """Return the parts of a matrix of states that :func:`state_of` made, with K = ``n_factors``."""
     return State(state[:, :n_factors], state[:, n_factors:-3], *state[:, -3:].T)

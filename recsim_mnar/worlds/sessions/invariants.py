@@ -1,4 +1,4 @@
-"""Invariants of a sessions world under turns of its factors: numbers to compare worlds by."""
+"""Summary numbers of a sessions world that do not change under rotations of its factors, to compare worlds by."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from recsim_mnar.worlds.sessions.world import SessionsWorld
 Floats = NDArray[np.float64]
 
 
-_CELLS, _POINTS = 2_000_000, 1024
+_CELLS = 2_000_000
+"""Largest number of (point, item) pairs for which probabilities are computed."""
+_POINTS = 1024
+"""Largest number of points of the quadrature over users."""
 
 OF_VIEWS = ("popularity_entropy", "popularity_gini", "personal_bits", "drift_per_event")
 OF_CLICKS = ("click_rate", "click_spread_items", "click_spread_users")
@@ -37,9 +40,10 @@ SAYS = {
 
 
 def functionals(world: SessionsWorld) -> dict[str, float]:
-    """Numbers of a world that no rotation of its factors changes, by :data:`SAYS`, over points that are shared.
+    """Return the summary numbers of a world by the names in :data:`SAYS`.
 
-    Of slates click rates are of an item that is looked at, and a slate is one recommendation.
+    Means over users and views are computed at quasi-random points, the same for all worlds of this size. In a world of
+    slates, click rates are those of an item that the user looks at, and a slate counts as one recommendation.
     """
     p = world.params
     catalogue = world.catalogue
@@ -68,39 +72,55 @@ def functionals(world: SessionsWorld) -> dict[str, float]:
 
 
 def _answered(world: SessionsWorld, clicks: Floats) -> float:
-    """Probability that a decision of the uniform policy is clicked; of slates at any place, items drawn anew there."""
+    """Return the probability that a decision of the uniform policy is clicked, at any position of a slate.
+
+    In a slate every item is replaced by one of mean attraction, as if items were drawn with replacement.
+
+    Args:
+        world: sessions world.
+        clicks: (n, P) click probabilities of every item at n points.
+    """
     if world.slate_size == 1:
         return float(clicks.mean())
-    places = clicks_expected(world.params, np.repeat(clicks.mean(axis=1)[:, None], world.slate_size, axis=1))
-    one = world.params.clicks == ONE
-    return float((places.sum(axis=1) if one else 1.0 - np.prod(1.0 - places, axis=1)).mean())
+    positions = clicks_expected(world.params, np.repeat(clicks.mean(axis=1)[:, None], world.slate_size, axis=1))
+    if world.params.clicks == ONE:
+        any_click = positions.sum(axis=1)
+    else:
+        any_click = 1.0 - np.prod(1.0 - positions, axis=1)
+    return float(any_click.mean())
 
 
 def mean_square_time(clock: str, mean: float, sd: float) -> float:
-    """E[dt^2] between events."""
+    """Return the mean square of the time between events, by the clock's parameters."""
     if clock == "unit":
         return 1.0
     return mean**2 + sd**2
 
 
 def gini(shares: Floats) -> float:
-    """Gini coefficient of shares that sum to 1."""
+    """Return the Gini coefficient of shares (n,) that sum to 1."""
     n = len(shares)
     return float(2.0 * (np.arange(1, n + 1) * np.sort(shares)).sum() / n - (n + 1) / n)
 
 
 def _entropy(shares: Floats) -> float:
+    """Return the entropy in nats, summed over all distributions if there are several; 0 log 0 counts as 0."""
     return float(-(shares * np.log(np.maximum(shares, 1e-300))).sum())
 
 
 def n_points(n_items: int) -> int:
-    """Compute how many points a catalogue's size allows, a power of two."""
+    """Return the number of quadrature points for a catalogue: a power of two (as Sobol's points need), 256 to 1024."""
     return 1 << int(np.floor(np.log2(min(_POINTS, max(_CELLS // n_items, 256)))))
 
 
 @functools.lru_cache(maxsize=8)
 def points(n: int, dimension: int) -> tuple[Floats, Floats]:
-    """Sobol's points: (n,) uniforms and (n, dimension) normals, each coordinate of mean 0 and variance 1."""
+    """Return n quasi-random (Sobol) points of a uniform and of independent standard normals.
+
+    Returns:
+        uniform: (n,).
+        normal: (n, dimension), each column standardised to mean 0 and variance 1.
+    """
     from scipy.special import ndtri
     from scipy.stats.qmc import Sobol
 
@@ -111,17 +131,26 @@ def points(n: int, dimension: int) -> tuple[Floats, Floats]:
 
 
 def views_before(uniform: Floats, mean_views: float) -> Floats:
-    """Count the views before one drawn from all views of users whose numbers of views are geometric."""
+    """Return the number of earlier views (n,) of the same user, for a random view at quantiles ``uniform`` (n,).
+
+    Numbers of views per user are geometric with mean ``mean_views``, and so are the numbers of earlier views.
+    """
     return np.asarray(np.floor(np.log1p(-uniform) / np.log(max(1.0 - 1.0 / max(mean_views, 1.0 + 1e-9), 1e-12))))
 
 
 def interests_at(normal: Floats, before: Floats | float, drift: float) -> Floats:
-    """Interests of unit first variance after so many views, (n, K); ``drift`` is their variance a view."""
+    """Return interests (n, K) after some views, in units of their first standard deviation.
+
+    Args:
+        normal: (n, K) standard normals.
+        before: (n,) number of earlier views, or one number for all.
+        drift: variance of the drift per view.
+    """
     return np.asarray(normal * np.sqrt(1.0 + drift * np.atleast_1d(before))[:, None])
 
 
 def softmax(omega: Floats, factors: Floats, offsets: Floats) -> Floats:
-    """Probabilities (n, P) of the next view."""
+    """Return the probabilities (n, P) of viewing each item next, for interests ``omega`` (n, K)."""
     logits = np.einsum("nk,pk->np", omega, factors) + offsets
     np.exp(logits - logits.max(axis=1, keepdims=True), out=logits)
     return np.asarray(logits / logits.sum(axis=1, keepdims=True))

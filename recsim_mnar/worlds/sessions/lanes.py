@@ -1,4 +1,4 @@
-"""Lanes of the sessions world, and the arrays of its kernels."""
+"""Lanes of the sessions world, and the arrays that its kernels work on."""
 
 from __future__ import annotations
 
@@ -29,12 +29,15 @@ from recsim_mnar.worlds.sessions.params import CASCADE, INDEPENDENT, LOGISTIC, O
 from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, aligned
 
 _ONE_BLOCK = 1 << 25
-"""Bytes of a log up to which its columns share a block, for fresh memory comes by the page, and a long block in larger
-ones. A longer one is given back to the system at once, where single columns are kept for the next log."""
+"""Size in bytes up to which all columns of a log share one block of memory. The system hands out a large block in
+larger pages, which is faster; but it takes blocks beyond this size back at once, while single columns are kept."""
 
 
 def new_rows(capacity: int, keep_truth: bool) -> Any:
-    """Return room for so many rows, not filled yet; with a place for the truth of each where it is kept."""
+    """Return uninitialised ``_sessions_kernel.Rows`` for a log of ``capacity`` rows.
+
+    The column ``click_probability`` is empty unless ``keep_truth``.
+    """
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
     kinds = [np.dtype(column.dtype) for column in schema.COLUMNS]
@@ -51,7 +54,7 @@ def new_rows(capacity: int, keep_truth: bool) -> Any:
 
 
 def grown(rows: Any, capacity: int, used: int) -> Any:
-    """Return rows with more capacity; the first ``used`` are kept."""
+    """Return a copy of ``rows`` with room for ``capacity`` rows, in which the first ``used`` are kept."""
     larger = []
     for old in rows:
         new = np.empty(capacity if len(old) else 0, old.dtype)
@@ -61,7 +64,7 @@ def grown(rows: Any, capacity: int, used: int) -> Any:
 
 
 def columns_of(rows: Any, used: int, keep_truth: bool) -> Columns:
-    """Return the columns of the first ``used`` rows, as views."""
+    """Return the log's columns, by name, of the first ``used`` rows; they are views of ``rows``."""
     columns = {name: column[:used] for name, column in zip(schema.NAMES, rows, strict=False)}
     if keep_truth:
         columns["click_probability"] = rows[-1][:used]
@@ -69,21 +72,32 @@ def columns_of(rows: Any, used: int, keep_truth: bool) -> Columns:
 
 
 _USERS_A_CALL = 4096
+"""Number of users that a kernel simulates in one call; Python can react to Ctrl-C between calls only."""
 _FORESEEN = 64
+"""Largest number of decisions of a user whose draws are examined in advance."""
 _UNFORESEEN = 64
-"""Calls of ``skip_uneventful`` that foresee nothing."""
+"""Number of first calls of ``skip_uneventful`` that skip nothing, so that short programs need not compile a kernel."""
 
 _INTERPRETED = 64
-"""Calls of ``advance`` for a single lane that are done in plain Python, before the kernel is compiled; in a process."""
+"""Number of calls of ``advance``, in a process, that run uncompiled for a single lane before the kernel is compiled."""
 _FEW_PLACES = 2048
-"""Of a catalogue that plain Python can weigh in a few milliseconds."""
+"""Largest catalogue for which uncompiled calls take only a few milliseconds."""
 
 
 class SessionsLanes(Lanes):
-    """Implement :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`SessionsWorld.open_lanes`.
+    """Lanes of the sessions world, made by :meth:`SessionsWorld.open_lanes`.
 
-    A copy, or what a pickle gives back, goes on with the same bytes: its lanes are opened anew from the tables, and
-    hold what these held of their users.
+    A copied or unpickled object continues with identical events: it is constructed anew from the same tables, and then
+    receives the state of its users.
+
+    Args:
+        params: parameters of the world.
+        catalogue: items of the world.
+        sampler: sampler of views.
+        tables: catalogue arranged for the sampler.
+        shift: (PERIODS, P) shift of the items' offsets in each period; (0, P) without a calendar.
+        n_lanes: number of users simulated at once.
+        keep_truth: True to add the column ``click_probability`` to transitions.
     """
 
     trusted = True
@@ -110,27 +124,28 @@ class SessionsLanes(Lanes):
         clicks = {"click_factors": catalogue.click_factors, "click_offsets": catalogue.click_offsets}
         arguments = {**vars(tables), **clicks}
         self.tables = _softmax_kernel.Tables(*(arguments[name] for name in _softmax_kernel.Tables._fields))
-        # What a catalogue's sampler does not use is None, and is not compiled.
+        # Kernels are not compiled for features of a world that are None: boxes, tiers, unseen and changes.
         self.boxes = sampler.boxes if sampler.boxes and not sampler.hot else None
         self.tiers = None
         if sampler.hot:
             self.tiers = _views_kernel.Tiers(*(arguments[name] for name in _views_kernel.Tiers._fields))
-        remembered = n_sums = 0  # weights and sums that a lane keeps of its last softmax
+        n_weights = n_sums = 0  # numbers of weights, and of sums of groups, that a lane caches of its last softmax
         if sampler.hot:
-            remembered = tables.n_warm + len(tables.cold_offsets)
+            n_weights = tables.n_warm + len(tables.cold_offsets)
             n_sums = tables.centre.shape[1]
         elif sampler.boxes:
-            remembered = tables.factors.shape[1]
+            n_weights = tables.factors.shape[1]
             n_sums = sampler.boxes
         self.unseen = None
         if params.no_repeats:
             n_items = len(catalogue.item_offsets)
             self.unseen = _views_kernel.Unseen(np.zeros((n_lanes, n_items), np.bool_), np.empty(n_items))
         self._changes = changes_of(params, catalogue, shift, n_lanes)
-        # Decisions in one state can be foreseen; what changes it between two, or reads several items, cannot.
+        # Draws of later decisions can be examined in advance if the user's state does not change between decisions and
+        # a decision shows one item.
         self._foresees = params.slate_size == 1 and not self.dynamics.drift_in_bandit and self._changes is None
-        self._arrays = _arrays(n_lanes, tables.factors.shape[0], remembered, n_sums)
-        # Plain tuples cross into a kernel at a third of what named ones cost, and get their names back inside.
+        self._arrays = _arrays(n_lanes, n_padded=tables.factors.shape[0], n_weights=n_weights, n_sums=n_sums)
+        # Passing a plain tuple to a kernel costs a third of passing a named one; the kernel restores the names.
         variants = (self.boxes, self.tiers, self.unseen)
         self._plain = (tuple(self.dynamics), tuple(self.tables), *variants, tuple(self._arrays))
         self.user = self._arrays.user
@@ -147,23 +162,27 @@ class SessionsLanes(Lanes):
             self._move = _FIRST_CALLS
 
     def __reduce__(self) -> Any:
+        """Pickle as the constructor's arguments and the state of the users."""
         *parts, keep_truth = self._made_of
         return functools.partial(type(self), *parts, keep_truth=keep_truth), (), self._held()
 
     def __setstate__(self, arrays: tuple[NDArray[Any], ...]) -> None:
+        """Copy the state of the users into the arrays of the newly constructed lanes."""
         for array, values in zip(self._held(), arrays, strict=True):
             array[...] = values
 
     def _held(self) -> tuple[NDArray[Any], ...]:
-        """Return the arrays of the users' lasting state."""
-        unseen = () if self.unseen is None else (self.unseen.seen,)
+        """Return the arrays with the state of the users, which a copy takes over."""
+        unseen: tuple[NDArray[Any], ...] = ()
+        if self.unseen is not None:
+            unseen = (self.unseen.seen,)
         return (*self._arrays, *unseen, *held(self._changes))
 
     @property
     def state(self) -> Floats:
-        """Implement :attr:`Lanes.state`: the interests omega, (n, K).
+        """Implement :attr:`Lanes.state`: the matrix of :func:`state_of`, or without changes the interests (n, K).
 
-        What changes make of them (:func:`state_of`).
+        The interests are returned as a view, which follows the lanes.
         """
         omega = self._arrays.omega[:, : self.n_factors]
         if self._changes is None:
@@ -176,13 +195,13 @@ class SessionsLanes(Lanes):
         return self._advance(which, np.zeros(len(which) + 1, np.int64), np.zeros(0, np.int32), np.zeros(0))
 
     def seat(self, which: Ints, seeds: Seeds, users: Ints) -> None:
-        """Assign users to lanes; they begin when the lanes are next advanced."""
+        """Place new users in lanes ``which``; their first events are simulated when the lanes are next advanced."""
         self._arrays.seed[which] = seeds
         self.user[which] = users
         self._arrays.phase[which] = self._kernel.ARRIVING
 
     def awaits(self, which: Ints) -> Flags:
-        """(n,) whether each lane's user waits for a recommendation."""
+        """Return a mask (n,): True if the user in lane ``which[j]`` waits for a recommendation."""
         return self._arrays.phase[which] == self._kernel.AWAITING
 
     def take(self, which: Ints, actions: Actions, propensities: Floats) -> Transition:
@@ -190,7 +209,7 @@ class SessionsLanes(Lanes):
         return self._advance(which, np.arange(len(which) + 1), actions, propensities)
 
     def runs(self, which: Ints) -> Ints:
-        """Implement :meth:`Lanes.runs`: the draws of answers are addressed, so they can be foreseen."""
+        """Implement :meth:`Lanes.runs`: draws are addressed by decision, so later ones can be examined in advance."""
         out = np.ones(len(which), np.int64)
         if self._foresees:
             self._kernel.find_runs(self._plain[-1], which, _FORESEEN, *self._quiet, out)
@@ -204,7 +223,7 @@ class SessionsLanes(Lanes):
 
     @property
     def at_once(self) -> bool:
-        """Implement :attr:`Lanes.at_once`; what a derived class does between decisions is its own."""
+        """Implement :attr:`Lanes.at_once`; False for a derived class, which may override what happens in between."""
         return type(self) is SessionsLanes
 
     def step_at_once(self, moves: Moves, *, acting: bool, limit: int) -> int:
@@ -212,6 +231,7 @@ class SessionsLanes(Lanes):
         done = 0
         self._used = 0
         left = 0
+        # The kernel stops when the rows are full, and is called again with twice the room.
         while True:
             done, self._used, left = self._kernel.step_at_once(
                 *self._plain, self._changes, tuple(moves), acting, limit, done, len(self.user), left,
@@ -226,9 +246,9 @@ class SessionsLanes(Lanes):
         return self._starts, columns_of(self._rows, self._used, self._keep_truth)
 
     def skip_uneventful(self, which: Ints) -> Ints:
-        """Implement :meth:`Lanes.skip_uneventful`; with a normal clock time is drawn, and nothing is foreseen."""
+        """Implement :meth:`Lanes.skip_uneventful`; a normal clock has draws of its own, so none is skipped there."""
         out = np.zeros(len(which), np.int64)
-        # Foresight saves time and needs a kernel of its own: a few steps are done before it could be compiled.
+        # The kernel must be compiled first, which takes longer than the first few steps without it.
         if self._foresights < _UNFORESEEN:
             self._foresights += 1
         elif self._foresees and self.dynamics.unit_clock:
@@ -244,37 +264,40 @@ class SessionsLanes(Lanes):
         *,
         events_a_user: float,
     ) -> Columns:
-        """Simulate consecutive users in the first lane; see :meth:`DecisionWorld.trajectories`.
+        """Simulate consecutive users, one after the other in the first lane.
 
         Args:
-            seed: of the users.
-            first_user: id of the first.
-            n_users: how many.
-            distribution: (P,) probability of recommending each item, None for the uniform policy.
-            events_a_user: about how many rows to expect.
+            seed: seed of the users and of the policy's uniforms.
+            first_user: id of the first user.
+            n_users: number of users.
+            distribution: (P,) probability of recommending each item; None for the uniform policy.
+            events_a_user: expected number of rows per user, by which memory is allocated.
+
+        Returns:
+            Columns of the log, with rows ordered by user and step.
         """
         from recsim_mnar.worlds.sessions import _trajectories_kernel
 
         rows = new_rows(int(n_users * events_a_user * 1.02) + 1024, self._keep_truth)
-        progress = np.zeros(2, np.int64)
+        progress = np.zeros(2, np.int64)  # numbers of users finished and of rows used, updated by the kernel
         ahead = draws_ahead(self.n_factors)
-        law = (np.zeros(0), np.zeros(0))
+        policy = (np.zeros(0), np.zeros(0))  # empty: uniform
         if distribution is not None:
-            law = (np.ascontiguousarray(distribution, dtype=np.float64), cumulative_of(distribution))
+            policy = (np.ascontiguousarray(distribution, dtype=np.float64), cumulative_of(distribution))
         while progress[0] < n_users:
-            # So many at a time, so that Ctrl-C is heard.
             goal = min(n_users, progress[0] + _USERS_A_CALL)
             _trajectories_kernel.trajectories(
                 self.dynamics, self.tables, self.boxes, self.tiers, self.unseen, self._arrays, np.uint64(seed),
-                first_user, goal, law, rows, progress, self.scratch, ahead,
+                first_user, goal, policy, rows, progress, self.scratch, ahead,
             )  # fmt: skip
             if progress[0] < goal:
-                # What is left, at the rate seen so far, with some room.
+                # The rows are full: room for all users at the rate so far, with a margin, but at most twice as much.
                 capacity = int(len(rows.user) * max(1.1, 1.05 * n_users / (progress[0] + 1))) + 1024
                 rows = grown(rows, min(capacity, 2 * len(rows.user)), int(progress[1]))
         return columns_of(rows, int(progress[1]), self._keep_truth)
 
     def _advance(self, which: Ints, edges: Ints, actions: Actions, propensities: Floats) -> Transition:
+        """Simulate lanes ``which`` up to their next decision; lane j gets ``actions[edges[j]:edges[j + 1]]`` first."""
         if self._move is not self._kernel.advance and self._move.left <= 0:
             self._move = self._kernel.advance
         return self._moved(self._move, (), which, (edges, actions, propensities))
@@ -282,13 +305,15 @@ class SessionsLanes(Lanes):
     def _moved(
         self, move: Any, settings: tuple[Any, ...], which: Ints, decisions: tuple[NDArray[Any], ...]
     ) -> Transition:
-        """Move lanes to their next decisions by a kernel, which is called again with more rows where these are full.
+        """Simulate lanes up to their next decision by a kernel, and return the transition.
+
+        The kernel stops when the rows are full, and is called again with twice the room.
 
         Args:
-            move: the kernel.
-            settings: what it takes between the changes and the lanes.
-            which: (n,) lanes.
-            decisions: what is shown in them, as the kernel takes it.
+            move: the kernel ``advance`` or ``advance_rankings``.
+            settings: arguments of the kernel between ``changes`` and ``which``.
+            which: (n,) indices of lanes.
+            decisions: arguments of the kernel that state the recommendations, between ``first`` and ``rows``.
         """
         starts = np.empty(len(which) + 1, np.int64)
         done = 0
@@ -307,22 +332,22 @@ class SessionsLanes(Lanes):
 
 
 def reading_of(params: SessionsParams) -> Any:
-    """Get the model of reading a ranking, as the kernels take it."""
+    """Return the model of how users read a slate, a ``_rankings_kernel.Reading`` with its working arrays."""
     from recsim_mnar.worlds.sessions import _rankings_kernel
 
     k = params.slate_size
     places = np.arange(1, k + 1, dtype=np.float64)
-    nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)
-    power = params.examination
+    nodes, weights = np.polynomial.legendre.leggauss((k + 1) // 2)  # exact for polynomials of degree k - 1
+    exponent = params.examination
     if params.user_model == INDEPENDENT:
-        power = 0.0
+        exponent = 0.0  # every position is looked at
     return _rankings_kernel.Reading(
         cascade=params.user_model == CASCADE,
         single=params.clicks == ONE,
         continues=params.continues,
         after_click=params.continues_after_click,
-        looks=exp(-power * log(places)),
-        nodes=0.5 + 0.5 * nodes,
+        looks=exp(-exponent * log(places)),
+        nodes=0.5 + 0.5 * nodes,  # from [-1, 1] to [0, 1]
         weights=0.5 * weights,
         attraction=np.zeros(k),
         means=np.zeros(k),
@@ -333,7 +358,12 @@ def reading_of(params: SessionsParams) -> Any:
 
 
 def clicks_expected(params: SessionsParams, attraction: Floats) -> Floats:
-    """(n, k) click probability of every place, for items whose click probabilities (n, k) are those of a look."""
+    """Return the click probability (n, k) at each position of n slates.
+
+    Args:
+        params: parameters with the user model.
+        attraction: (n, k) click probability of each item for a user who looks at it.
+    """
     from recsim_mnar.worlds.sessions import _rankings_kernel
 
     out = np.empty(attraction.shape)
@@ -342,10 +372,11 @@ def clicks_expected(params: SessionsParams, attraction: Floats) -> Floats:
 
 
 class RankingLanes(SessionsLanes):
-    """Lanes in which a decision is a ranking: actions and propensities are (n, k), and so many rows answer it.
+    """Lanes of a sessions world in which each decision shows a slate: actions and propensities are (n, k).
 
-    The columns :data:`recsim_mnar.log.schema.OF_RANKINGS` are there; propensities other than those of single places
-    are left NaN for the caller, who knows the policy. See docs/worlds/slates.md.
+    Each decision adds k bandit rows to the log, with the columns in :data:`recsim_mnar.log.schema.OF_RANKINGS`. The
+    column ``propensity`` holds the propensities passed in; the other propensities are NaN, for the caller to fill in.
+    See docs/worlds/slates.md.
     """
 
     def __init__(self, params: SessionsParams, *parts: Any, keep_truth: bool) -> None:
@@ -354,34 +385,35 @@ class RankingLanes(SessionsLanes):
         self._size = params.slate_size
 
     def _advance(self, which: Ints, edges: Ints, actions: Actions, propensities: Floats) -> Transition:
-        """Move lanes (n,) by rankings (n, k); who arrives needs none."""
-        answers = self.awaits(which)
-        slates = self.n_decisions[which].copy()
+        """Simulate lanes ``which`` up to their next decision; users who wait for one get rankings (n, k) first."""
+        is_waiting = self.awaits(which)
+        slates = self.n_decisions[which].copy()  # number of each user's present decision
         rankings = np.asarray(actions, np.int32).reshape(-1, self._size)
         stated = np.asarray(propensities, np.float64).reshape(-1, self._size)
         moved = self._moved(self._kernel.advance_rankings, (self._reading,), which, (rankings, stated))
         for name in schema.OF_RANKINGS:
             declared = schema.OPTIONAL[name]
             moved.columns[name] = np.full(moved.starts[-1], declared.null, declared.dtype)
-        rows = moved.starts[:-1][answers, None] + np.arange(self._size)
-        moved.columns["slate"][rows] = slates[answers, None]
+        rows = moved.starts[:-1][is_waiting, None] + np.arange(self._size)
+        moved.columns["slate"][rows] = slates[is_waiting, None]
         moved.columns["position"][rows] = np.arange(self._size)
         return moved
 
 
 class _FirstCalls:
-    """The kernel ``advance``, interpreted: a few steps are done long before it could be compiled.
+    """Uncompiled kernel ``advance``, for the first calls in a process: they take less time than compiling it.
 
     Attributes:
-        left: calls until it is compiled after all.
+        left: number of uncompiled calls that remain; lanes then use the compiled kernel.
     """
 
     def __init__(self) -> None:
         self.left = 0
-        if int(np.__version__.partition(".")[0]) >= 2:  # before, an unsigned integer and a Python one made a float
+        if int(np.__version__.partition(".")[0]) >= 2:  # NumPy 1 made a float of an unsigned and a Python integer
             self.left = _INTERPRETED
 
     def __call__(self, *arguments: Any) -> tuple[int, int]:
+        """Run the kernel ``advance`` uncompiled; arguments and return value are the kernel's."""
         from recsim_mnar.kernels.jit import interpreted
         from recsim_mnar.worlds.sessions import _lanes_kernel
 
@@ -395,9 +427,15 @@ _FIRST_CALLS = _FirstCalls()
 
 
 def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
-    """Return the scalars of the kernels."""
+    """Return the scalar parameters of the kernels, a ``_sessions_kernel.Dynamics``."""
     from recsim_mnar.worlds.sessions import _sessions_kernel
 
+    stale_limit = sampler.drift**2  # the kernel compares squares
+    if sampler.hot:
+        stale_limit = sampler.waste
+    never_clicks = _sessions_kernel.NEVER_CLICKS
+    if p.click_link == LOGISTIC:
+        never_clicks = 2.0  # no uniform is so large
     return _sessions_kernel.Dynamics(
         organic_to_bandit=p.p_organic_to_bandit,
         organic_out=p.p_organic_to_bandit + p.p_leave_organic,
@@ -410,15 +448,22 @@ def _dynamics(p: SessionsParams, sampler: ViewSampler, keep_truth: bool) -> Any:
         clock_mean=p.clock_mean,
         clock_sd=p.clock_sd,
         n_factors=p.n_factors,
-        stale_limit=sampler.waste if sampler.hot else sampler.drift**2,
+        stale_limit=stale_limit,
         keep_truth=keep_truth,
         logistic_clicks=p.click_link == LOGISTIC,
-        never_clicks=2.0 if p.click_link == LOGISTIC else _sessions_kernel.NEVER_CLICKS,
+        never_clicks=never_clicks,
     )
 
 
-def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
-    """Get the kernels' state of each lane's user."""
+def _arrays(n: int, *, n_padded: int, n_weights: int, n_sums: int) -> Any:
+    """Return the state of the users in n lanes, a ``_softmax_kernel.Lanes`` of empty lanes.
+
+    Args:
+        n: number of lanes.
+        n_padded: number of factors, padded.
+        n_weights: number of softmax weights that a lane caches.
+        n_sums: number of sums of groups of weights that a lane caches.
+    """
     from recsim_mnar.worlds.sessions import _sessions_kernel, _softmax_kernel
 
     return _softmax_kernel.Lanes(
@@ -434,17 +479,20 @@ def _arrays(n: int, n_padded: int, remembered: int, n_sums: int) -> Any:
         stale=np.zeros((n, n_padded)),
         known=np.zeros(n, np.bool_),
         shift=np.zeros(n, np.float32),
-        weights=aligned((n, remembered), np.float32),
+        weights=aligned((n, n_weights), np.float32),
         sums=aligned((n, n_sums), np.float32),
     )
 
 
 def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
-    """Return the kernels' working arrays, which keep nothing between calls."""
+    """Return the kernels' working arrays, a ``_softmax_kernel.Scratch``; they hold nothing between calls."""
     from recsim_mnar.worlds.sessions import _softmax_kernel
 
-    n_padded, room = tables.factors.shape
-    all_items = sampler.hot > 0 or sampler.boxes == 0
+    n_padded, n_places = tables.factors.shape
+    n_weights = n_all_sums = 0
+    if sampler.hot > 0 or sampler.boxes == 0:  # the sampler may need a softmax of all items
+        n_weights = n_places
+        n_all_sums = len(tables.starts) - 1
     return _softmax_kernel.Scratch(
         drift=np.empty(n_padded),
         signs=np.empty(2 * n_padded),
@@ -454,16 +502,16 @@ def _scratch(sampler: ViewSampler, tables: ViewTables, n_sums: int) -> Any:
         hot=aligned(tables.n_hot, np.float32),
         hot_columns=aligned(16, np.float32),
         wide=aligned(64, np.float32),
-        weights=aligned(room if all_items else 0, np.float32),
-        sums=aligned(len(tables.starts) - 1 if all_items else 0, np.float32),
+        weights=aligned(n_weights, np.float32),
+        sums=aligned(n_all_sums, np.float32),
     )
 
 
 def draws_ahead(n_factors: int) -> Any:
-    """Return arrays for the draws that whole lives make ahead."""
+    """Return arrays for draws that the trajectories kernel makes in advance, a ``_trajectories_kernel.Ahead``."""
     from recsim_mnar.worlds.sessions import _trajectories_kernel as kernel
 
-    deviates = -(-n_factors // 4) * 4 * kernel.DRIFTS
+    deviates = -(-n_factors // 4) * 4 * kernel.DRIFTS  # a block of random words makes four normals
     return kernel.Ahead(
         click=np.empty(kernel.DECISIONS),
         follow=np.empty(kernel.DECISIONS),
@@ -475,23 +523,23 @@ def draws_ahead(n_factors: int) -> Any:
         words=np.empty(deviates, np.uint64),
         deviates=np.empty(deviates),
         quantile=np.empty(deviates),
-        tails=np.full(deviates, 0.45),
+        tails=np.full(deviates, 0.45),  # any quantile in the tail: the kernel also evaluates unused entries
         places=np.empty(deviates, np.int64),
     )
 
 
 _VIEWS_A_LANE = 16
-"""Views for which there is room at first, and by which it grows."""
+"""Number of views per lane for which there is room at first."""
 
 
 class SessionsOccasions(Occasions):
-    """Implement :class:`recsim_mnar.worlds.lanes.Occasions`.
+    """Lanes of the sessions world that move from occasion to occasion.
 
     Args:
-        lanes: in which users live.
-        params: of the world.
-        catalogue: its items.
-        views: whether anybody looks at the views; otherwise none are drawn.
+        lanes: lanes in which the users are simulated.
+        params: parameters of the world.
+        catalogue: items of the world.
+        views: True if the caller needs the items viewed; otherwise they are counted but not drawn, which saves time.
     """
 
     def __init__(self, lanes: SessionsLanes, params: SessionsParams, catalogue: Catalogue, *, views: bool) -> None:
@@ -514,7 +562,7 @@ class SessionsOccasions(Occasions):
         self.variance = waiting.variance
 
     def begin(self, which: Ints, seed: int, users: Ints) -> tuple[Ints, Actions, Flags]:
-        """Implement :meth:`Occasions.begin`."""
+        """Implement :meth:`Occasions.begin`; for users who arrive, the kernel ignores the clicks."""
         self._lanes.seat(which, np.full(len(which), seed, np.uint64), users)
         return self.answer(which, np.zeros(len(which), np.bool_))
 
@@ -551,18 +599,20 @@ class SessionsOccasions(Occasions):
         return np.argsort(self._catalogue.click_offsets, kind="stable")
 
     def prospects(self, probability: float) -> Prospects:
-        """Implement :meth:`Occasions.prospects`: linear equations of the states' probabilities.
+        """Implement :meth:`Occasions.prospects` by solving linear equations of a Markov chain.
 
-        With r the probability that browsing comes to a recommendation before its end, D the expected decisions from a
-        recommendation on, D = 1 + c r D + (1 - c)(b r + s) D for click probability c, b back to browsing and s staying;
-        and P the probability of an occasion from there on, P = m + (1 - m)(b r + s) P, each decision being one with m.
+        Let c be the click probability, m the probability that a decision is an occasion, r the probability that
+        browsing leads to a decision before the user leaves, b the probability of browsing after a decision without a
+        click, and s that of another decision at once. The expected number of decisions from a decision on, D, satisfies
+        D = 1 + c r D + (1 - c)(b r + s) D. The probability of an occasion from a decision on, P, satisfies
+        P = m + (1 - m)(b r + s) P, as decisions that are no occasions are not clicked.
         """
         p = self._params
         m = self.share
-        reaches = p.p_organic_to_bandit / (p.p_organic_to_bandit + p.p_leave_organic)
-        stays = 1.0 - p.p_bandit_to_organic - p.p_leave_bandit
-        again = p.p_bandit_to_organic * reaches + stays
-        n_decisions = 1.0 / (1.0 - probability * reaches - (1.0 - probability) * again)
-        occurs = m / (1.0 - (1.0 - m) * again)
-        after = np.array([again, reaches])
-        return Prospects(reaches * occurs, after * occurs, m * after * n_decisions)
+        r = p.p_organic_to_bandit / (p.p_organic_to_bandit + p.p_leave_organic)
+        s = 1.0 - p.p_bandit_to_organic - p.p_leave_bandit
+        next_unclicked = p.p_bandit_to_organic * r + s  # probability of another decision after no click
+        n_decisions = 1.0 / (1.0 - probability * r - (1.0 - probability) * next_unclicked)
+        p_occasion = m / (1.0 - (1.0 - m) * next_unclicked)
+        p_next = np.array([next_unclicked, r])
+        return Prospects(r * p_occasion, p_next * p_occasion, m * p_next * n_decisions)

@@ -15,8 +15,9 @@ CLICK_LINKS = ("recogym", LOGISTIC)
 POSITION, CASCADE, INDEPENDENT = USER_MODELS = ("position", "cascade", "independent")
 ONE, SEVERAL = CLICKS = ("one", "several")
 OF_SLATES = ("slate_size", "user_model", "examination", "continues", "continues_after_click", "clicks")
+"""Names of the parameters that concern slates."""
 MOST_PLACES = 100
-"""Items of a slate at most: marginals of longer ones take too long, and nobody looks so far."""
+"""Largest number of items of a slate: marginals of longer ones take too long, and no user reads that far."""
 
 _RECOGYM_NAMES = {
     "num_products": "n_items",
@@ -35,7 +36,7 @@ _RECOGYM_NAMES = {
     "normal_time_sigma": "clock_sd",
     "random_seed": "catalogue_seed",
 }
-# What RecoGym carries in its arguments but its v1 environment does not read, or only to log more.
+# RecoGym's arguments that its v1 environment does not read, or reads only to log more.
 _RECOGYM_IGNORED = {"num_users", "num_clusters", "phi_var", "with_ps_all", "agent"}
 
 
@@ -47,50 +48,59 @@ class SessionsParams(Params):
         n_items: number of items P.
         n_factors: dimension K of interests and item factors.
         sigma_omega_initial: standard deviation of a user's first interests.
-        sigma_omega: standard deviation of the drift of interests a unit of time.
+        sigma_omega: standard deviation of the drift of interests per unit of time.
         sigma_mu_organic: standard deviation of the items' organic offsets (popularity on the scale of logits).
-        n_flips: pairs of items whose click factors and offsets are swapped: the mismatch between what is viewed and
-            what is clicked. At P/2 with sigma_mu_organic = 3, popularity and click probability are uncorrelated for
-            every P; with .1 the factors decide, partners become near-duplicates as P grows (mean cosine .58 at P = 10,
-            .93 at 2,000), and the correlation rises with P.
-        normalize_beta: scale each item's click factors to unit length.
+        n_flips: number of pairs of items whose click factors and offsets are swapped, which makes clicks differ from
+            views. With P/2 flips and sigma_mu_organic = 3, popularity and click probability are uncorrelated for every
+            P. With sigma_mu_organic = .1 the factors dominate; flipped partners become near-duplicates as P grows (mean
+            cosine .58 at P = 10, .93 at 2,000), and the correlation rises with P.
+        normalize_beta: True to scale each item's click factors to unit length.
         p_organic_to_bandit: probability, after an organic event, that recommendations follow.
-        p_bandit_to_organic: probability, after a recommendation, that browsing follows (a click always leads there).
+        p_bandit_to_organic: probability, after a recommendation without a click, that browsing follows; after a click
+            it always does.
         p_leave_organic: probability of leaving after an organic event.
-        p_leave_bandit: probability of leaving after a recommendation.
-        drift_in_bandit: interests drift after every event, not only when browsing follows.
-        clock: ``unit`` moves by 1 at each event, ``normal`` by ``|clock_mean + clock_sd z|``.
-        clock_mean: of the normal clock.
-        clock_sd: of the normal clock.
-        no_repeats: a user views no item twice, and leaves when none is left; recommendations may repeat. Views are
-            drawn from a softmax of the items that are left.
-        fatigue: strength, in log probability, with which what was shown or viewed lately is clicked less; 0: none.
-            This and the next switches: docs/worlds/sessions.md.
-        fatigue_spread: share of it that repeats add for all items.
-        fatigue_of_views: what a view counts, where a recommendation counts 1.
-        fatigue_memory: factor by which what was shown fades from one event to the next.
-        retention: strength with which bad recommendations make users leave sooner and good ones later; 0: not at all.
-        retention_memory: factor by which the satisfaction with earlier recommendations fades at each one.
-        influence: share of the way that a click moves a user's interests to the item's factors; 0: none.
-        calendar: time over which users arrive and popularity moves, in units of the clock; 0: there is none.
+        p_leave_bandit: probability of leaving after a recommendation without a click.
+        drift_in_bandit: True if interests drift after every event, False if only when browsing follows.
+        clock: time between events: ``unit`` is 1, ``normal`` is ``|clock_mean + clock_sd z|`` with a standard normal z.
+        clock_mean: mean of the normal clock, before its absolute value is taken.
+        clock_sd: standard deviation of the normal clock, before its absolute value is taken.
+        no_repeats: True if a user never views an item twice, and leaves when no item is left. Views are then drawn from
+            a softmax over the items that are left; recommendations may repeat.
+        fatigue: loss of log click probability for each recent showing of an item; 0 for none. This effect and the next
+            ones are described in docs/worlds/sessions.md.
+        fatigue_spread: share of that loss that repeated showings of one item cause for all items.
+        fatigue_of_views: weight of a view in fatigue, relative to a recommendation.
+        fatigue_memory: factor by which the weight of a showing decreases with each event.
+        retention: strength with which unsuitable recommendations make users leave sooner and suitable ones later; 0 for
+            none.
+        retention_memory: factor by which the weight of earlier recommendations in satisfaction decreases with each new
+            one.
+        influence: fraction of the distance to the item's factors by which a click moves a user's interests; 0 for none.
+        calendar: length of the time over which users arrive and popularity changes, in units of the clock; 0 for no
+            calendar.
         arriving: share of the items that arrive during the calendar.
-        ageing: loss of an item's offset over an age of the whole calendar.
-        trend: standard deviation over the whole calendar of the random walk of an item's offset.
-        slate_size: items shown at each decision, from the top; 1: a single item. This and the next parameters: see
+        ageing: decrease of an item's offset over an age as long as the calendar.
+        trend: standard deviation, over the whole calendar, of the random walk of an item's offset.
+        slate_size: number of items shown at each decision, from the top; 1 for a single item. Slates are described in
             docs/worlds/slates.md.
-        user_model: how users read a slate. ``position`` users look at place r = 1, 2, ... with probability
-            r^-``examination``, ``cascade`` users from the top until they stop, ``independent`` users everywhere.
-        examination: exponent of ``position`` users.
-        continues: probability with which ``cascade`` users go on to the next place after no click.
-        continues_after_click: the same after a click.
-        clicks: ``several`` in a slate or at most ``one``: the first of ``cascade`` users; of the others one at random
-            of those that attract them, so that a place depends on all the others.
-        click_link: ``recogym``, whose click probabilities are between .45 and 2.93 %, or ``logistic``, any.
-        catalogue_file: instead of a drawn catalogue, an ``.npz`` file with ``item_factors``, ``item_offsets``,
-            ``click_factors`` and ``click_offsets`` (a fitted world's, or ``catalogue.npz`` of ``simulate --truth``);
-            the file says n_items and n_factors, and sigma_mu_organic, n_flips and normalize_beta are not read.
-        catalogue_member: which of the catalogues of a fitted world's file: 0 the best fit, 1, 2, ... its ensemble.
-        catalogue_seed: seed of the items; users have the seed that ``simulate`` or ``reset`` is given.
+        user_model: model of how users read a slate: ``position`` users look at position r = 1, 2, ... with probability
+            r^-``examination``, ``cascade`` users read from the top until they stop, ``independent`` users look at every
+            position.
+        examination: exponent of the ``position`` model.
+        continues: probability that a ``cascade`` user goes on to the next position after no click.
+        continues_after_click: probability that a ``cascade`` user goes on to the next position after a click.
+        clicks: number of clicks in a slate: ``several``, or at most ``one``. A ``cascade`` user then clicks the first
+            item that attracts; other users click one of the items that attract them, at random, so that the click
+            probability at a position depends on the items at all others.
+        click_link: function from scores to click probabilities: ``recogym`` (between .45 and 2.93 %) or ``logistic``
+            (any probability).
+        catalogue_file: path of an ``.npz`` file with ``item_factors``, ``item_offsets``, ``click_factors`` and
+            ``click_offsets`` (of a fitted world, or ``catalogue.npz`` of ``simulate --truth``); empty to draw the
+            catalogue. A file determines n_items and n_factors; sigma_mu_organic, n_flips and normalize_beta are not
+            used.
+        catalogue_member: number of the catalogue in a fitted world's file: 0 for the best fit, 1, 2, ... for its
+            ensemble.
+        catalogue_seed: seed of the items; the seed of the users is an argument of ``simulate`` or ``reset``.
     """
 
     n_items: int = 10
@@ -177,26 +187,35 @@ class SessionsParams(Params):
         check_seed(self.catalogue_seed, "catalogue_seed")
 
     def with_keywords(self, keywords: Mapping[str, Any]) -> Self:
-        """Implement :meth:`Params.with_keywords`; UserError too for one that the others leave without effect."""
+        """Implement :meth:`Params.with_keywords`; UserError also for a changed parameter without effect."""
         return super().with_keywords(keywords)._with_effect(keywords, "")
 
     def with_settings(self, settings: Iterable[str]) -> Self:
-        """Implement :meth:`Params.with_settings`; UserError too for one that the others leave without effect."""
+        """Implement :meth:`Params.with_settings`; UserError also for a changed parameter without effect."""
         settings = list(settings)
         names = [setting.partition("=")[0].strip() for setting in settings]
         return super().with_settings(settings)._with_effect(names, "--set ")
 
     def _with_effect(self, names: Collection[str], flag: str) -> Self:
-        """These parameters; UserError where one that was named and is no default has no effect."""
-        usual = type(self)()
-        readers = {"examination": POSITION, "continues": CASCADE, "continues_after_click": CASCADE}
+        """Return these parameters, after checking that the slate parameters a user has set have an effect.
+
+        Args:
+            names: names of the parameters that the user has set.
+            flag: beginning of the message: ``--set `` for settings of the command line, else empty.
+
+        Raises:
+            UserError: a parameter differs from its default, but the other parameters leave it without effect.
+        """
+        defaults = type(self)()
+        # User models that read each parameter; all models read the parameters that are missing here.
+        models = {"examination": POSITION, "continues": CASCADE, "continues_after_click": CASCADE}
         for name in OF_SLATES[1:]:
-            if name not in names or getattr(self, name) == getattr(usual, name):
+            if name not in names or getattr(self, name) == getattr(defaults, name):
                 continue
             if self.slate_size == 1:
                 why = "slate_size = 1: set slate_size above 1, or leave it out"
-            elif self.user_model != readers.get(name, self.user_model):
-                why = f"user_model = {self.user_model}: set user_model={readers[name]}, or leave it out"
+            elif self.user_model != models.get(name, self.user_model):
+                why = f"user_model = {self.user_model}: set user_model={models[name]}, or leave it out"
             elif name == "continues_after_click" and self.clicks == ONE:
                 why = "clicks = one, where users stop at a click: leave it out"
             else:
@@ -205,7 +224,10 @@ class SessionsParams(Params):
         return self
 
     def to_provenance(self) -> dict[str, Any]:
-        """List the parameters for a log; those of slates only where there are slates."""
+        """Return the parameters for a log's provenance; without those of slates if single items are shown.
+
+        Logs of single items thus have the same provenance as before slates were introduced.
+        """
         values = self.to_dict()
         if self.slate_size > 1:
             return values
@@ -213,14 +235,17 @@ class SessionsParams(Params):
 
     @property
     def changes(self) -> bool:
-        """Return whether what is shown, or when, matters later."""
+        """Return True if recommendations have later effects, or popularity depends on time."""
         return self.fatigue > 0 or self.retention > 0 or self.influence > 0 or self.calendar > 0
 
     @classmethod
     def from_recogym(cls, args: Mapping[str, Any]) -> SessionsParams:
-        """Parameters from RecoGym's own names (``env_1_args`` and the like).
+        """Return the parameters that correspond to RecoGym's arguments, such as its ``env_1_args``.
 
-        RecoGym ignores its ``prob_leave_bandit`` and uses ``prob_leave_organic`` in both states; here each has its own.
+        RecoGym ignores its ``prob_leave_bandit`` and uses ``prob_leave_organic`` in both states; here each is used.
+
+        Args:
+            args: values by RecoGym's names.
 
         Raises:
             UserError: a name that RecoGym's v1 environment does not have.
@@ -234,7 +259,9 @@ class SessionsParams(Params):
                 kind = getattr(value, "__name__", type(value).__name__)
                 if isinstance(value, str):
                     kind = value
-                values["clock"] = "normal" if "normal" in kind.lower() else "unit"
+                values["clock"] = "unit"
+                if "normal" in kind.lower():
+                    values["clock"] = "normal"
             elif name in _RECOGYM_IGNORED:
                 continue
             else:

@@ -1,4 +1,4 @@
-"""Sampling of the sessions world's views: a sampler for each catalogue, and the catalogue arranged for it."""
+"""Sampling of views in the sessions world: choice of a sampler, and arrangement of the catalogue for it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ Ints = NDArray[np.int64]
 
 
 _VECTOR = 64
-"""Loops over a multiple of so many float32 have no scalar remainder."""
+"""Number of float32 of which array lengths are multiples, so that vectorised loops have no scalar remainder."""
 _LINE = 64
-"""Bytes of a cache line."""
+"""Size of a cache line in bytes."""
 _NEVER = -1e30
-"""Offset of a place that holds no item of its own."""
+"""Offset (logit) of padding, which is therefore never drawn."""
 
 
 class ViewSampler(NamedTuple):
-    """Sampler of views.
+    """Choice of a sampler of views; the samplers are described in ``_views_kernel``.
 
     Attributes:
-        boxes: groups of items whose weights are remembered and bounded by the box of their factors, a power of two from
-            32 on; 0 draws every view from a fresh softmax.
-        drift: how far, in norm, interests drift before weights are renewed; or, with hot items,
-        waste: how many proposals a view may be expected to be refused before.
-        hot: items of the largest offsets whose weights are made anew at every view; a multiple of 16. Where there are
-            any, views are drawn by tiers (``_views_kernel``).
-        warm: items of the next largest offsets, which the boxes hold then.
-        cold: entries for the items beyond these, and
-        cold_boxes: the groups that hold the entries; powers of two.
+        boxes: number of groups of items whose weights are cached and bounded by the box of their factors, a power of
+            two from 32 on; 0 to draw every view from a new softmax.
+        drift: norm of the drift of interests beyond which cached weights are computed again; without hot items.
+        waste: expected number of rejected proposals per view beyond which cached weights are computed again; with hot
+            items.
+        hot: number of items with the largest offsets whose weights are computed for every view, a multiple of 16; if
+            above 0, views are drawn by tiers.
+        warm: number of items with the next largest offsets, which the boxes contain if views are drawn by tiers.
+        cold: number of entries (sets of items) for all other items, a power of two.
+        cold_boxes: number of groups of these entries, a power of two.
     """
 
     boxes: int
@@ -52,9 +53,9 @@ _FRESH = ViewSampler(0)
 
 
 def aligned(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
-    """An array that is not filled yet, at the start of a cache line.
+    """Return an uninitialised array that starts at the beginning of a cache line.
 
-    A vector that spans two of them is read at half the speed, and where NumPy puts an array is probability.
+    A vector that spans two cache lines is read at half the speed, and NumPy aligns arrays to 16 bytes only.
     """
     size = int(np.prod(shape)) * np.dtype(dtype).itemsize
     room = np.empty(size + _LINE, np.uint8)
@@ -63,20 +64,29 @@ def aligned(shape: int | tuple[int, ...], dtype: Any) -> NDArray[Any]:
 
 
 def _aligned_copy(values: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy of an array that starts at the beginning of a cache line."""
     copy = aligned(values.shape, values.dtype)
     copy[...] = values
     return copy
 
 
 def view_sampler(n_items: int, n_factors: int, sigma_mu_organic: float) -> ViewSampler:
-    """Choose the cheapest sampler for a catalogue, as measured.
+    """Return the sampler that measurements have found fastest for catalogues of this kind.
 
-    The choice decides which draw gives which item, so to change it is to raise the schema's version.
+    The choice affects which item a random draw gives, so changing it requires a new version of the log's schema.
+
+    Args:
+        n_items: number of items.
+        n_factors: number of factors.
+        sigma_mu_organic: standard deviation of the item offsets; popularity counts as uneven from 1 on.
     """
     if sigma_mu_organic >= 1.0 and n_factors <= 10:
         for limit, sampler in _UNEVEN:
             if n_items < limit:
-                return sampler._replace(warm=min(sampler.warm, n_items - sampler.hot) if sampler.hot else 0)
+                n_warm = 0
+                if sampler.hot:
+                    n_warm = min(sampler.warm, n_items - sampler.hot)
+                return sampler._replace(warm=n_warm)
     if n_factors > 10:
         if n_items < 2000:
             return _FRESH
@@ -96,14 +106,14 @@ _UNEVEN = (
     (60_000, ViewSampler(128, waste=4.0, hot=512, warm=8192, cold=8192, cold_boxes=128)),
     (math.inf, ViewSampler(256, waste=4.0, hot=512, warm=32_768, cold=8192, cold_boxes=256)),
 )
-"""Where popularity is uneven: (items below, sampler)."""
+"""Samplers for uneven popularity: (number of items below which the sampler is used, sampler), in rising order."""
 
 
 @dataclass(frozen=True, eq=False)
 class ViewTables:
-    """A catalogue in the order and types in which views are sampled.
+    """Catalogue in the order and types in which a sampler of views reads it.
 
-    See ``_softmax_kernel.Tables`` and, from ``n_hot`` on, ``_views_kernel.Tiers``.
+    The fields are documented in ``_softmax_kernel.Tables`` and, from ``n_hot`` on, in ``_views_kernel.Tiers``.
     """
 
     factors: Floats32
@@ -124,7 +134,7 @@ class ViewTables:
     cold_weights: Floats32 = field(default_factory=lambda: np.zeros(0, np.float32))
 
     def __deepcopy__(self, memo: Any) -> ViewTables:
-        return self  # they are never written to, and a copy would be anywhere in the cache's lines
+        return self  # the arrays are never modified, and copies would not be aligned
 
     def __setstate__(self, held: dict[str, Any]) -> None:
         for name, value in held.items():
@@ -141,7 +151,12 @@ def view_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
 
 
 def _box_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
-    """Groups of items within boxes; without groups (0), the items' order, each 32 neighbours being summed together."""
+    """Arrange a catalogue for the sampler by boxes, or for a new softmax at every view.
+
+    Args:
+        catalogue: items.
+        n_groups: number of boxes; 0 for the items' own order in groups of 32, each with a partial sum of its weights.
+    """
     n_items = len(catalogue.item_offsets)
     if n_groups == 0:
         order = np.arange(n_items)
@@ -156,29 +171,34 @@ def _box_tables(catalogue: Catalogue, n_groups: int) -> ViewTables:
 
 
 def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
-    """Hot items first, then the table of warm ones, then cold items in the order of the entries that hold them."""
+    """Arrange a catalogue for the sampler by tiers.
+
+    The places are the hot items, then a table of warm items (one column per box, padded to equal depth), then the cold
+    items, entry by entry.
+    """
     offsets = catalogue.item_offsets
     by_offset = np.argsort(-offsets, kind="stable")
     hot, warm, cold = np.split(by_offset, [sampler.hot, sampler.hot + sampler.warm])
     boxes = _split(catalogue, np.sort(warm), sampler.boxes)
     unit = max(1, _VECTOR // sampler.boxes)
     depth = -(-max(len(box) for box in boxes) // unit) * unit
-    # A box that holds less is filled with its last item again, at an offset with which that is never drawn.
+    # Shorter columns are padded with their last item, whose offset is then replaced so that it is never drawn.
     table = np.array([np.append(box, np.repeat(box[-1:], depth - len(box))) for box in boxes]).T.ravel()
-    real = np.array([np.arange(depth) < len(box) for box in boxes]).T.ravel()
+    is_item = np.array([np.arange(depth) < len(box) for box in boxes]).T.ravel()
     entries: list[Ints] = []
     if sampler.cold:
         leaves = _split(catalogue, np.sort(cold), sampler.cold)
         in_box = sampler.cold // sampler.cold_boxes
         for i in range(sampler.cold_boxes):
-            # Neighbours are halves of the same halves. The likeliest entry first, as in a box.
+            # Consecutive leaves come from the same half of a split, so they are close. The likeliest entry comes first.
             part = leaves[i * in_box : (i + 1) * in_box]
             entries += sorted(part, key=lambda leaf: -np.exp(offsets[leaf]).sum())
+        # Row by row of a table with one column per box, as for warm items.
         entries = [entries[i] for i in np.arange(sampler.cold).reshape(sampler.cold_boxes, in_box).T.ravel()]
     order = np.concatenate([hot, table, *entries])
-    placed = offsets[order]
-    placed[len(hot) : len(hot) + len(table)][~real] = _NEVER
-    common = _common(catalogue, order, placed, np.append(np.arange(0, len(order), 32), len(order)))
+    place_offsets = offsets[order]
+    place_offsets[len(hot) : len(hot) + len(table)][~is_item] = _NEVER
+    common = _common(catalogue, order, place_offsets, np.append(np.arange(0, len(order), 32), len(order)))
     rows = common["rows"]
     first_cold = len(hot) + len(table)
     n_padded = rows.shape[1]
@@ -208,9 +228,14 @@ def _tier_tables(catalogue: Catalogue, sampler: ViewSampler) -> ViewTables:
 
 
 def _split(catalogue: Catalogue, items: Ints, n_groups: int) -> list[Ints]:
-    """Items split again and again at the median of their widest factor, so that their boxes are small.
+    """Split items into groups of similar factors, by repeatedly halving each group at the median of its widest factor.
 
-    The likeliest of a group stand first: the scan that picks one then ends early.
+    Within a group the items are sorted by falling offset, so that the scan that draws an item usually ends early.
+
+    Args:
+        catalogue: items of the world.
+        items: items to split.
+        n_groups: number of groups, a power of two.
     """
     groups = [items]
     while len(groups) < n_groups:
@@ -225,21 +250,29 @@ def _split(catalogue: Catalogue, items: Ints, n_groups: int) -> list[Ints]:
 
 
 def _extremes(rows: Floats32, starts: Ints) -> tuple[Floats32, Floats32]:
-    """Lowest and highest factors of each group, (G, L)."""
+    """Return the smallest and the largest factors in each group of rows, (G, L) each; group g starts at starts[g]."""
     if len(starts) == 1:
         return rows[:0], rows[:0]
     return np.minimum.reduceat(rows, starts[:-1], axis=0), np.maximum.reduceat(rows, starts[:-1], axis=0)
 
 
 def _centres(lowest: Floats32, highest: Floats32) -> tuple[Floats32, Floats32]:
-    """Centres and half widths of boxes, (L, G)."""
+    """Return the centres and the half widths of boxes, (L, G) each, from their corners (G, L)."""
     return _aligned_copy(((lowest + highest) / 2).T), _aligned_copy(((highest - lowest) / 2).T)
 
 
 def _common(catalogue: Catalogue, order: Ints, offsets: NDArray[np.float64], starts: Ints) -> dict[str, Any]:
+    """Return the fields of :class:`ViewTables`, by name, that all samplers have.
+
+    Args:
+        catalogue: items of the world.
+        order: (places,) item at each place.
+        offsets: (places,) offset of each place.
+        starts: (groups + 1,) first place of each group.
+    """
     n_places = len(order)
     n_factors = catalogue.item_factors.shape[1]
-    padded = -(-n_factors // 5) * 5
+    padded = -(-n_factors // 5) * 5  # kernels read five factors at a time
     rows = np.zeros((n_places, padded), np.float32)
     rows[:, :n_factors] = catalogue.item_factors[order]
     room = -(-n_places // _VECTOR) * _VECTOR

@@ -1,6 +1,7 @@
-"""The sessions world: people who browse and are shown recommendations (the RecoGym v1 model, its defects mended).
+"""The sessions world: users browse and receive recommendations (the RecoGym v1 model, with its defects repaired).
 
-Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym"; the setting of Jeunen, Rohde & Vasile 2019.
+The model is that of Rohde, Bonner, Dunlop, Vasile & Karatzoglou 2018, "RecoGym", in the setting of Jeunen, Rohde &
+Vasile 2019.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from recsim_mnar.worlds.sessions.views import ViewSampler, ViewTables, view_samp
 
 
 class SessionsWorld(DecisionWorld):
-    """Users browse items, meet recommendations, click, and leave.
+    """World whose users view items, receive recommendations, click on some, and leave.
 
     Args:
-        params: the model; defaults to RecoGym v1's.
-        catalogue: the items, in place of those that the parameters would draw or read.
+        params: parameters of the world; None for the defaults of RecoGym v1.
+        catalogue: items of the world; None to draw them, or to read those of ``params.catalogue_file``.
     """
 
     name = "sessions"
@@ -62,13 +63,14 @@ class SessionsWorld(DecisionWorld):
 
     @functools.cached_property
     def catalogue(self) -> Catalogue:
-        """The items, drawn from ``catalogue_seed``."""
+        """Catalogue of the items, drawn from ``catalogue_seed`` unless it was given."""
         return make_catalogue(self.params)
 
     @functools.cached_property
     def _sampler(self) -> ViewSampler:
+        """Sampler of views for this catalogue."""
         if self.params.no_repeats:
-            return ViewSampler(0)
+            return ViewSampler(0)  # cached weights would include items that the user has viewed
         spread = self.params.sigma_mu_organic
         if self.given:
             spread = float(self.catalogue.item_offsets.std())
@@ -76,19 +78,22 @@ class SessionsWorld(DecisionWorld):
 
     @functools.cached_property
     def _shift(self) -> Floats:
+        """Shift of each item's offset in each period of the calendar, (PERIODS, P); (0, P) without a calendar."""
         return shifts(self.params, self.n_items)
 
     @functools.cached_property
     def _tables(self) -> ViewTables:
+        """Catalogue arranged for the sampler of views."""
         return view_tables(self.catalogue, self._sampler)
 
     @property
     def views_repeat(self) -> bool:  # type: ignore[override]  # by its parameters
-        """Return whether a user may view an item again."""
+        """Return True if a user may view an item again."""
         return not self.params.no_repeats
 
     @functools.cached_property
     def _click_factors_by_factor(self) -> Floats:
+        """Click factors (K, P), transposed so that a kernel's inner loop over items is contiguous."""
         return np.ascontiguousarray(self.catalogue.click_factors.T)
 
     def decides(self) -> None:
@@ -101,11 +106,11 @@ class SessionsWorld(DecisionWorld):
     # ------------------------------------------------------------------------------------------------------ the truth
 
     def click_probabilities(self, omega: Floats, shift: Floats | None = None) -> Floats:
-        """Click probability of every item for users with interests ``omega`` (n, K); returns (n, P).
+        """Return the click probability (n, P) of every item, without effects of earlier recommendations.
 
         Args:
-            omega: interests.
-            shift: (n, P), added to the offsets; -inf for an item that is not there.
+            omega: (n, K) interests.
+            shift: (n, P) shift of the items' offsets, -inf for an item that has not arrived; None for no shift.
         """
         from recsim_mnar.worlds.sessions import _sessions_kernel
 
@@ -119,7 +124,11 @@ class SessionsWorld(DecisionWorld):
         return out
 
     def reward_means(self, state: Floats) -> Floats:
-        """Implement :meth:`DecisionWorld.reward_means`: the click probabilities, in the states that the lanes have."""
+        """Return the click probability (n, P) of every item in hidden states (n, d).
+
+        Implements :meth:`DecisionWorld.reward_means`. The states of a world without later effects or calendar are the
+        interests (n, K); otherwise they are those of :func:`~recsim_mnar.worlds.sessions.catalogue.state_of`.
+        """
         p = self.params
         if not p.changes:
             return self.click_probabilities(state)
@@ -129,16 +138,17 @@ class SessionsWorld(DecisionWorld):
             shift = self._shift[np.minimum(now.time / (p.calendar / PERIODS), PERIODS - 1).astype(np.int64)]
         means = self.click_probabilities(now.omega, shift)
         if p.fatigue > 0.0:
-            worn = -p.fatigue * (now.recency + p.fatigue_spread * now.weariness[:, None])
-            means *= exp(worn.ravel()).reshape(worn.shape)
+            log_loss = -p.fatigue * (now.recency + p.fatigue_spread * now.weariness[:, None])
+            means *= exp(log_loss.ravel()).reshape(log_loss.shape)
         return means
 
     def planned_values(self, state: Floats) -> Floats:
-        """Implement :meth:`DecisionWorld.planned_values`: an index of each item, by what it costs or earns later.
+        """Return an index of each item's long-term value; implements :meth:`DecisionWorld.planned_values`.
 
-        Fatigue: what a showing earns, less what it takes from the next showings of the item (the derivative of m
-        exp(-fatigue m)), and less what weariness takes from all later ones while it lasts. Retention: what satisfaction
-        earns later is taken to be the best click probability times the strength.
+        With fatigue the index is the click probability, minus the loss at later showings of the item (the derivative of
+        m exp(-fatigue m), with m the recency), minus the loss that weariness causes for all items while it lasts. With
+        retention, the gain from a satisfied user is added: the best click probability, times the strength of retention,
+        times how well the item suits the user.
         """
         p = self.params
         means = self.reward_means(state)
@@ -170,9 +180,9 @@ class SessionsWorld(DecisionWorld):
         return out
 
     def ranking_means(self, state: Floats, rankings: Actions) -> Floats:
-        """Implement :meth:`DecisionWorld.ranking_means`: what users' reading makes of the click probabilities.
+        """Return the click probability at each position of rankings; implements :meth:`DecisionWorld.ranking_means`.
 
-        A place of -1 is empty: nobody clicks there, and readers go on as after no click.
+        An item of -1 stands for an empty position, which is not clicked.
         """
         n, size = rankings.shape
         items = np.maximum(rankings, 0).ravel()
@@ -180,25 +190,31 @@ class SessionsWorld(DecisionWorld):
         return clicks_expected(self.params, np.where(rankings < 0, 0.0, attraction))
 
     def view_probabilities(self, omega: Floats) -> Floats:
-        """Probability of viewing every item next for users with interests ``omega`` (n, K); returns (n, P)."""
+        """Return the probability (n, P) of viewing each item next, for users with interests ``omega`` (n, K)."""
         logits = np.asarray(omega, dtype=np.float64) @ self.catalogue.item_factors.T + self.catalogue.item_offsets
         logits -= logits.max(axis=1, keepdims=True)
         weights = np.exp(logits)
         return weights / weights.sum(axis=1, keepdims=True)
 
     def expected_events(self, click_probability: float) -> tuple[float, float]:
-        """Mean organic and bandit events per user, were every recommendation clicked with this probability.
+        """Return the mean numbers of a user's events, if every recommendation were clicked with one probability c.
 
-        An organic event is followed by a bandit one with probability b = p_organic_to_bandit; a bandit session goes on
-        with s = (1 - c)(1 - p_bandit_to_organic - p_leave_bandit) and ends in leaving with (1 - c) p_leave_bandit
-        at each event. So an organic event is the last with q = p_leave_organic + b (1 - c) p_leave_bandit / (1 -
-        s), and a user has 1/q organic events and b / (1 - s) bandit events for each of them.
+        An organic event is followed by a bandit session with probability b = p_organic_to_bandit. After each bandit
+        event the session continues with probability s = (1 - c)(1 - p_bandit_to_organic - p_leave_bandit), and the user
+        leaves with probability (1 - c) p_leave_bandit. Hence an organic event is the user's last with probability q =
+        p_leave_organic + b (1 - c) p_leave_bandit / (1 - s), and a user has 1 / q organic events, each followed by
+        b / (1 - s) bandit events on average.
+
+        Returns:
+            organic: mean number of organic events per user.
+            bandit: mean number of bandit events per user.
         """
         p = self.params
         c = click_probability
-        per_session = 1 / (1 - (1 - c) * (1 - p.p_bandit_to_organic - p.p_leave_bandit))
-        last = p.p_leave_organic + p.p_organic_to_bandit * (1 - c) * p.p_leave_bandit * per_session
-        return 1 / last, p.p_organic_to_bandit * per_session / last
+        b = p.p_organic_to_bandit
+        session_length = 1 / (1 - (1 - c) * (1 - p.p_bandit_to_organic - p.p_leave_bandit))
+        q = p.p_leave_organic + b * (1 - c) * p.p_leave_bandit * session_length
+        return 1 / q, b * session_length / q
 
     # --------------------------------------------------------------------------------------------------- the dynamics
 
@@ -207,18 +223,20 @@ class SessionsWorld(DecisionWorld):
         return self.catalogue.arrays()
 
     def open_lanes(self, n_lanes: int, *, keep_truth: bool = False) -> SessionsLanes:
-        """Places for ``n_lanes`` users; ``keep_truth`` adds the column ``click_probability`` to what they return."""
+        """Implement :meth:`LaneWorld.open_lanes`; the truth column is ``click_probability``."""
         parts = (self.params, self.catalogue, self._sampler, self._tables, self._shift)
-        kind = SessionsLanes if self.slate_size == 1 else RankingLanes
+        kind: type[SessionsLanes] = RankingLanes
+        if self.slate_size == 1:
+            kind = SessionsLanes
         return kind(*parts, n_lanes, keep_truth=keep_truth)
 
     def open_occasions(self, n_lanes: int, *, views: bool) -> SessionsOccasions | None:
-        """Implement :meth:`DecisionWorld.open_occasions`; a world that derives from this one may live otherwise."""
-        # With the logistic link every decision may be clicked; without repeats views hang on each other, and where what
-        # is shown matters later, decisions do.
+        """Implement :meth:`DecisionWorld.open_occasions`; None for a derived class, whose users may differ."""
         p = self.params
-        drawn = p.no_repeats or p.click_link == LOGISTIC or p.changes or p.slate_size > 1
-        if type(self) is not SessionsWorld or drawn:
+        # The logistic link has no upper bound of click probabilities below 1. Without repeats a view depends on earlier
+        # views, and with later effects a decision on earlier decisions.
+        has_no_occasions = p.no_repeats or p.click_link == LOGISTIC or p.changes or p.slate_size > 1
+        if type(self) is not SessionsWorld or has_no_occasions:
             return None
         return SessionsOccasions(self.open_lanes(n_lanes), self.params, self.catalogue, views=views)
 
@@ -231,8 +249,8 @@ class SessionsWorld(DecisionWorld):
         *,
         keep_truth: bool = False,
     ) -> Columns:
-        """Implement :meth:`DecisionWorld.trajectories`; the kernel lives whole lives by itself."""
-        organic, bandit = self.expected_events(0.01)
+        """Implement :meth:`DecisionWorld.trajectories`; a kernel simulates worlds without later effects and slates."""
+        organic, bandit = self.expected_events(0.01)  # a typical click probability: for the size of arrays only
         if self.params.changes or self.slate_size > 1:
             return super().trajectories(seed, first_user, n_users, distribution, keep_truth=keep_truth)
         lanes = SessionsWorld.open_lanes(self, 1, keep_truth=keep_truth)
