@@ -95,7 +95,7 @@ class _Purchases(ShowsSeveral):
         """Implement :meth:`ShowsSeveral.note`: recommended items that were bought count as those bought without it."""
         rows = earning_rows(transition)
         edges = rows.searchsorted(transition.starts)
-        self._observer.see(lanes.repeat(np.diff(edges)), transition.columns["action"][rows], None)
+        self._observer.add_events(lanes.repeat(np.diff(edges)), transition.columns["action"][rows], None)
 
 
 class PurchasesEnv(_Purchases, SeveralEnv):
@@ -120,7 +120,7 @@ class PurchasesEnv(_Purchases, SeveralEnv):
         """Return a new observation: purchases without recommendation first, then those of the slate."""
         self._seen(info)
         self.note(self._lane, shown, transition)
-        return self._observer.alone()
+        return self._observer.observation_alone()
 
     def slate_uplift(self, action: Array) -> float:
         """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
@@ -140,9 +140,9 @@ class PurchasesVectorEnv(_Purchases, SeveralVectorEnv):
 
     _more_events, _more_counts = ("bought",), ("n_bought",)
 
-    def _see(self, which: Ints, transition: Transition, infos: Info) -> None:
+    def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Count the purchases of a transition and note them."""
-        super()._see(which, transition, infos)
+        super()._observe_answers(which, transition, infos)
         self.note(which, np.zeros((0, 0), np.int64), transition)
 
 
@@ -193,22 +193,24 @@ class _SlateRecorder:
             slates[rows], self.probability[rows] = self.policy.slates(self.seed, users[rows], int(period))
         return slates
 
-    def answer(self, before: list[Info], after: list[Info], *_: Any) -> None:
+    def record_outcomes(self, before: list[Info], after: list[Info], *_: Any) -> None:
+        """Record the outcome of each user's slate, and let the policy observe it with the user's own purchases."""
         slates = self.slates
-        for j, (info, came) in enumerate(zip(before, after, strict=True)):
+        for j, (info, next_info) in enumerate(zip(before, after, strict=True)):
             user = int(info["user"])
-            bought = events_of(came, "bought")
+            bought = events_of(next_info, "bought")
             order = np.argsort(slates[j])
-            of_first = float(slates[j, 0] in bought)  # what is read of a slate of one item
-            self.builder.answer(info, came, slates[j], self.probability[j], of_first)
-            alone = np.array(events_of(came, "views"), np.int32)
-            action = np.concatenate([slates[j][order], np.full(len(alone), -1)]).astype(np.int32)
+            reward = float(slates[j, 0] in bought)  # read only if a slate has one item
+            self.builder.add_step(info, next_info, slates[j], self.probability[j], reward)
+            unaided = np.array(events_of(next_info, "views"), np.int32)
+            action = np.concatenate([slates[j][order], np.full(len(unaided), -1)]).astype(np.int32)
+            # The columns of a log, as the policy gets them in a simulation: the slate's rows, then organic rows.
             self.policy.observe_events(
                 {
                     "user": np.full(len(action), user),
                     "action": action,
-                    "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), alone]),
+                    "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), unaided]),
                     "reward": np.isin(action, bought).astype(np.float64),
-                    "propensity": np.append(self.probability[j][order], np.full(len(alone), np.nan)),
+                    "propensity": np.append(self.probability[j][order], np.full(len(unaided), np.nan)),
                 }
             )
