@@ -179,7 +179,7 @@ class Planner(_Reference, StatefulPolicy):
             self._weariness[slots] *= self.world.params.fatigue_memory
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """Implement :meth:`Policy.learn`: update fatigue and satisfaction, and shift interests towards clicked items."""
+        """Implement :meth:`Policy.learn`: update fatigue and satisfaction, and move interests towards clicked items."""
         p = self.world.params
         slots = self._slots.find(users)
         actions = np.asarray(actions)

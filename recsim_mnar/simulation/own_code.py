@@ -232,7 +232,7 @@ def of_own_code(error: BaseException) -> str | None:
 
 
 def _raised_by_own_code(error: BaseException) -> str | None:
-    """Describe the first method of a user's own class in an error's traceback and its exception; None if there is none."""
+    """Describe the first method of a user's class in an error's traceback, and its exception; None if there is none."""
     # A generator or another library may have replaced the user's exception by one of its own, whose cause it then is.
     for cause in (error, error.__cause__):
         if cause is None:

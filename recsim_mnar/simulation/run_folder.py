@@ -1,7 +1,7 @@
 """Simulation into a new folder or into that of an interrupted run, and the logging policy from a log's provenance.
 
 A world's class names the function that simulates a :class:`Request` of the command line into a folder: it takes the
-world and the request, and returns :class:`Written`. Worlds of single users name :func:`users`.
+world and the request, and returns :class:`Written`. Worlds of single users name :func:`simulate_users`.
 """
 
 from __future__ import annotations
@@ -269,8 +269,8 @@ class Request:
     progress: Callable[[int], None] = lambda users: None
 
 
-def users(world: DecisionWorld, request: Request) -> Written:
-    """Fit a request's policy, simulate users under it, and write their log; worlds name this function as their own.
+def simulate_users(world: DecisionWorld, request: Request) -> Written:
+    """Fit a request's policy, simulate users under it, and write their log.
 
     Raises:
         UserError: the request is for a recommender of the world's own, which worlds of single items do not have; or
