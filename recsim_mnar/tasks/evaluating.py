@@ -403,18 +403,21 @@ def _evaluation(
             scores.append(seed_score.value)
     value_reach = _reach(value.error, n, values)
     score_reach = _reach(score.error, n, scores)
+    which, seed, behaviour = users
     return Evaluation(
-        chosen.name,
-        agent,
-        value.value,
-        value.value - value_reach,
-        value.value + value_reach,
-        score.value,
-        score.value - score_reach,
-        score.value + score_reach,
-        float(np.mean([run.decisions for run in runs], axis=0).mean()),
-        n,
-        *users,
+        task=chosen.name,
+        agent=agent,
+        value=value.value,
+        value_low=value.value - value_reach,
+        value_high=value.value + value_reach,
+        score=score.value,
+        score_low=score.value - score_reach,
+        score_high=score.value + score_reach,
+        decisions=float(np.mean([run.decisions for run in runs], axis=0).mean()),
+        users=n,
+        which=which,
+        seed=seed,
+        behaviour=behaviour,
         scores=scores,
         earned=earned,
         room=room,
