@@ -249,7 +249,7 @@ class RecordLog(gym.Wrapper):
         return observation, reward, terminated, truncated, info
 
     def log(self) -> Log:
-        """The recorded log; its provenance names the world and the seeds."""
+        """Return the recorded log; its provenance names the world and the seeds."""
         return _recorded(self._builder, self.env, self._seeds)
 
 
@@ -315,7 +315,7 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         return observations, rewards, terminated, truncated, infos
 
     def log(self) -> Log:
-        """The recorded log; its provenance names the world and the seeds."""
+        """Return the recorded log; its provenance names the world and the seeds."""
         return _recorded(self._builder, self.env, self._seeds)
 
     def _begin(self, lane: int, infos: Info) -> None:

@@ -245,17 +245,20 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             if self.info == "counts":
                 n_views = self._counts(infos, "n_views")
                 n_skipped = self._counts(infos, "n_skipped")
+        rewards, terminated, truncated = answers
         moves = Moves(
-            self._actions,
-            ended,
-            queue.seeds,
-            queue.queue,
-            queue.next_user,
-            self._elapsed,
-            counts,
-            *answers,
-            n_views,
-            n_skipped,
+            actions=self._actions,
+            ended=ended,
+            seeds=queue.seeds,
+            queue=queue.queue,
+            next_user=queue.next_user,
+            elapsed=self._elapsed,
+            counts=counts,
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            n_views=n_views,
+            n_skipped=n_skipped,
         )
         if watched:
             self._admit(np.flatnonzero(ended), infos, self._watched(moves, acting=acting))

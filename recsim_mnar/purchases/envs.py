@@ -182,6 +182,7 @@ class _SlateRecorder:
         self.shape = (policy.params.slate_size,)
 
     def arrive(self, info: Info) -> None:
+        """Record the user in the ``info`` of a reset, and start the user in the policy."""
         self.builder.begin(info)
         self.policy.reset(np.array([info["user"]]))
 
@@ -189,6 +190,7 @@ class _SlateRecorder:
         return self.builder.log(self._n_users)
 
     def decide(self, infos: list[Info]) -> Ints:
+        """Return slates (n, N) for the waiting users in ``infos``, drawn in groups of users in the same period."""
         users = np.array([i["user"] for i in infos])
         periods = np.array([i["time"] for i in infos]).astype(np.int64)
         self.slates = slates = np.empty((len(users), *self.shape), np.int64)

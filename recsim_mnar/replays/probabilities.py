@@ -121,7 +121,7 @@ def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -
     of_type(log, "log", Log, "a Log (read_log reads one)")
     policies = {"": as_ranking_policy(policy, slate_size_of(log))}
     check_replayable(log.highest_item, policies)
-    keep = functools.partial(added, policies)
+    keep = functools.partial(added_columns, policies)
     blocks = list(replay_blocks(blocks_of(log), policies, None, keep, executor))
     columns = {}
     for ending in ("", *OF_RANKING):
@@ -170,7 +170,7 @@ def replay_blocks(
         reduce: function of a block's columns; an executor runs it in the job that replays the block.
         executor: executor to spread blocks over; the result does not depend on it.
     """
-    job = carrying(_reduced_block, reduce, policies, logging, with_gaps(policies, logging), in_python=True)
+    job = carrying(_reduced_block, reduce, policies, logging, may_lack_support(policies, logging), in_python=True)
     return run_in_order((functools.partial(job, block) for block in blocks), executor)
 
 
@@ -178,18 +178,18 @@ def _reduced_block(
     reduce: Callable[[Columns], T],
     policies: Policies,
     logging: Replayed | None,
-    gaps: Sequence[str],
+    unsupported: Sequence[str],
     columns: Columns,
 ) -> T:
     """Replay policies on a block and reduce its columns: the job of :func:`replay_blocks`."""
     rows = replayed_columns(columns)
-    prices = Prices(rows, policies, logging, gaps)
-    for decisions, acting, logger in walks(rows, policies, logging, gaps):
-        prices.add(decisions, acting, logger)
-    return reduce({**columns, **prices.columns})
+    collected = ReplayedProbabilities(rows, policies, logging, unsupported)
+    for decisions, acting, logger in replay_passes(rows, policies, logging, unsupported):
+        collected.add(decisions, acting, logger)
+    return reduce({**columns, **collected.columns})
 
 
-def added(names: Iterable[str], columns: Columns) -> Columns:
+def added_columns(names: Iterable[str], columns: Columns) -> Columns:
     """Select the columns that a replay added for the policies of these names."""
     own_columns = {name + ending for name in names for ending in ("", UNSUPPORTED, *OF_RANKING)}
     return {name: values for name, values in columns.items() if name in own_columns}
@@ -249,15 +249,16 @@ def _replayed(log: Log, policy: Replayed, logging: Replayed | None, executor: Ex
     names = ["policy"]
     if logging is not None:
         names.append("policy" + UNSUPPORTED)
+    keep = functools.partial(added_columns, policies)
     blocks: list[Columns] = []
     advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
-    for columns in replay_blocks(blocks_of(log), policies, logging, functools.partial(added, policies), executor):
+    for columns in replay_blocks(blocks_of(log), policies, logging, keep, executor):
         blocks.append(columns)
         advance(int(np.count_nonzero(~np.isnan(columns["policy"]))))
     return [np.concatenate([np.zeros(0), *(columns[name] for columns in blocks)]) for name in names]
 
 
-# ------------------------------------------------------------------------------------------------------------- the walk
+# ----------------------------------------------------------------------------------------------- replay through rounds
 
 
 class Round(NamedTuple):
@@ -300,8 +301,8 @@ def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]
                 policy.forget(user[events.left])
 
 
-def walks(
-    rows: Columns, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
+def replay_passes(
+    rows: Columns, policies: Policies, logging: Replayed | None = None, unsupported: Sequence[str] = ()
 ) -> Iterator[tuple[Rows, dict[str, Replayed], Replayed | None]]:
     """Drive fresh copies of policies through a log: first all that only observe, then all that learn.
 
@@ -311,8 +312,8 @@ def walks(
     Args:
         rows: columns of whole users, ordered by (user, step).
         policies: policies by name.
-        logging: logging policy, a copy of which goes along with the policies named in ``gaps``; None if unknown.
-        gaps: names of policies that may take actions that the logging policy never takes.
+        logging: logging policy, a copy of which goes along with the policies named in ``unsupported``; None if unknown.
+        unsupported: names of policies that may take actions that the logging policy never takes.
 
     Yields:
         Rows of decisions from which the policies have not learned yet.
@@ -321,18 +322,19 @@ def walks(
     """
     logger_learns = logging is not None and learning_of(logging) != "nothing"
     stepwise = {
-        name: learning_of(policy) != "nothing" or (logger_learns and name in gaps) for name, policy in policies.items()
+        name: learning_of(policy) != "nothing" or (logger_learns and name in unsupported)
+        for name, policy in policies.items()
     }
     for one_by_one in (False, True):
         acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
         if not acting:
             continue
-        walkers = list(acting.values())
+        driven = list(acting.values())
         logger = None
-        if logging is not None and set(acting) & set(gaps):
+        if logging is not None and set(acting) & set(unsupported):
             logger = logging.fresh()
-            walkers.append(logger)
-        for decisions in walk(rows, walkers, rounds_of(rows, one_by_one=one_by_one)):
+            driven.append(logger)
+        for decisions in walk(rows, driven, rounds_of(rows, one_by_one=one_by_one)):
             yield decisions, acting, logger
 
 
@@ -375,14 +377,14 @@ def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
         arrived = _NO_ROWS
 
 
-class Prices:
+class ReplayedProbabilities:
     """Collector of policies' probabilities of the logged actions in a block of rows.
 
     Args:
         rows: columns of whole users, ordered by (user, step).
         policies: policies by name.
         logging: logging policy, or None if unknown.
-        gaps: names of policies that may take actions that the logging policy never takes.
+        unsupported: names of policies that may take actions that the logging policy never takes.
 
     Attributes:
         columns: probabilities (n,) by the names of policies and suffixes; if the logging policy is known, also each
@@ -390,7 +392,7 @@ class Prices:
     """
 
     def __init__(
-        self, rows: Columns | Log, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
+        self, rows: Columns | Log, policies: Policies, logging: Replayed | None = None, unsupported: Sequence[str] = ()
     ) -> None:
         decision_rows = rows["event"] == schema.BANDIT
         self.columns: dict[str, Floats] = {}
@@ -402,7 +404,7 @@ class Prices:
                 self.columns[name + UNSUPPORTED] = np.where(decision_rows, 0.0, np.nan)
         self._user = rows["user"]
         self._action = rows["action"]
-        self._gaps = gaps
+        self._unsupported = unsupported
         self._spot_checked: set[str] = set()
 
     def add(self, decisions: Rows, acting: Policies, logger: Replayed | None = None) -> None:
@@ -418,7 +420,7 @@ class Prices:
                 spot_check_probabilities(policy, np.unique(users))
                 self._spot_checked.add(name)
             self.columns[name][decisions] = call_propensity_of(policy, users, actions)
-            if isinstance(logger, Policy) and name in self._gaps:
+            if isinstance(logger, Policy) and name in self._unsupported:
                 # The state is the same at all of a user's decisions in this round: compute the mass once per user.
                 mass = _unsupported_mass(policy, logger, users[begins])
                 self.columns[name + UNSUPPORTED][decisions] = mass[np.cumsum(begins) - 1]
@@ -463,7 +465,7 @@ def _unsupported_mass(policy: Policy, logging: Policy, users: Ints) -> Floats:
 # ---------------------------------------------------------------------------- facts that follow from the kind of policy
 
 
-def with_gaps(policies: Policies, logging: Replayed | None) -> list[str]:
+def may_lack_support(policies: Policies, logging: Replayed | None) -> list[str]:
     """Return the names of policies that may take actions that the logging policy never takes.
 
     There are none if it is unknown, takes every action, or shows rankings, for which this is not computed.
@@ -585,10 +587,10 @@ def _replay_online(log: Log, policy: Policy) -> Floats:
             "a policy that learns from all users is replayed on the whole log only"
         )
     acting = {"policy": policy.fresh()}
-    prices = Prices(log, acting)
+    collected = ReplayedProbabilities(log, acting)
     for decisions in walk(log, acting.values(), _logged_rounds(log)):
-        prices.add(decisions, acting)
-    replayed = prices.columns["policy"]
+        collected.add(decisions, acting)
+    replayed = collected.columns["policy"]
     logged = log["propensity"]
     differs = np.abs(replayed - logged) > TOLERANCE  # False on organic rows, where both are NaN
     if differs.any() and json.loads(json.dumps(policy.describe())) == log.provenance.get("policy"):

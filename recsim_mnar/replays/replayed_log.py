@@ -15,7 +15,7 @@ import numpy as np
 
 from recsim_mnar.log.blocks import Columns, LogBlocks, Survey
 from recsim_mnar.log.table import record_part, write_stream
-from recsim_mnar.replays.probabilities import Policies, Replayed, added, check_replayable, replay_blocks
+from recsim_mnar.replays.probabilities import Policies, Replayed, added_columns, check_replayable, replay_blocks
 from recsim_mnar.runs.folder import REPLAY, RunFolder
 from recsim_mnar.runs.receipts import digest_of, file_digest
 from recsim_mnar.simulation.executor import SHARD_USERS
@@ -101,7 +101,7 @@ class ReplayRun:
                 waiting.append(block)
                 yield block
 
-        of_policies = functools.partial(added, frozenset(self.policies))
+        of_policies = functools.partial(added_columns, frozenset(self.policies))
         for result in replay_blocks(blocks(), self.policies, self.logging, of_policies, self.executor):
             columns = waiting.popleft()
             self.progress(len(columns["user"]))
@@ -133,9 +133,9 @@ class ReplayRun:
 
     def _fill(self, parts: RunFolder, n_parts: int) -> int:
         """Write the parts of the log that are missing or damaged, and return the number of those that were kept."""
-        lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]
+        lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]  # missing or damaged
         blocks = (block for i, block in enumerate(self._blocks()) if lacks[i // PART_SHARDS])
-        result = replay_blocks(blocks, self.policies, self.logging, dict, self.executor)
+        result = replay_blocks(blocks, self.policies, self.logging, reduce=dict, executor=self.executor)
         n_blocks = -(-self.survey.n_users // SHARD_USERS)
         for i in np.flatnonzero(lacks).tolist():
             rows = list(itertools.islice(result, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))

@@ -24,13 +24,13 @@ from recsim_mnar.replays.probabilities import (
     Columns,
     Floats,
     Policies,
-    Prices,
+    ReplayedProbabilities,
     Rows,
     as_replayed,
     blocks_of,
     check_replayable,
-    walks,
-    with_gaps,
+    may_lack_support,
+    replay_passes,
 )
 from recsim_mnar.rng import derive_seed
 from recsim_mnar.simulation.executor import SHARD_USERS, carrying, run_in_order
@@ -83,7 +83,7 @@ def value_on_log(
     adapted = {name: as_replayed(policy, size) for name, policy in table_by_name(policies, "policies").items()}
     for policy in adapted.values():
         refuse_common_learning(policy, "the value on a log")
-    blocks = _blocks(world, log, adapted, logging=None, seed=seed, executor=executor, priced=False)
+    blocks = _blocks(world, log, adapted, logging=None, seed=seed, executor=executor, with_probabilities=False)
     return _values(list(blocks), adapted)
 
 
@@ -109,7 +109,7 @@ def policies_on_log(
     if logging is not None and not logging.replayable:
         logging = None
     check_replayable(log.highest_item, policies, logging)
-    blocks = list(_blocks(world, log, policies, logging=logging, seed=seed, executor=executor, priced=True))
+    blocks = list(_blocks(world, log, policies, logging=logging, seed=seed, executor=executor, with_probabilities=True))
     values = _values(blocks, policies)
     columns = {name: np.concatenate([block.columns[name] for block in blocks]) for name in blocks[0].columns}
     return {name: PolicyOnLog(columns[name], columns.get(name + UNSUPPORTED), value) for name, value in values.items()}
@@ -145,16 +145,18 @@ def _blocks(
     seed: int,
     executor: Executor | None,
     *,
-    priced: bool,
+    with_probabilities: bool,
 ) -> Iterator[_Block]:
-    """Yield the results of each block of a log in order; ``priced`` requests replayed probabilities too."""
+    """Yield the results of each block of a log in order; ``with_probabilities`` requests replayed probabilities too."""
     world = decision_world(world, "the value on a log")
     if not world.knows_rewards:
         raise UserError(
             f"the {world.name} world does not say its expected rewards, which the value on a log needs: define "
             "reward_means(state), and state in its lanes"
         )
-    job = carrying(_block, world, policies, logging, with_gaps(policies, logging), seed, priced, in_python=True)
+    job = carrying(
+        _block, world, policies, logging, may_lack_support(policies, logging), seed, with_probabilities, in_python=True
+    )
     advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
     blocks = blocks_of(log, SHARD_USERS if executor is not None else users_at_once(world))
     for block in run_in_order((functools.partial(job, rows) for rows in blocks), executor):
@@ -166,21 +168,21 @@ def _block(
     world: DecisionWorld,
     policies: Policies,
     logging: Policy | None,
-    gaps: Sequence[str],
+    unsupported: Sequence[str],
     seed: int,
-    priced: bool,
+    with_probabilities: bool,
     rows: Columns,
 ) -> _Block:
     """Compute the results of a block of rows: the job of :func:`_blocks`."""
     user = rows["user"]
     states = states_of(world, rows, seed)
     number = user_numbers(user)
-    prices = Prices(rows, policies, logging, gaps)
+    collected = ReplayedProbabilities(rows, policies, logging, unsupported)
     counts = np.bincount(number[rows["event"] == schema.BANDIT], minlength=number[-1] + 1).astype(np.float64)
     sums = {name: np.zeros(len(counts)) for name in policies}
-    for decisions, acting, logger in walks(rows, policies, logging, gaps):
-        if priced:
-            prices.add(decisions, acting, logger)
+    for decisions, acting, logger in replay_passes(rows, policies, logging, unsupported):
+        if with_probabilities:
+            collected.add(decisions, acting, logger)
         # Consecutive decisions of a user in the same state have the same expected reward: compute it at the first one.
         is_new = user_begins(user[decisions])
         is_new[1:] |= (states[decisions[1:]] != states[decisions[:-1]]).any(axis=1)
@@ -194,7 +196,10 @@ def _block(
             expected = _expected(world, acting, states[first], user[first])
         for name in acting:
             np.add.at(sums[name], number[first], expected[name] * weight)
-    return _Block(counts, sums, prices.columns if priced else {})
+    columns: Columns = {}
+    if with_probabilities:
+        columns = collected.columns
+    return _Block(counts, sums, columns)
 
 
 def states_of(world: DecisionWorld, log: Log | Columns, seed: int) -> Floats:

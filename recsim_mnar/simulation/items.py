@@ -115,7 +115,8 @@ def simulate(
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
         shards = list(user_shards(first_user, n_users))
-        columns = _joined(list(mapped(dict, world, policy, seed, shards, executor, keep_truth)))
+        parts = mapped(dict, world, policy, seed=seed, shards=shards, executor=executor, keep=keep_truth)
+        columns = _joined(list(parts))
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
@@ -202,8 +203,9 @@ def map_shards(
         shard_users: users of a shard; None for :data:`SHARD_USERS`.
     """
     policy = as_recommender(world, policy)
-    n_users, seed = checked_run(world, policy, n_users, seed, 0)
-    return mapped(reduce, world, policy, seed, list(user_shards(0, n_users, shard_users)), executor, keep)
+    n_users, seed = checked_run(world, policy, n_users, seed, first_user=0)
+    shards = list(user_shards(0, n_users, shard_users))
+    return mapped(reduce, world, policy, seed=seed, shards=shards, executor=executor, keep=keep)
 
 
 def mapped(
@@ -295,7 +297,15 @@ def simulate_shard(
         in_runs = policy.batches_decisions
     n_lanes = max(1, min(n_users, LANE_BYTES // (4 * world.n_items)))
     lanes = world.lanes(n_lanes, keep_truth=keep_truth)
-    rounds = drive(world, decider(policy, world.n_items), lanes, seed, first_user, n_users, in_runs=in_runs)
+    rounds = drive(
+        world,
+        decider(policy, world.n_items),
+        lanes,
+        seed=seed,
+        first_user=first_user,
+        n_users=n_users,
+        in_runs=in_runs,
+    )
     events = [transition.columns for transitions, _ in rounds for transition in transitions]
     return in_user_order(together(events), first_user, n_users)
 
@@ -563,19 +573,20 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
     if isinstance(policy, str):
         policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
     acting = decider(_adapted_policy(world, policy), world.n_items)
-    n_users, seed = checked_run(world, acting.policy, n_users, seed, 0)
+    n_users, seed = checked_run(world, acting.policy, n_users, seed, first_user=0)
     n_lanes = whole_number(lanes, "lanes", 1)
+    opened = world.lanes(min(n_lanes, n_users))
     description = described(acting.policy)  # before it learns
     parts: list[Columns] = []
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
-    for transitions, earned in drive(world, acting, world.lanes(min(n_lanes, n_users)), seed, 0, n_users):
+    for transitions, earned in drive(world, acting, opened, seed=seed, first_user=0, n_users=n_users):
         columns = together([transition.columns for transition in transitions])
         parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
         decisions.append(len(earned))
         rewards.append(float(earned.sum()))
-        if len(parts) == _ROUNDS_TOGETHER:
+        if len(parts) == _ROUNDS_TOGETHER:  # to save memory
             compacted.append(together(parts))
             parts = []
     total = in_user_order(together(compacted + parts), 0, n_users)

@@ -163,7 +163,7 @@ def _own_file(name: str) -> Path | None:
 def _imported(file: Path, name: str) -> dict[str, Path]:
     """Return the source files of a module and of the modules in its folder tree that it imports, by module name.
 
-    An installed module is returned alone: its package has a version.
+    For an installed module they are only its own file: its package has a version.
     """
     files = {name: file}
     if is_installed(file):

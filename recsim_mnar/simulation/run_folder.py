@@ -174,12 +174,12 @@ def _fill(
     lacks_log = [parts.whole(part_path(parts.path, i, FORMATS[form]).name) is None for i in range(len(shares))]
     lacks_truth = [wants_truth and into.whole(name) is None for name in truth_names]
     missing = [i for i in range(len(shares)) if lacks_log[i] or lacks_truth[i]]
-    progress(config["n_users"] - sum(shares[i][1] for i in missing))
+    progress(config["n_users"] - sum(shares[i][1] for i in missing))  # users of parts that are kept
     settings = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
     truth_column = world.truth_column if keep_truth else None
     divide = functools.partial(_without_truth, truth_column)
     shards = [shard for i in missing for shard in user_shards(*shares[i])]
-    results = mapped(divide, world, policy, config["seed"], shards, executor, keep_truth)
+    results = mapped(divide, world, policy, seed=config["seed"], shards=shards, executor=executor, keep=keep_truth)
     for i in missing:
         made = []
         for _, n in user_shards(*shares[i]):
@@ -193,7 +193,8 @@ def _fill(
     if keep_truth:
         _write_truth(into, world, config, truth_names, wants_truth)
     n_rows = sum(receipt.rows or 0 for receipt in parts.index.receipts.values())
-    return Written(config["n_users"], n_rows, len(shares), len(shares) - sum(lacks_log))
+    n_kept = len(shares) - sum(lacks_log)
+    return Written(n_users=config["n_users"], n_rows=n_rows, n_parts=len(shares), n_kept=n_kept)
 
 
 def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names: list[str], merge: bool) -> None:
@@ -368,7 +369,7 @@ def runs_nothing(name: str) -> bool:
     """Return whether a name in a provenance can be resolved without running code that is not loaded already.
 
     These are names of registered agents, and classes (``package.module:Class``) of a loaded module. A name with a dot
-    alone is a file, which may be a module.
+    and without a colon is a file, which may be a module to run.
     """
     head = name.partition("+")[0].strip()
     module, colon, _ = head.partition(":")

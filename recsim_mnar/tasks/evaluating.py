@@ -64,7 +64,7 @@ class Task:
         random: value of the uniform policy.
         best: value of the reference.
         digest: sha256 of the task's file.
-        environment: True if agents may be trained in an environment; else from the task's log alone.
+        environment: True if agents may be trained in an environment; False if they must learn from the task's log.
     """
 
     name: str
@@ -285,7 +285,7 @@ class Evaluation:
     def __repr__(self) -> str:
         frozen = task(self.task)
         percent = f"{100 * self.level:g} %"
-        runner = frozen.runner()
+        runner = frozen.runner()  # for the names of units
         seeds = ""
         if self.scores:
             seeds = f"; mean of {len(self.scores)} training seeds, {min(self.scores):.3f} to {max(self.scores):.3f}"
