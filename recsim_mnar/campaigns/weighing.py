@@ -180,10 +180,10 @@ def make_scheme(spec: str) -> Scheme:
     Raises:
         UserError: a name, a parameter or a value is unknown or refused.
     """
-    made = protocol(spec, SCHEMES)
-    if not isinstance(made, Scheme):
+    scheme = protocol(spec, SCHEMES)
+    if not isinstance(scheme, Scheme):
         raise UserError(f"protocol {spec!r} does not weigh pairs. Name one of {', '.join(SCHEMES)}")
-    return made
+    return scheme
 
 
 def weighted_leave_one_out(
@@ -231,7 +231,7 @@ def weighted_leave_one_out(
     if min(times) < max(references):
         raise UserError(f"time {min(times):g} is before the reference time {max(references):g}: score at it or after")
     made = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
-    chosen = {scheme.name: scheme for scheme in made}.values()
+    chosen = {scheme.name: scheme for scheme in made}.values()  # each name once
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
     hits = Hits(learners, k)
     records = []
@@ -273,7 +273,7 @@ def scored(
     records = []
     for name in hits.learners:
         probabilities, seconds = hits.of(profiles, name)
-        key = (world, protocol, name, f"hr@{hits.k}")
+        key = (world, protocol, name, f"hr@{hits.k}")  # world, protocol, agent and metric
         interval = score(weighing, probabilities, level=level)
         records.append(Record.of(*key, interval, level=level, n=profiles.n_users, seconds=seconds, details=details))
     return records

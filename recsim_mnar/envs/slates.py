@@ -119,10 +119,10 @@ class SeveralVectorEnv(ShowsSeveral, WorldVectorEnv):
 
     def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Add organic events to the observations, and the shown items that earned a reward to ``infos``."""
-        self._browse(which, transition, infos)
+        self._add_organic_events(which, transition, infos)
         rows = earning_rows(transition)
         events = {self.event: transition.columns["action"][rows]}
-        self._note(infos, which, rows.searchsorted(transition.starts), events)
+        self._note_events(infos, which, rows.searchsorted(transition.starts), events)
 
 
 class _Rankings(ShowsSeveral):

@@ -317,30 +317,30 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         skipped: dict[int, list[Info]] = {}
         for lanes, users, transition in arrivals:
             for j in np.flatnonzero(~transition.alive).tolist():
-                left = {"user": int(users[j]), **self._queue.info(transition, j)}
-                skipped.setdefault(int(lanes[j]), []).append(left)
+                entry = {"user": int(users[j]), **self._queue.info(transition, j)}
+                skipped.setdefault(int(lanes[j]), []).append(entry)
             waiting = lanes[transition.alive]
             if not transition.alive.all():
                 transition = transition.of(transition.alive)
             if self.world.n_user_features and len(waiting):
                 self._observer.begin(waiting, self._queue.features(waiting))
-            self._browse(waiting, transition, infos, empty=self.world.rates)
-        for lane, info in skipped.items():
+            self._add_organic_events(waiting, transition, infos, empty=self.world.rates)
+        for lane, entries in skipped.items():
             if self.info == "views":
-                self._set(infos, "skipped", lane, tuple(info))
+                self._set(infos, "skipped", lane, tuple(entries))
             elif self.info == "counts":
-                self._counts(infos, "n_skipped")[lane] = len(info)
+                self._counts(infos, "n_skipped")[lane] = len(entries)
 
     def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
         """Update the observations of lanes after their actions, and add organic events to ``infos``."""
         if self.world.rates:  # a reward above 0 is a rating that is now revealed
             rewards = rewards_of(transition)
-            answered = np.flatnonzero(rewards > 0)
-            items = transition.columns["action"][transition.starts[answered]]
-            self._observer.add_answers(which[answered], items, rewards[answered])
-        self._browse(which, transition, infos)
+            revealed = np.flatnonzero(rewards > 0)
+            items = transition.columns["action"][transition.starts[revealed]]
+            self._observer.add_answers(which[revealed], items, rewards[revealed])
+        self._add_organic_events(which, transition, infos)
 
-    def _browse(self, which: Ints, transition: Transition, infos: Info, *, empty: bool = False) -> None:
+    def _add_organic_events(self, which: Ints, transition: Transition, infos: Info, *, empty: bool = False) -> None:
         """Add a transition's organic events in lanes ``which`` to the observations and to ``infos``."""
         columns = transition.columns
         rows = organic_rows(transition)
@@ -349,9 +349,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         ratings = columns["reward"][rows] if self.world.rates else None
         self._observer.add_events(lanes, columns["item"][rows], ratings)
         events = {key: columns[name][rows] for key, name in self._queue.entries}
-        self._note(infos, which, edges, events, empty=empty)
+        self._note_events(infos, which, edges, events, empty=empty)
 
-    def _note(
+    def _note_events(
         self,
         infos: Info,
         which: Ints,

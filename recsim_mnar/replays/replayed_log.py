@@ -122,7 +122,7 @@ class ReplayRun:
             UserError: the log or a policy is refused, as by :meth:`to_file`; or the folder holds other files or a run
                 with other settings.
         """
-        n_parts = -(-self.survey.n_users // (SHARD_USERS * PART_SHARDS))
+        n_parts = -(-self.survey.n_users // (SHARD_USERS * PART_SHARDS))  # rounded up
         run_config = {**asked, "log": digest_of_files(self.log.parts), "format": _FORM}
         settings = {**run_config, "code": origin_of(*self.policies.values())}
         with (
@@ -136,7 +136,7 @@ class ReplayRun:
         lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]  # missing or damaged
         blocks = (block for i, block in enumerate(self._blocks()) if lacks[i // PART_SHARDS])
         result = replay_blocks(blocks, self.policies, self.logging, reduce=dict, executor=self.executor)
-        n_blocks = -(-self.survey.n_users // SHARD_USERS)
+        n_blocks = -(-self.survey.n_users // SHARD_USERS)  # rounded up
         for i in np.flatnonzero(lacks).tolist():
             rows = list(itertools.islice(result, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
             record_part(parts, i, rows, self.provenance, _FORM)

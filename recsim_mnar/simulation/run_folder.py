@@ -122,16 +122,16 @@ def parts_of(into: RunFolder, manifest: str, settings: Mapping[str, Any], n_part
     Raises:
         UserError: the folder holds another run, or ``log`` holds a table that is not a part of this run.
     """
-    made = into.refuse_other_run(manifest, settings)
+    run_digest = into.refuse_other_run(manifest, settings)
     log = into.path / "log"
     if log.is_dir():
         expected = {part_path(log, i, FORMATS[settings["format"]]).name for i in range(n_parts)}
         for file in listed(log):
             if file.name not in expected:  # readers of the folder would take it for a part of the log
                 raise UserError(f"cannot resume: {file} is not part of this run: move it away")
-    into.begin_run(manifest, settings, made)
+    into.begin_run(manifest, settings, run_digest)
     with RunFolder.fill(log, keep_others=True) as parts:
-        parts.begin(made)
+        parts.begin(run_digest)
         yield parts
     into.record(f"log/{INDEX}")
 
@@ -181,15 +181,15 @@ def _fill(
     shards = [shard for i in missing for shard in user_shards(*shares[i])]
     results = mapped(divide, world, policy, seed=config["seed"], shards=shards, executor=executor, keep=keep_truth)
     for i in missing:
-        made = []
+        shards_made = []  # pairs of the columns of the log and those of the truth
         for _, n in user_shards(*shares[i]):
-            made.append(next(results))
+            shards_made.append(next(results))
             progress(n)
         if lacks_truth[i]:
             with into.recording(truth_names[i]) as path:
-                write_table(pa.table(together([truth for _, truth in made])), path)
+                write_table(pa.table(together([truth for _, truth in shards_made])), path)
         if lacks_log[i]:
-            record_part(parts, i, [rows for rows, _ in made], settings, form)
+            record_part(parts, i, [rows for rows, _ in shards_made], settings, form)
     if keep_truth:
         _write_truth(into, world, config, truth_names, wants_truth)
     n_rows = sum(receipt.rows or 0 for receipt in parts.index.receipts.values())

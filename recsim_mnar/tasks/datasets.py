@@ -37,7 +37,9 @@ from recsim_mnar.tasks.running import Items
 QUALITIES = ("random", "mediocre", "good")
 FORMATS = ("parquet", "minari")
 FOLDER, ROOT = "recipes", "MINARI_DATASETS_PATH"
+"""Folder of the recipes in this package, and Minari's environment variable for the folder of its data sets."""
 _DIGESTED = ("context", "final", "action", "reward", "propensity", "user", "step", "last", "truncated")
+"""Arrays of :class:`Decisions` of which a data set's digest is taken, in this order."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,11 @@ class Recipe:
 
     def make(self, executor: Executor | None = None) -> TaskDataset:
         """Simulate the data set, without a check of its digest; it does not depend on the executor."""
-        log, made = self._runner().record(self.logging_policy(), self.users, self.seed, self.observation, executor)
+        log, recorded = self._runner().record(
+            self.logging_policy(), n=self.users, seed=self.seed, observation=self.observation, executor=executor
+        )
         log.provenance["dataset"] = {"name": self.minari_id, "recipe": self.digest}
-        return TaskDataset(self, log, made)
+        return TaskDataset(self, log, recorded)
 
 
 @dataclass(frozen=True)
@@ -162,14 +166,14 @@ class TaskDataset:
 
         recipe = self.recipe
         chosen = task(recipe.task)
-        if chosen.environment:
+        if chosen.environment:  # Minari stores its specification, from which the environment is recovered
             environment_id = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
             spaces: dict[str, Any] = {"env": gym.make(environment_id, observation=recipe.observation)}
         else:
             n_items = self.decisions.n_items
-            observed = observation_of(recipe.observation)[0].space(n_items)
-            spaces = {"action_space": gym.spaces.Discrete(n_items), "observation_space": observed}
-        buffers = [
+            observation_space = observation_of(recipe.observation)[0].space(n_items)
+            spaces = {"action_space": gym.spaces.Discrete(n_items), "observation_space": observation_space}
+        episodes = [
             EpisodeBuffer(**episode, seed=recipe.seed, options={"user": int(episode["infos"]["user"][0])})
             for episode in to_minari(self.decisions)
         ]
@@ -177,9 +181,9 @@ class TaskDataset:
             warnings.simplefilter("ignore")  # Minari warns that an e-mail address and a link are missing
             if recipe.minari_id in minari.list_local_datasets():
                 raise UserError(f"Minari has a data set {recipe.minari_id} there: name another folder, or delete it")
-            made = minari.create_dataset_from_buffers(
+            dataset = minari.create_dataset_from_buffers(
                 recipe.minari_id,
-                buffers,
+                episodes,
                 **spaces,
                 algorithm_name=f"{recipe.policy}+epsilon={recipe.epsilon:g}",
                 author="recsim-mnar",
@@ -190,7 +194,7 @@ class TaskDataset:
                 requirements=["recsim-mnar"],
             )
             fields = dataclasses.asdict(recipe)
-            made.storage.update_metadata({f"recipe_{name}": fields[name] for name in fields if name != "seed"})
+            dataset.storage.update_metadata({f"recipe_{name}": fields[name] for name in fields if name != "seed"})
         return recipe.minari_id
 
 
@@ -223,14 +227,15 @@ def task_dataset(on: str | Task, quality: str, *, executor: Executor | None = No
     Raises:
         UserError: there is no such task or quality, or the bytes differ from the frozen ones.
     """
-    recipe = recipe_of(on.name if isinstance(on, Task) else on, quality)
-    made = recipe.make(executor)
-    if made.sha256 != recipe.sha256:
+    name = on.name if isinstance(on, Task) else on
+    recipe = recipe_of(name, quality)
+    dataset = recipe.make(executor)
+    if dataset.sha256 != recipe.sha256:
         raise UserError(
-            f"{recipe.minari_id} has sha256 {made.sha256} here and {recipe.sha256} in its recipe: NumPy or a linear "
+            f"{recipe.minari_id} has sha256 {dataset.sha256} here and {recipe.sha256} in its recipe: NumPy or a linear "
             "algebra library rounds otherwise in this version; make it with those of constraints.txt"
         )
-    return made
+    return dataset
 
 
 @contextlib.contextmanager

@@ -177,10 +177,11 @@ class Items(Runner):
         cut_users = np.zeros(0, np.int64)
         if self.task.environment:
             log, cut_users = _first_decisions(log, self.task.horizon * world.slate_size)
-        made = decisions(log, world.n_items, context=observation)
+        recorded = decisions(log, world.n_items, context=observation)
         if world.rates:
-            made = dataclasses.replace(made, **_rating_observations(log, world.n_items))
-        return log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut_users))
+            recorded = dataclasses.replace(recorded, **_rating_observations(log, world.n_items))
+        truncated = recorded.last & np.isin(recorded.user, cut_users)
+        return log, dataclasses.replace(recorded, truncated=truncated)
 
     def random(self) -> Any:
         """Implement :meth:`Runner.random`."""
