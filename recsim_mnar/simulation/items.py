@@ -408,8 +408,7 @@ def drive(
         seed: seed of the users and of the policy's uniforms.
         first_user: id of the first user.
         n_users: number of users.
-        in_runs: True to take all of a user's decisions before the next organic event in one call, for a policy whose
-            state does not change in between (``batches_decisions``).
+        in_runs: True to take all decisions of a user before the next organic event in one call (``batches_decisions``).
 
     Yields:
         The transitions of a round.

@@ -314,12 +314,12 @@ def evaluate(
     users the reference runs too, and the interval is that of a ratio of user means.
 
     A list of agents is one agent trained with several seeds. All run on the same users, the score is their mean, and
-    the interval covers other users and other training seeds: the two variances are added, with Satterthwaite's degrees
-    of freedom. With few seeds it is wide. If seeds matter less than users it covers more than its level, because part
-    of the variance then enters both terms.
+    the interval covers other users and training seeds: two variances are added, with Satterthwaite's degrees of
+    freedom. With few seeds it is wide; if seeds matter less than users, it covers more than its level, because part of
+    the variance then enters both terms.
 
     Args:
-        agent: a policy; a learner, which is fitted on the task's log; the name of an agent; or the name of one of
+        agent: a policy; a learner, which is fitted on the task's log; or the name of an agent or of one of
             ``recsim_mnar.tasks.running.Runner.references``. Or a list with one of these per training seed: names and
             learners, such as ``5 * ["poem"]``, are fitted with a seed each. See docs/tasks.md for slates and platforms.
         on: the task, or its name (:func:`tasks` lists them).
@@ -330,8 +330,7 @@ def evaluate(
         executor: executor to spread users over; results do not depend on it.
 
     Raises:
-        UserError: the task is unknown, there is no agent, an agent learns from all users while it acts, or the users
-            are those of another task.
+        UserError: the task is unknown, there is no agent, an agent learns from all users, or users are another task's.
     """
     chosen = on if isinstance(on, Task) else task(on)
     agents = list(agent) if isinstance(agent, (list, tuple)) else [agent]
@@ -394,14 +393,11 @@ def _evaluation(
 
     earned = np.mean([run.rewards for run in runs], axis=0)
     value, score = value_and_score(earned)
-    values = []
-    scores = []
+    by_seed: list[tuple[Known, Known]] = []
     if len(runs) > 1:
-        for run in runs:
-            seed_value, seed_score = value_and_score(run.rewards)
-            values.append(seed_value.value)
-            scores.append(seed_score.value)
-    value_reach = _reach(value.error, n, values)
+        by_seed = [value_and_score(run.rewards) for run in runs]
+    scores = [seed_score.value for _, seed_score in by_seed]
+    value_reach = _reach(value.error, n, [seed_value.value for seed_value, _ in by_seed])
     score_reach = _reach(score.error, n, scores)
     which, seed, behaviour = users
     return Evaluation(
