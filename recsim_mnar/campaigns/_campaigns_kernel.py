@@ -1,8 +1,9 @@
 # mypy: ignore-errors
-"""Jitted core of the campaign world: additions that users make alone, lists that a campaign draws, and the answers.
+"""Kernels of the campaigns world: users' unaided additions, the lists of a campaign, and users' responses to them.
 
-A user's additions are a linked list through the arrays of additions: ``last[u]`` is the newest, ``before[e]`` the one
-before it, -1 the end. Profiles are short, so walking one costs less than a table of all (user, item) pairs.
+A user's additions form a linked list through the arrays of additions: ``last[u]`` is the index of the newest,
+``before[e]`` that of the one before e, -1 the end. Profiles are short, so following one costs less than a table of all
+(user, item) pairs.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from recsim_mnar.kernels._vectors_kernel import first_above
 from recsim_mnar.kernels.jit import inlined, kernel
 
 _TRIES = 256
-"""Proposals that may hit items already held before the items left are gone through one by one."""
+"""Number of rejected proposals, of items that are held or not there yet, after which the choice is made among the rest
+by a sum over all items."""
 
 
 @inlined
@@ -30,7 +32,7 @@ def _owns(user, item, last, before, items):
 
 @inlined
 def _mark(user, flag, last, before, items, held):
-    """Set ``held`` of all items of a user."""
+    """Set the flag ``held[i]`` of all items i of a user."""
     e = last[user]
     while e >= 0:
         held[items[e]] = flag
@@ -39,7 +41,7 @@ def _mark(user, flag, last, before, items, held):
 
 @inlined
 def _add(user, item, day, cause, n, users, items, times, causes, last, before):
-    """Addition n: returns the number of additions then."""
+    """Store addition number n at the head of the user's linked list, and return n + 1."""
     users[n] = user
     items[n] = item
     times[n] = day
@@ -51,20 +53,20 @@ def _add(user, item, day, cause, n, users, items, times, causes, last, before):
 
 @kernel
 def grow(streams, until, first_user, n_additions, additions, people, law, tables, promotion, birth):
-    """Users add items alone until a day; returns (number of additions, first user not finished).
+    """Simulate users' unaided additions up to a day; return (number of additions, first user who is not finished).
 
-    It stops early where the arrays of additions are full; called again with longer ones it goes on where it stopped.
+    It stops early if the arrays of additions are full; called again with longer ones, it continues there.
 
     A user arrives with ``n_starting`` items. Further ones come by a Poisson process of intensity
-    appetite / fading * exp(-(day - arrival) / fading): the s-th unit of the exponential clock falls on the day
-    arrival - fading log(1 - s / appetite).
+    appetite / fading * exp(-(day - arrival) / fading). In transformed time s it has rate 1, so gaps in s are
+    exponential; s falls on the day arrival - fading log(1 - s / appetite), and from s = appetite on, on none.
 
     streams: seed, and the streams of times and of choices.
-    additions: users, items (m,) int32, times (m,) float64, causes (m,) int16 (-1: alone), before (m,) int64.
-    people: last (U,) int64; arrival, appetite (U,) float64; clock (U, 2) float64: day of the next addition, units of
-    the clock used; events, proposals (U,) int64: draws used; cluster (U,) int32.
+    additions: users, items (m,) int32, times (m,) float64, causes (m,) int16 (-1: unaided), before (m,) int64.
+    people: last (U,) int64; arrival, appetite (U,) float64; clock (U, 2) float64: day of the next addition, and its
+    transformed time s; events, proposals (U,) int64: numbers of draws used; cluster (U,) int32.
     law: fading, n_starting. tables: cumulative, promoted (K, I), cumulative choice weights of each cluster on plain
-    days and on days of promotion; promotion: its first day, and the day on which it is over. birth (I,) float64.
+    days and on days of promotion; promotion: its first day, and the first day after it. birth (I,) float64.
     """
     seed, stream_time, stream_choice = streams
     users, items, times, causes, before = additions
@@ -82,6 +84,7 @@ def grow(streams, until, first_user, n_additions, additions, people, law, tables
             table = cumulative[cluster[u]]
             if promotion_start <= day and day < promotion_end:
                 table = promoted[cluster[u]]
+            # Rejection sampling: propose by weight among all items until one is there and not held.
             chosen = -1
             for _ in range(_TRIES):
                 a, b, _c, _d = block(seed, stream_choice, np.uint64(u), np.uint64(proposals[u]))
@@ -90,7 +93,7 @@ def grow(streams, until, first_user, n_additions, additions, people, law, tables
                 if birth[item] <= day and not _owns(u, item, last, before, items):
                     chosen = item
                     break
-            if chosen < 0:
+            if chosen < 0:  # or draw from the conditional distribution, if any item is left
                 total = 0.0
                 for i in range(n_items):
                     if birth[i] <= day and not _owns(u, i, last, before, items):
@@ -108,7 +111,7 @@ def grow(streams, until, first_user, n_additions, additions, people, law, tables
             if chosen >= 0:
                 n_additions = _add(u, chosen, day, -1, n_additions, users, items, times, causes, last, before)
             events[u] += 1
-            if events[u] >= n_starting:
+            if events[u] >= n_starting:  # until then the next addition is on the same day
                 a, b, _c, _d = block(seed, stream_time, np.uint64(u), np.uint64(events[u]))
                 clock[u, 1] -= log64(1.0 - unit53(a, b))
                 if appetite[u] > 0.0:
@@ -121,13 +124,13 @@ def grow(streams, until, first_user, n_additions, additions, people, law, tables
 
 @kernel
 def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before, items, held, lists, propensities):
-    """Draw a list of distinct items for each user, one place after another, by weight among the items left.
+    """Draw a list of distinct items for each user: each place by weight among the items left.
 
-    users (n,) int64; weights (1, I), the same for all, or (n, I); held (I,) bool, all False, scratch;
-    lists (n, k) int32, -1 where nothing is left; propensities (n, k): of the item at its place, given those before.
+    users (n,) int64; weights (1, I) for all users, or (n, I); held (I,) bool scratch, all False before and after;
+    lists (n, k) int32, -1 if no item is left; propensities (n, k): of the item at its place, given those before.
 
-    A place is drawn at the address (seed, POLICY, user, campaign n_items + place). No list is longer than n_items, so
-    campaigns share no draw, however long their lists.
+    A place is drawn at the address (seed, POLICY, user, campaign * n_items + place). No list has more than n_items
+    places, so campaigns share no draw.
     """
     n_items = birth.size
     k = lists.shape[1]
@@ -163,16 +166,16 @@ def draw_lists(seed, stream, campaign, day, users, weights, birth, last, before,
 
 @inlined
 def _tie(seed, stream, user, index):
-    """A uniform that orders items of equal score; its addresses are no list's (the highest bit of the index is set)."""
+    """Return a uniform that orders items of equal score; the highest bit keeps its address apart from lists' draws."""
     a, b, _c, _d = block(seed, stream, np.uint64(user), np.uint64(index) | np.uint64(0x80000000))
     return unit53(a, b)
 
 
 @kernel
 def best_lists(seed, stream, campaign, day, users, scores, birth, last, before, items, held, lists):
-    """The k items of largest score that each user does not hold; equal scores by an addressed draw, -inf never.
+    """List the k items with the largest scores that each user does not hold; ties by draws, scores of -inf never.
 
-    scores (n, I) float64; lists (n, k) int32; the rest as in :func:`draw_lists`.
+    scores (n, I) float64; lists (n, k) int32; other arguments are those of :func:`draw_lists`.
     """
     n_items = birth.size
     k = lists.shape[1]
@@ -205,7 +208,7 @@ def best_lists(seed, stream, campaign, day, users, scores, birth, last, before, 
 
 @inlined
 def _acceptance(logit, same_bonus, strength, user_cluster, item_cluster, appeal):
-    """Equation of the world's docstring: logistic(logit + strength * affinity)."""
+    """Return the acceptance probability logistic(logit + strength * affinity) of :class:`CampaignsModel`."""
     affinity = appeal
     if user_cluster == item_cluster:
         affinity += same_bonus
@@ -214,14 +217,15 @@ def _acceptance(logit, same_bonus, strength, user_cluster, item_cluster, appeal)
 
 @kernel
 def respond(seed, stream, campaign, day, n_additions, users, lists, law, answers, people, items_of, additions, out):
-    """Users answer their lists; what is accepted is theirs from ``day`` on and added after the delay.
+    """Draw the users' responses to their lists, store accepted items, and return the number of additions.
 
-    The answer to an item is drawn at the address (seed, RESPONSE, user, campaign, item), so two recommenders that show
-    a user the same item in the same campaign get the same answer. Delay: floor(log(1 - v) / log_stay) days, geometric.
+    An accepted item counts as held from ``day`` on, and is added after the delay. The response to an item is drawn at
+    the address (seed, RESPONSE, user, campaign, item): two recommenders that show a user the same item in the same
+    campaign get the same response. The delay is geometric: floor(log(1 - v) / log_stay) days, for a uniform v.
 
-    lists (n, k) int32; law, people, items_of: logit, same_bonus, strength; last, cluster of users; cluster, appeal of
+    lists (n, k) int32; law: logit, same_bonus, strength; people: last, cluster of users; items_of: cluster, appeal of
     items; answers: log_stay, and whether there is a delay; additions as in :func:`grow`, with room for n k more; out:
-    accepted (n, k) int8, added (n, k) float64, NaN where not accepted. Returns the number of additions.
+    accepted (n, k) int8, added (n, k) float64, NaN if not accepted.
     """
     logit, same_bonus, strength = law
     log_stay, delayed = answers
@@ -251,7 +255,7 @@ def respond(seed, stream, campaign, day, n_additions, users, lists, law, answers
 
 @kernel
 def acceptances(logit, same_bonus, strength, users, cluster, item_cluster, appeal, out):
-    """Probability that each user accepts each item where it is recommended; out (n, I)."""
+    """Compute the probability ``out`` (n, I) that each user accepts each item if it is recommended."""
     for j in range(users.size):
         for i in range(appeal.size):
             out[j, i] = _acceptance(logit, same_bonus, strength, cluster[users[j]], item_cluster[i], appeal[i])

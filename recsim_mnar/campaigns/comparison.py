@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass
 
 from recsim_mnar.campaigns.model import PlatformWorld, of_lists
-from recsim_mnar.campaigns.platform import additions_log, lists_of, opened, platform_log, run_campaigns
+from recsim_mnar.campaigns.platform import additions_log, check_acceptance, lists_of, platform_log, run_campaigns
 from recsim_mnar.campaigns.profiles import Floats, Profiles
 from recsim_mnar.campaigns.weighing import SCHEMES, AfterCampaigns, Hits
 from recsim_mnar.campaigns.world import Platform
@@ -28,11 +28,11 @@ class CampaignsSettings(Params):
     """Options of a comparison in the campaigns world.
 
     Attributes:
-        recommender: by which the campaigns are personalised; "deployed": the same weights for everybody.
-        sharpness: how much the recommender's scores count in the draw of the lists.
-        length: items of a list; 0 for the campaigns' own ``list_length``.
-        reference_day: the t0 of the weights; 0 for the world's own, before any campaign.
-        level: of all intervals.
+        recommender: agent that personalises the campaigns; "deployed" for the platform's weights, equal for all users.
+        sharpness: exponent of the recommender's relative scores in the draw of lists.
+        length: number of items in an agent's list; 0 for the campaigns' own ``list_length``.
+        reference_day: reference time t0 of the weights; 0 for the world's own, before any campaign.
+        level: coverage of all intervals.
     """
 
     recommender: str = "naive-cf"
@@ -42,14 +42,14 @@ class CampaignsSettings(Params):
     level: float = 0.95
 
     def check(self) -> None:
-        """Refuse what cannot be."""
+        """Raise UserError if an option is out of range."""
         for name in ("length", "reference_day", "sharpness"):
             number_in(getattr(self, name), name)
         level_of(self.level)
 
 
 def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
-    """Truth: for every present user, the expected share of a recommender's k recommendations that they accept; (U,).
+    """Return the true expected share (U,) of a recommender's list of k that each present user accepts.
 
     The mean is :func:`recsim_mnar.campaigns.platform.true_quality`.
     """
@@ -58,10 +58,10 @@ def accepted_shares(platform: Platform, learner: Learner, k: int) -> Floats:
 
 
 class CampaignsExperiment(Experiment):
-    """One platform, with campaigns, on its last day.
+    """Comparison of agents on one platform, on its last day, after its campaigns.
 
-    Every protocol is a leave-one-out on what users hold then, unweighted or weighted. The truth is the share of its
-    recommendations that present users would accept, by the platform's own acceptance probabilities.
+    Every protocol is a leave-one-out on the items that users hold then, unweighted or weighted. The truth of an agent
+    is the share of its recommendations that present users would accept, by the platform's acceptance probabilities.
     """
 
     settings_type = CampaignsSettings
@@ -83,7 +83,7 @@ class CampaignsExperiment(Experiment):
         return [settings.recommender]
 
     def prepare(self, trial: Trial) -> None:
-        """Implement :meth:`Experiment.prepare`."""
+        """Implement :meth:`Experiment.prepare`: run the platform, fit the agents, and build the profiles."""
         world = trial.world
         sizes = trial.settings
         assert isinstance(world, PlatformWorld)
@@ -102,7 +102,7 @@ class CampaignsExperiment(Experiment):
             recommender = registry.learner(sizes.recommender)
         trial.report(f"{params.n_users:,} users on a platform, {params.n_campaigns} campaigns")
         trial.test_seed = trial.seed_of("users")
-        opened(world, trial.test_seed, ("acceptance",))
+        check_acceptance(world, trial.test_seed)
         platform = run_campaigns(world, trial.test_seed, recommender=recommender, sharpness=sizes.sharpness)
         trial.test_log = log = platform_log(platform)
         trial.train_log = additions = additions_log(platform)
@@ -112,9 +112,11 @@ class CampaignsExperiment(Experiment):
         trial.data = AfterCampaigns(platform, reference, Hits(trial.learners, k))
 
     def truth(self, trial: Trial) -> list[Record]:
-        """Expected share of a recommender's items that present users accept on the last day."""
+        """Implement :meth:`Experiment.truth`: the expected share of accepted items in each agent's lists."""
         trial.report("truth on the platform")
         data: AfterCampaigns = trial.data
         began = time.perf_counter()
-        shares = {name: accepted_shares(data.platform, one, data.hits.k) for name, one in trial.learners.items()}
+        shares = {
+            name: accepted_shares(data.platform, learner, data.hits.k) for name, learner in trial.learners.items()
+        }
         return truth_of_users(trial.world.name, "accepted", shares, trial.level, began=began)

@@ -1,4 +1,4 @@
-"""The campaign environments: a whole platform, on which one step is a campaign, and several of them side by side."""
+"""Environments of campaigns: single, a platform on which a step is a campaign; and vector, several platforms."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ Step = tuple[Observation, float, bool, bool, Info]
 
 
 def campaigns_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> CampaignsEnv:
-    """The environment of the campaigns world; a step is a campaign.
+    """Make the single environment of the campaigns world; a step is a campaign.
 
     Args:
         preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
-        world: instead, a platform's world that is there already, or a name.
+        world: an existing world of platforms, or its name, instead of one made from the preset.
         **params: ``render_mode`` of :class:`CampaignsEnv`, or fields of
             :class:`recsim_mnar.campaigns.model.CampaignsParams` that differ from the preset's.
     """
@@ -58,19 +58,25 @@ def campaigns_env(preset: str | None = None, world: World | str | None = None, *
 def campaigns_vector_env(
     num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
 ) -> CampaignsVectorEnv:
-    """The vector environment of the campaigns world: several platforms.
+    """Make the vector environment of the campaigns world, in which each lane is a platform.
 
     Args:
         num_envs: number of platforms.
-        preset: as :func:`campaigns_env`.
-        world: as :func:`campaigns_env`.
+        preset: ``viadeo`` (default), ``affinity``, ``growing`` or ``quick``.
+        world: an existing world of platforms, or its name, instead of one made from the preset.
         **options: keywords of :class:`CampaignsVectorEnv`, or parameters of the world.
     """
     return made_for(PlatformWorld, "campaigns", preset, world, options, num_envs)
 
 
 def of_platforms(world: World, lanes: int | None, asked: Mapping[str, Any]) -> Any:
-    """Make the environment of a platform; with lanes that of several."""
+    """Make the environment of a platform, or of several.
+
+    Args:
+        world: a world of platforms.
+        lanes: number of platforms of a vector environment; None for the single environment.
+        asked: keywords of the environment.
+    """
     for word in ("observation", "info", "info_size"):
         if word in asked:
             raise UserError(f"{word}: an environment of platforms has one observation and info")
@@ -81,21 +87,33 @@ def of_platforms(world: World, lanes: int | None, asked: Mapping[str, Any]) -> A
     return CampaignsVectorEnv(world, lanes, **asked)
 
 
+class EpisodeCounter:
+    """Counter of the platforms opened so far of one seed, shared by environments that divide these platforms.
+
+    Attributes:
+        opened: number of platforms.
+    """
+
+    def __init__(self) -> None:
+        self.opened = 0
+
+
 class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
-    """An episode is the life of a platform, a step one of its campaigns.
+    """Environment of a whole platform: an episode is a platform's lifetime, a step is one of its campaigns.
 
-    The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items they do not
-    hold (all 0: nothing is recommended). :meth:`step_lists` takes a recommender's lists instead. The reward is the
-    number of recommendations that users accept, now or later. The observation holds, for each item, the share of
-    present users who hold it, and last the share of campaigns that are over. ``info`` has ``day``, ``campaign`` (the
-    next one's number), ``users`` (present), and of the last campaign ``recommended`` and ``accepted``, 0 before it.
+    The action is a weight in [0, 1] for every item: each user's list is drawn by weight among the items that the user
+    does not hold; if all weights are 0, nothing is recommended. :meth:`step_lists` takes a recommender's lists instead.
+    The reward is the number of recommendations that users accept, at once or later. The observation holds, for each
+    item, the share of present users who hold it, and as its last entry the share of campaigns that are over. ``info``
+    has ``day``, ``campaign`` (the number of the next campaign), ``users`` (the number of present users), and
+    ``recommended`` and ``accepted`` of the last campaign, 0 before the first.
 
-    ``reset(seed=s)`` opens the platform of seed s on the day of its first campaign; each ``reset()`` after it opens
-    another one, of a seed derived from s. There are no users to address one by one here.
+    ``reset(seed=s)`` opens the platform of seed s on the day of its first campaign; each further ``reset()`` opens
+    another one, with a seed derived from s. Actions address items, not users, so a reset takes no user.
 
     Args:
-        world: the model.
-        render_mode: ``ansi``: :meth:`render` gives the last step in one line. None: nothing is rendered.
+        world: the world of platforms.
+        render_mode: ``ansi``: :meth:`render` returns the last step in one line. None: nothing is rendered.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium reads a plain dict here)
@@ -108,20 +126,20 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         self.observation_space = gym.spaces.Box(0.0, 1.0, (world.n_items + 1,), np.float32)
         self.action_space = gym.spaces.Box(0.0, 1.0, (world.n_items,), np.float32)
         self._platform: Platform | None = None
-        self._seed = -1  # none yet
-        self._next = [0]
+        self._seed = -1  # before the first reset
+        self._episodes = EpisodeCounter()
         self._waiting = False
         self._last: Info = {}
 
     @property
     def platform(self) -> Platform:
-        """Platform of this episode, with its truth; for evaluation, never for agents."""
+        """Return the platform of this episode, which knows the truth: for evaluation, never for agents."""
         if self._platform is None:
             raise gym.error.ResetNeeded("there is no platform yet: call reset() first")
         return self._platform
 
     def log(self) -> Log:
-        """Log of everything that happened on the platform so far."""
+        """Return the log of all events on the platform so far."""
         return platform_log(self.platform)
 
     def reset(self, *, seed: int | None = None, options: Info | None = None) -> tuple[Observation, Info]:
@@ -132,9 +150,9 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         if seed is None and self._seed < 0:
             seed = int(self.np_random.integers(2**63))
         if seed is not None:
-            self.seat(seed, [0])
-        episode = self._next[0]
-        self._next[0] += 1
+            self.seat(seed, EpisodeCounter())
+        episode = self._episodes.opened
+        self._episodes.opened += 1
         platform_seed = self._seed
         if episode > 0:
             platform_seed = derive_seed(self._seed, f"platform/{episode}")
@@ -143,23 +161,24 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         self._waiting = True
         return self._observe(), self._info()
 
-    def seat(self, seed: int, next_episode: list[int]) -> None:
-        """Open platforms of this seed from now on; environments that share ``next_episode`` divide them."""
+    def seat(self, seed: int, episodes: EpisodeCounter) -> None:
+        """Let later resets open platforms of this seed; environments with the same counter never open the same one."""
         self._seed = seed
-        self._next = next_episode
+        self._episodes = episodes
 
     def step(self, action: Floats32) -> Step:
-        """Run a campaign with lists drawn by these weights, then advance to the next campaign."""
+        """Run a campaign with lists drawn by the weights ``action`` (n_items,), and advance to the next campaign."""
         self._check_waiting()
         lists, propensities = self.platform.draw_lists(as_numbers(action, "weights"))
         return self._campaign(lists, propensities)
 
     def step_lists(self, lists: NDArray[np.integer], propensities: Floats | None = None) -> Step:
-        """Run a campaign that shows each present user a given list.
+        """Run a campaign that shows a given list to each present user, and advance to the next campaign.
 
         Args:
-            lists: (n, k) for ``platform.present()``: distinct items that the user does not hold, -1 for none.
-            propensities: (n, k) with which the items were chosen; 1 by default.
+            lists: (n, k) lists for the users ``platform.present()``: distinct items that the user does not hold, -1 for
+                an empty place.
+            propensities: (n, k) probabilities with which the items were chosen; None for 1.
         """
         self._check_waiting()
         items = as_numbers(lists, "lists")
@@ -170,6 +189,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         return self._campaign(items.astype(np.int32), propensities)
 
     def _campaign(self, lists: NDArray[np.int32], propensities: Floats | None) -> Step:
+        """Run a campaign, advance to the next, and return what :meth:`step` returns."""
         platform = self.platform
         campaign = platform.recommend(lists, propensities)
         platform.advance(platform.day + self.world.params.campaign_every)
@@ -179,13 +199,13 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         return self._observe(), float(accepted), not self._waiting, False, info
 
     def render(self) -> str | None:
-        """Describe the last campaign in one line, empty before the first reset; None without a render mode."""
+        """Return the last campaign in one line, empty before the first reset; None without a render mode."""
         if self.render_mode is None:
             return None
         return ", ".join(f"{name} {number:g}" for name, number in self._last.items())
 
     def close(self) -> None:
-        """Close the platform: after this :meth:`reset` comes before :meth:`step`."""
+        """End the episode; call :meth:`reset` before the next :meth:`step`."""
         self._waiting = False
 
     def _check_waiting(self) -> None:
@@ -196,6 +216,7 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
         return platform_observation(self.platform)
 
     def _info(self, recommended: int = 0, accepted: int = 0) -> Info:
+        """Return ``info`` for the platform's present day, and keep a copy for :meth:`render`."""
         platform = self.platform
         self._last = {
             "day": platform.day,
@@ -208,19 +229,20 @@ class CampaignsEnv(Specified, gym.Env[Observation, Floats32]):
 
 
 class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
-    """Lanes of platforms; see :class:`recsim_mnar.envs.CampaignsEnv` for what a lane does.
+    """Vector environment of platforms: each lane behaves like a :class:`recsim_mnar.envs.CampaignsEnv`.
 
-    With one seed, lane i opens platform number i of it (those that a single environment meets at its resets), and a
-    lane that ends takes the next one that no lane has opened. With a list of seeds every lane opens the platforms of
-    its own seed. ``infos`` hold arrays with one entry per lane, and a mask under the same key with ``_`` before it.
+    With one seed, lane i starts with platform i, the one that a single environment opens at its (i + 1)-th reset, and a
+    lane whose episode ends takes the next platform that no lane has opened. With a list of seeds, each lane opens the
+    platforms of its own seed. ``infos`` hold an array with one entry per lane under each key, and a mask under the same
+    key with the prefix ``_``.
 
     Args:
-        world: the model.
+        world: the world of platforms.
         num_envs: number of platforms.
-        max_episode_steps: truncate an episode after so many campaigns.
+        max_episode_steps: number of campaigns after which an episode is truncated; None truncates no episode.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
-        copy: False: observations are arrays that the next step overwrites.
-        render_mode: ``ansi``: :meth:`render` gives a tuple of lines, one per platform. None: nothing is rendered.
+        copy: False if observations may be arrays that the next step overwrites.
+        render_mode: ``ansi``: :meth:`render` returns a tuple of lines, one per platform. None: nothing is rendered.
     """
 
     def __init__(
@@ -245,25 +267,25 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
 
     @property
     def platforms(self) -> list[Any]:
-        """Platforms of the lanes, with their truth; for evaluation, never for agents."""
+        """Return the platforms of the lanes, which know the truth: for evaluation, never for agents."""
         return [lane.platform for lane in self._lanes]
 
     def reset(self, *, seed: int | Iterable[int | None] | None = None, options: Info | None = None) -> tuple[Any, Info]:
-        """Every lane, or those in ``options["reset_mask"]``, opens its next platform."""
+        """Open the next platform in every lane, or in the lanes of ``options["reset_mask"]``."""
         options = checked_options(options, ("reset_mask",))
         mask = reset_mask(options.get("reset_mask"), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask).tolist()
         seeds_by_lane = listed_seeds(seed, which, self.num_envs, seeded=self._seeded)
         if seeds_by_lane is not None:
             for lane, lane_seed in seeds_by_lane.items():
-                self._lanes[lane].seat(lane_seed, [0])
+                self._lanes[lane].seat(lane_seed, EpisodeCounter())
         elif reset_seed(seed) is not None or not self._seeded:
             common = reset_seed(seed)
             if common is None:
                 common = int(self._lanes[0].np_random.integers(2**63))
-            next_episode = [0]
+            episodes = EpisodeCounter()  # one for all lanes, which thereby divide the platforms of the seed
             for lane in which:
-                self._lanes[lane].seat(common, next_episode)
+                self._lanes[lane].seat(common, episodes)
         self._seeded = True
         self.closed = False
         return super().reset(options={"reset_mask": mask})
@@ -275,12 +297,13 @@ class CampaignsVectorEnv(Specified, gym.vector.SyncVectorEnv):
             raise UserError(f"weights must have shape {self.action_space.shape}, got {weights.shape}")
         check_ready(self.autoreset_mode, self._autoreset_envs if self._seeded and not self.closed else None)
         opening = self._autoreset_envs & (self.autoreset_mode is AutoresetMode.NEXT_STEP)
-        check_weights(weights[~opening])  # before any platform has moved on
+        check_weights(weights[~opening])  # before any platform advances, so that an error leaves all as they are
         observations, rewards, terminated, truncated, infos = super().step(weights)
         return observations, rewards, terminated, truncated & ~terminated, infos
 
 
 def _lane(world: CampaignsWorld, max_episode_steps: int | None, render_mode: str | None) -> gym.Env[Any, Any]:
+    """Make the single environment of a lane, with a limit of steps if there is one."""
     env = CampaignsEnv(world, render_mode=render_mode)
     if max_episode_steps is None:
         return env

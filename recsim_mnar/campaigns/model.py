@@ -25,10 +25,10 @@ Ints = NDArray[np.int64]
 
 
 class PlatformWorld(World):
-    """World of one platform, on which recommendations to some users change the data of others.
+    """World of a whole platform, on which recommendations to some users change the data of others.
 
-    Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns has
-    what :class:`recsim_mnar.campaigns.world.Platform` has: :data:`PLATFORM`.
+    Its parameters have ``n_days``, after which a platform ends. The platform that :meth:`open_platform` returns must
+    have the attributes and methods in :data:`PLATFORM`; :class:`recsim_mnar.campaigns.world.Platform` has them.
     """
 
     in_parts = False
@@ -44,7 +44,7 @@ class PlatformWorld(World):
 
     @abc.abstractmethod
     def open_platform(self, seed: int) -> Any:
-        """A platform on its first day, with users of this seed."""
+        """Return a platform on its first day, with users of this seed."""
 
     @abc.abstractmethod
     def with_users(self, n_users: int) -> PlatformWorld:
@@ -52,22 +52,22 @@ class PlatformWorld(World):
 
     @property
     def deployed_weights(self) -> Floats:
-        """(n_items,) weights by which the platform's own campaigns recommend; 0: never. Uniform unless defined."""
+        """Return the weights (n_items,) by which the platform's own recommender draws items; 0 is never. Here all 1."""
         return np.ones(self.n_items)
 
     def campaign_days(self) -> Sequence[float]:
-        """Days of the platform's campaigns; none unless defined."""
+        """Return the days of the platform's campaigns; here none."""
         return []
 
     def platform_truth(self, platform: Any) -> dict[str, NDArray[Any]]:
-        """Truth: what ``catalogue.npz`` holds next to the log of a platform."""
+        """Return the true parameters of items and users, by name, for ``catalogue.npz`` next to the platform's log."""
         return {}
 
 
 PLATFORM = (
     "world", "seed", "day", "campaigns", "advance", "present", "draw_lists", "best_lists", "recommend", "log_columns",
 )  # fmt: skip
-"""What a platform has, so that campaigns can be run on it."""
+"""Attributes and methods that a platform needs for campaigns."""
 
 
 def check_weights(weights: NDArray[Any]) -> None:
@@ -77,7 +77,7 @@ def check_weights(weights: NDArray[Any]) -> None:
 
 
 def of_lists(table: Floats, lists: Lists) -> Floats:
-    """Return the entries of a table (n, n_items) at the items of lists (n, k); 0 at an empty place, -1."""
+    """Return the entries (n, k) of a table (n, n_items) at the items of lists (n, k); 0 at empty places, -1."""
     values = np.take_along_axis(table, np.maximum(lists, 0).astype(np.int64), axis=1)
     return np.where(lists >= 0, values, 0.0)
 
@@ -87,42 +87,46 @@ class CampaignsParams(Params):
     """Parameters of the campaigns world; the defaults are the size of the paper's study.
 
     Attributes:
-        n_users: users at the end.
-        n_items: items at the end.
-        n_clusters: groups of users and of items; who and what belongs where is drawn uniformly.
-        taste: an item of the user's own group is chosen ``1 + taste`` times as often as its popularity alone says.
-        popularity_exponent: popularity of the item of rank r (from 0) is (r + popularity_shift) ** -exponent.
-        popularity_shift: flattens the head of that law; above 0.
-        starting_items: items with which a user arrives.
-        organic_items: items that a user of mean activity adds alone in the course of time, beyond those.
-        fading: days after which a user adds alone at 1/e of the first pace.
-        activity_power: a user's activity z has P(z) ~ z ** -power on 1 .. activity_max, and multiplies organic_items.
+        n_users: number of users at the end.
+        n_items: number of items at the end.
+        n_clusters: number of groups, to which users and items are assigned uniformly.
+        taste: relative preference for items of the user's own group: they are chosen ``1 + taste`` times as often as
+            equally popular items of other groups.
+        popularity_exponent: exponent in the popularity (r + popularity_shift) ** -popularity_exponent of the item of
+            rank r, from 0.
+        popularity_shift: shift in this power law, above 0, which flattens its head.
+        starting_items: number of items that a user holds on arrival.
+        organic_items: mean number of further items that a user of mean activity adds without a recommendation.
+        fading: time constant, in days, of the exponential decay of the rate of these additions.
+        activity_power: exponent of the distribution of activity, P(z) ~ z ** -activity_power on 1 .. activity_max; a
+            user's activity multiplies ``organic_items``.
         activity_max: largest activity.
         user_growth: share of users who arrive after day 0, uniformly until ``n_days``.
-        item_growth: share of items that appear after day 0, likewise.
-        n_days: length of the run_config.
-        reference_day: the t0 of the paper, before any campaign.
+        item_growth: share of items that appear after day 0, uniformly until ``n_days``.
+        n_days: length of the simulation in days.
+        reference_day: reference time t0 of the paper, before any campaign.
         first_campaign: day of the first campaign.
         campaign_every: days between campaigns.
-        n_campaigns: how many.
-        list_length: items that a user is recommended in a campaign.
-        acceptance: probability that a recommendation of mean affinity is accepted, in the first campaign.
+        n_campaigns: number of campaigns.
+        list_length: number of items that a campaign recommends to a user.
+        acceptance: probability that a recommendation of mean affinity is accepted in the first campaign.
         fatigue: factor on ``acceptance`` from one campaign to the next.
-        acceptance_strength: how far acceptance depends on affinity; 0: the same for all (the preset ``viadeo``).
+        acceptance_strength: slope of the log odds of acceptance in affinity; with 0, the preset ``viadeo``, acceptance
+            is the same for all.
         appeal_sd: standard deviation of the items' appeal, the part of affinity that users share.
-        appeal_popularity: how far appeal follows log popularity.
-        delay: probability a day that an accepted item is added at last; 1 adds it on the day of the campaign.
-        n_never: items that the deployed policy never recommends, drawn among ranks of at least ``never_from``.
-        never_from: see ``n_never``.
-        weight_exponent: the deployed policy recommends by popularity ** exponent times a log-normal factor.
+        appeal_popularity: slope of appeal in log popularity.
+        delay: probability per day that an accepted item is added; 1 adds it on the day of the campaign.
+        n_never: number of items that the deployed policy never recommends, drawn among ranks from ``never_from`` on.
+        never_from: smallest rank of an item that may never be recommended.
+        weight_exponent: exponent of popularity in the deployed policy's weights, next to a log-normal factor.
         weight_sd: standard deviation of that factor's logarithm.
-        n_focus: items that the deployed policy favours, of ranks 1, 3, 5, ...
-        focus_boost: factor on their weight.
-        n_promoted: items on promotion (the paper's other cause of bias), drawn among all.
-        promotion_boost: factor on how often they are chosen then.
+        n_focus: number of items that the deployed policy favours, of ranks 1, 3, 5, ...
+        focus_boost: factor that replaces the log-normal one for these.
+        n_promoted: number of items on promotion, the paper's other cause of bias, drawn among all.
+        promotion_boost: factor on the choice weights of these during the promotion.
         promotion_start: first day of the promotion.
-        promotion_end: day on which it is over.
-        catalogue_seed: of the items; users have the seed of the platform.
+        promotion_end: first day after the promotion.
+        catalogue_seed: seed of the items; users have the seed of the platform.
     """
 
     n_users: int = 18_294
@@ -215,10 +219,10 @@ PRESETS: dict[str, tuple[CampaignsParams, str]] = {
 
 
 BIRTH = Stream.CLOCK
-"""Whether and when an item appears (:class:`Birth`); in other worlds the stream of times between events."""
+"""Stream of the days on which items appear (:class:`Birth`); in other worlds that of times between events."""
 
 GROUP = 0
-"""Of an item in ``Stream.CATALOGUE``."""
+"""Offset of the draw of an item's group in ``Stream.CATALOGUE``."""
 
 
 class Item(enum.IntEnum):
@@ -248,15 +252,16 @@ class User(enum.IntEnum):
 
 
 class CampaignsModel(PlatformWorld):
-    """Items, choices and acceptance on a platform where users collect items alone and through campaigns.
+    """Model of items, choices and acceptance on a platform where users add items unaided and through campaigns.
 
-    Choice: a user of group g adds, at each addition of their own, an item i not yet held with probability proportional
-    to popularity_i (1 + taste [group_i = g]). Affinity: theta_ui = log(1 + taste) [group_i = g] + appeal_i, appeal_i =
-    appeal_sd z_i + appeal_popularity (log popularity_i - mean). Acceptance in campaign c (from 0), the truth by which
-    recommenders are ranked: A_ui = logistic(logit(acceptance fatigue^c) + acceptance_strength (theta_ui - mean theta)).
+    Choice: in an addition without a recommendation, a user of group g picks an item i that the user does not hold with
+    probability proportional to popularity_i (1 + taste [group_i = g]). Affinity: theta_ui = log(1 + taste)
+    [group_i = g] + appeal_i, with appeal_i = appeal_sd z_i + appeal_popularity (log popularity_i - mean). Acceptance in
+    campaign c, from 0, the truth by which recommenders are ranked: A_ui = logistic(logit(acceptance fatigue^c) +
+    acceptance_strength (theta_ui - mean theta)).
 
     Args:
-        params: the model; defaults to the preset ``viadeo``.
+        params: parameters; None for the preset ``viadeo``.
     """
 
     name = "campaigns"
@@ -271,29 +276,29 @@ class CampaignsModel(PlatformWorld):
         self.most_decisions = self.params.n_campaigns
 
     def _item_uniforms(self, offset: Item) -> Floats:
-        """(I,) a uniform for each item."""
+        """Return a uniform (I,) for each item, for the draw with this offset."""
         return uniforms(self.params.catalogue_seed, Stream.OFFSETS, np.arange(self.n_items), offset)
 
     @functools.cached_property
     def _ranks(self) -> Ints:
-        """(I,) popularity rank of each item: items are numbered at random."""
+        """Return the popularity rank (I,) of each item, from 0: a random permutation of the item numbers."""
         draws = self._item_uniforms(Item.RANK)
         return np.argsort(np.argsort(draws, kind="stable"))
 
     @functools.cached_property
     def log_popularity(self) -> Floats:
-        """(I,) logarithm of each item's popularity."""
+        """Return the logarithm (I,) of each item's popularity."""
         return -self.params.popularity_exponent * elementary.log(self._ranks + self.params.popularity_shift)
 
     @functools.cached_property
     def item_cluster(self) -> Lists:
-        """(I,) group of each item."""
+        """Return the group (I,) of each item."""
         draws = uniforms(self.params.catalogue_seed, Stream.CATALOGUE, np.arange(self.n_items), GROUP)
         return np.minimum((draws * self.params.n_clusters).astype(np.int32), self.params.n_clusters - 1)
 
     @functools.cached_property
     def birth(self) -> Floats:
-        """(I,) day on which each item appears."""
+        """Return the day (I,) on which each item appears, 0 for items that are there from the start."""
         p = self.params
         is_late = uniforms(p.catalogue_seed, BIRTH, np.arange(self.n_items), Birth.LATE) < p.item_growth
         day = uniforms(p.catalogue_seed, BIRTH, np.arange(self.n_items), Birth.DAY) * p.n_days
@@ -301,28 +306,31 @@ class CampaignsModel(PlatformWorld):
 
     @functools.cached_property
     def appeal(self) -> Floats:
-        """(I,) the part of affinity that all users share; with their own groups, its mean over items and users is 0."""
+        """Return the part (I,) of affinity that all users share, centred so that mean affinity is 0.
+
+        The mean is over items and users, and includes the bonus for items of the user's own group.
+        """
         p = self.params
         popularity = self.log_popularity - self.log_popularity.mean()
         normals = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.APPEAL)
         shared = p.appeal_sd * normals + p.appeal_popularity * popularity
-        centre = math.fsum(shared.tolist()) / len(shared)  # rounds once, whatever the machine's vectors
-        # Users' groups are drawn uniformly: each item is of a user's own in a share 1 / n_clusters of them.
+        centre = math.fsum(shared.tolist()) / len(shared)  # exact: a sum's rounding would depend on the processor
+        # Groups are drawn uniformly: an item is of the user's own group for a share 1 / n_clusters of users.
         return shared - centre - self.same_bonus / p.n_clusters
 
     @functools.cached_property
     def same_bonus(self) -> float:
-        """Compute the gain in affinity of an item of the user's own group: log(1 + taste)."""
+        """Return the gain in affinity of an item of the user's own group: log(1 + taste)."""
         return float(elementary.log(np.array([1.0 + self.params.taste]))[0])
 
     @functools.cached_property
     def promoted_items(self) -> Ints:
-        """Items on promotion."""
+        """Return the items on promotion, ascending."""
         draws = self._item_uniforms(Item.PROMOTION)
         return np.sort(np.argsort(draws, kind="stable")[: self.params.n_promoted])
 
     def choice_weights(self, promotion: bool = False) -> Floats:
-        """Return (n_clusters, I) choice weights of each group, up to a factor; with ``promotion`` while it lasts."""
+        """Return the choice weights (n_clusters, I) of each group, up to a factor, on plain or on promotion days."""
         same = self.item_cluster == np.arange(self.params.n_clusters)[:, None]
         weights = elementary.exp(self.log_popularity) * np.where(same, 1.0 + self.params.taste, 1.0)
         if promotion and len(self.promoted_items):
@@ -331,30 +339,31 @@ class CampaignsModel(PlatformWorld):
 
     @functools.cached_property
     def deployed_weights(self) -> Floats:
-        """(I,) weights by which the platform's own campaigns recommend; 0: never."""
+        """Implement :attr:`PlatformWorld.deployed_weights`, with favoured items and items that are never shown."""
         p = self.params
         weights = elementary.exp(p.weight_exponent * self.log_popularity)
         is_focus = np.isin(self._ranks, 2 * np.arange(p.n_focus) + 1)
         normals = normals_at(p.catalogue_seed, Stream.OFFSETS, self.n_items, Item.DEPLOYED_WEIGHT)
         weights *= np.where(is_focus, p.focus_boost, elementary.exp(p.weight_sd * normals))
-        order = self._item_uniforms(Item.NEVER_SHOWN)
+        draws = self._item_uniforms(Item.NEVER_SHOWN)
         tail = np.flatnonzero(self._ranks >= p.never_from)
-        weights[tail[np.argsort(order[tail], kind="stable")[: p.n_never]]] = 0.0
+        never_shown = tail[np.argsort(draws[tail], kind="stable")[: p.n_never]]
+        weights[never_shown] = 0.0
         return weights
 
     def campaign_days(self) -> list[int]:
-        """Days of the campaigns that the parameters name."""
+        """Return the days of the campaigns, as the parameters define them."""
         p = self.params
         return [p.first_campaign + i * p.campaign_every for i in range(p.n_campaigns)]
 
     def logit_acceptance(self, campaign: int) -> float:
-        """Log odds of acceptance at mean affinity in campaign number ``campaign``."""
+        """Return the log odds of acceptance at mean affinity in a campaign, numbered from 0."""
         rate = min(self.params.acceptance * self.params.fatigue**campaign, 1.0 - 1e-12)
         log_rate, log_rest = elementary.log(np.array([rate, 1.0 - rate]))
         return float(log_rate - log_rest)
 
     def reward_means(self, state: Floats) -> Floats:
-        """Truth: acceptance in the first campaign by users of these groups (n, 1); returns (n, I)."""
+        """Return the true probabilities (n, I) of acceptance in the first campaign, for users of groups (n, 1)."""
         from recsim_mnar.campaigns import _campaigns_kernel
 
         clusters = np.ascontiguousarray(np.asarray(state)[:, 0], np.int32)

@@ -1,4 +1,4 @@
-"""Campaigns on a platform, by its own weights or a recommender; as a log, and in tasks."""
+"""Campaigns on a platform under its own recommender or another one: their log, and tasks."""
 
 from __future__ import annotations
 
@@ -38,8 +38,10 @@ Items = NDArray[np.int32]
 
 
 ListsOf = tuple[Items, Floats]
+"""Lists (n, k) of items, and the propensities (n, k) of their items."""
 
 _SCORES_AT_A_TIME = 1 << 22
+"""Entries of the table (users, items) of scores that is held at a time."""
 
 
 def platform_log(platform: Platform) -> Log:
@@ -54,21 +56,21 @@ def platform_log(platform: Platform) -> Log:
 
 
 def platform_observation(platform: Platform) -> NDArray[np.float32]:
-    """Return (n_items + 1,) the share of users who hold each item, and the share of campaigns that are over."""
+    """Return the observation (n_items + 1,): the share of users who hold each item, and that of campaigns done."""
     shares = platform.holders() / max(len(platform.present()), 1)
     return np.append(shares, len(platform.campaigns) / platform.world.params.n_campaigns).astype(np.float32)
 
 
 def additions_log(platform: Platform) -> Log:
-    """List the items that users hold today as organic rows, the training data of recommenders of campaigns."""
+    """Return the items that users hold on the present day as organic rows: a training log for recommenders."""
     return Profiles.of(platform_log(platform), platform.day, platform.world.n_items).to_log()
 
 
 def score_users(policy: Policy, log: Log, users: Ints) -> Floats:
-    """Return (n, n_items) scores for users of the log that the policy was fitted on."""
+    """Return the scores (n, n_items) of a policy for users of the log on which it was fitted."""
     policy = as_policy(policy)
     rows = log.select(np.isin(log["user"], users))
-    # Users without a row (a world in which one arrives with nothing) show nothing.
+    # Users without a row, in worlds whose users start without items, are reset but have nothing to observe.
     policy.reset_training_users(users, users)
     policy.observe(rows["user"], rows["item"])
     scores = np.asarray(policy.scores(users), np.float64)
@@ -77,14 +79,36 @@ def score_users(policy: Policy, log: Log, users: Ints) -> Floats:
 
 
 def lists_of(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> ListsOf:
-    """Return the k best items not held by each present user, by a recommender fitted today."""
-    return _by_scores(platform, learner, seed, lambda scores, users: platform.best_lists(scores, users, k))[:2]
+    """Return lists of the k best items that each present user does not hold.
+
+    Args:
+        platform: platform on the day of the lists.
+        learner: recommender, which is fitted on the items that users hold on that day.
+        k: length of the lists; None for the world's ``list_length``.
+        seed: seed of the fit.
+    """
+    lists, propensities, _users = _by_scores(
+        platform, learner, seed, lambda scores, users: platform.best_lists(scores, users, k)
+    )
+    return lists, propensities
 
 
 def _by_scores(
     platform: Platform, learner: Learner, seed: int, lists: Callable[[Floats, Ints], Any]
 ) -> tuple[Items, Floats, Ints]:
-    """Apply ``lists(scores, users)`` to all present users in parts, with scores of a recommender fitted today."""
+    """Make lists for all present users from the scores of a recommender fitted on the present day.
+
+    Args:
+        platform: the platform.
+        learner: the recommender.
+        seed: seed of the fit.
+        lists: ``lists(scores, users)`` returns lists and propensities of some users (n,) from scores (n, n_items).
+
+    Returns:
+        (U, k) lists.
+        (U, k) propensities.
+        (U,) users.
+    """
     log = additions_log(platform)
     users = platform.present()
     n_items = platform.world.n_items
@@ -95,8 +119,9 @@ def _by_scores(
 
 
 def true_quality(platform: Platform, learner: Learner, *, k: int | None = None, seed: int = 0) -> float:
-    """Truth: expected accepted share of a recommender's k recommendations to present users today."""
-    return platform.quality(lists_of(platform, learner, k=k, seed=seed)[0])
+    """Return the true expected share of accepted items in a recommender's lists of k for all present users."""
+    lists, _propensities = lists_of(platform, learner, k=k, seed=seed)
+    return platform.quality(lists)
 
 
 def run_campaign(
@@ -107,19 +132,19 @@ def run_campaign(
     sharpness: float | None = 1.0,
     seed: int = 0,
 ) -> Campaign:
-    """Run a campaign today.
+    """Run a campaign on a platform's present day.
 
-    Without a recommender lists are drawn by the weights alone: the campaign is not personalised. With one, fitted on
-    what users hold today, they are drawn by weight_i (score_ui / max_i score_ui) ** sharpness: personalised, while
-    the platform's own preferences remain. ``sharpness=None`` shows the recommender's best items, the weights only
-    deciding which items may be shown at all.
+    Without a recommender, lists are drawn by the weights alone, and the campaign is not personalised. With one, fitted
+    on the items that users hold on that day, they are drawn by weight_i (score_ui / max_i score_ui) ** sharpness, which
+    combines the platform's preferences with the recommender's. With ``sharpness=None``, users get the recommender's
+    best items, except those of weight 0.
 
     Args:
-        platform: on the day of the campaign.
-        recommender: a learner whose scores are not negative (with a sharpness), -inf for never.
-        weights: (n_items,); the world's ``deployed_weights`` by default.
-        sharpness: see above.
-        seed: of the recommender's training.
+        platform: platform on the day of the campaign.
+        recommender: learner whose scores, with a sharpness, are not negative; -inf is never. None for no recommender.
+        weights: (n_items,) weights of items; None for the world's ``deployed_weights``.
+        sharpness: exponent of the recommender's relative scores; None for its best items.
+        seed: seed of the recommender's fit.
 
     Raises:
         UserError: no user is present, or the scores cannot be used as weights.
@@ -131,6 +156,7 @@ def run_campaign(
         return platform.recommend(*platform.draw_lists(weights))
 
     def lists(scores: Floats, users: Ints) -> Any:
+        """Return lists and propensities for users (n,) with these scores (n, n_items)."""
         if sharpness is None:
             return platform.best_lists(np.where(weights > 0, scores, -np.inf), users)
         scores = np.where(np.isneginf(scores), 0.0, scores)
@@ -152,7 +178,16 @@ def run_campaigns(
     days: Sequence[float] | None = None,
     until: float | None = None,
 ) -> Platform:
-    """Run campaigns on the world's days, or on given ones, and return the platform on its last day."""
+    """Open a platform, run its campaigns, and return it on its last day.
+
+    Args:
+        world: world of platforms.
+        seed: seed of the platform.
+        recommender: recommender of the campaigns; None for the platform's own weights.
+        sharpness: exponent of the recommender's relative scores; None for its best items.
+        days: days of the campaigns; None for the world's.
+        until: last day; None for the world's ``n_days``.
+    """
     platform = opened(world, seed)
     if days is None:
         days = world.campaign_days()
@@ -166,15 +201,15 @@ def run_campaigns(
 
 
 def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platform:
-    """Open a platform on its first day and check that campaigns can be run on it.
+    """Open a platform on its first day, and check that campaigns can be run on it.
 
     Args:
-        world: of platforms.
-        seed: of its users.
-        also: what else the platform must have.
+        world: world of platforms, which may be a user's own.
+        seed: seed of the platform's users.
+        also: names of attributes that the platform must have besides those of :data:`PLATFORM`.
 
     Raises:
-        UserError: the world's parameters have no ``n_days``, or the platform lacks a method.
+        UserError: the world's parameters have no ``n_days``, or the platform lacks an attribute.
     """
     advice = "derive from recsim_mnar.campaigns.CampaignsWorld, or define it"
     if not hasattr(as_world(world).params, "n_days"):
@@ -188,14 +223,22 @@ def opened(world: PlatformWorld, seed: int, also: Sequence[str] = ()) -> Platfor
     return platform
 
 
-def simulated(world: PlatformWorld, request: Request) -> Written:
-    """Run a platform through its campaigns, by its own weights or a recommender's best items, and write its log.
+def check_acceptance(world: PlatformWorld, seed: int) -> None:
+    """Raise UserError unless the world's platforms define the true probabilities of acceptance.
 
-    It is simulated whole (``in_parts`` is False), so ``resume`` is not read. With ``keep_truth``, ``truth.parquet``
-    holds (user, step, acceptance_probability) of each recommendation, and ``catalogue.npz`` what items and users are.
+    A platform is opened for this check, which costs little, before one is simulated for long.
+    """
+    opened(world, seed, also=("acceptance",))
+
+
+def simulated(world: PlatformWorld, request: Request) -> Written:
+    """Run a platform's campaigns with its own recommender or the requested one, and write its log.
+
+    A platform is simulated as a whole, so ``resume`` is ignored. With ``keep_truth``, ``truth.parquet`` holds (user,
+    step, acceptance_probability) of each recommendation, and ``catalogue.npz`` the true parameters of items and users.
 
     Raises:
-        UserError: the folder holds something.
+        UserError: the folder is not empty.
     """
     recommender = None
     name = DEPLOYED
@@ -205,7 +248,7 @@ def simulated(world: PlatformWorld, request: Request) -> Written:
     sized = world.with_users(request.n_users)
     with RunFolder.fill(request.out) as into:
         if request.keep_truth:
-            opened(sized, request.seed, ("acceptance",))
+            check_acceptance(sized, request.seed)
         platform = run_campaigns(sized, request.seed, recommender=recommender, sharpness=None)
         log = platform_log(platform)
         log.provenance["recommender"] = name
@@ -218,6 +261,7 @@ def simulated(world: PlatformWorld, request: Request) -> Written:
 
 
 def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
+    """Write the acceptance probability of each recommendation in a log, and the parameters of items and users."""
     import pyarrow as pa
 
     decision_rows = np.flatnonzero(log.is_bandit)
@@ -241,7 +285,7 @@ def _write_truth(into: RunFolder, platform: Platform, log: Log) -> None:
 
 
 def _chunks(users: Ints, n_items: int) -> list[Ints]:
-    """Split users into parts with small score tables; results do not depend on it."""
+    """Split users, or rows, into chunks whose tables (chunk, n_items) fit the memory; results do not depend on it."""
     size = max(1, _SCORES_AT_A_TIME // n_items)
     return [users[i : i + size] for i in range(0, len(users), size)]
 
@@ -250,7 +294,7 @@ def _chunks(users: Ints, n_items: int) -> list[Ints]:
 
 
 class Platforms(Runner):
-    """Whole platforms, on which each step is a campaign; a value is accepted recommendations per user of a platform."""
+    """Runner on whole platforms: a step is a campaign, and a value is the accepted recommendations per user."""
 
     world: PlatformWorld
     unit = "platform"
@@ -259,31 +303,32 @@ class Platforms(Runner):
     measured = 2_000
     learns_from = "what the users of a platform hold on the day of each campaign"
     references: ClassVar = {
-        "oracle": lambda world: Lists("oracle", _by_truth),
-        "deployed": lambda world: Lists("deployed", functools.partial(_by_weights, world.deployed_weights)),
+        "oracle": lambda world: ListMaker("oracle", _by_truth),
+        "deployed": lambda world: ListMaker("deployed", functools.partial(_by_weights, world.deployed_weights)),
     }
 
     def log(self) -> Log:
-        """Implement :meth:`Runner.log`: of one platform, by its own weights."""
+        """Implement :meth:`Runner.log`: the log of one platform under its own recommender."""
         return platform_log(run_campaigns(self.world, derive_seed(self.task.seed, "task/log")))
 
     def random(self) -> Any:
         """Implement :meth:`Runner.random`."""
-        return Lists("random", functools.partial(_by_weights, np.ones(self.world.n_items)))
+        return ListMaker("random", functools.partial(_by_weights, np.ones(self.world.n_items)))
 
     def taken(self, agent: Any) -> Any:
-        """Implement :meth:`Runner.taken`: a function of the environment's observation, or what ranks items."""
-        if isinstance(agent, Lists):
+        """Implement :meth:`Runner.taken`: for a function of the environment's observation, or a learner."""
+        if isinstance(agent, ListMaker):
             return agent
         if callable(agent) and not isinstance(agent, type) and role_of(agent) is None:
-            return Lists(str(getattr(agent, "__name__", name_of(agent))), functools.partial(_by_observation, agent))
+            name = str(getattr(agent, "__name__", name_of(agent)))
+            return ListMaker(name, functools.partial(_by_observation, agent))
         learner = learner_of(agent)
         if is_softened(learner):
             raise UserError(f"agent {learner.name!r}: lists are made by rank, softening would change nothing; omit it")
-        return Lists(learner.name, functools.partial(_by_learner, learner))
+        return ListMaker(learner.name, functools.partial(_by_learner, learner))
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """Implement :meth:`Runner.run`: the platforms that an environment meets after ``reset(seed=seed)``."""
+        """Implement :meth:`Runner.run`, on the n platforms that an environment opens from ``reset(seed=seed)`` on."""
         job = carrying(_of_platform, self.world, policy, self.task.horizon, in_python=True)
         seeds = [seed, *(derive_seed(seed, f"platform/{number}") for number in range(1, n))]
         earnings = run_in_order([functools.partial(job, platform_seed) for platform_seed in seeds], executor)
@@ -292,20 +337,26 @@ class Platforms(Runner):
 
 
 @dataclass(frozen=True)
-class Lists:
-    """Maker of a campaign's lists.
+class ListMaker:
+    """Recommender that makes the lists of a campaign.
 
     Attributes:
-        name: for people.
-        make: ``make(platform)`` gives the lists, and the propensities of their items.
+        name: name in results.
+        make: ``make(platform)`` returns lists for all present users, and the propensities of their items.
     """
 
     name: str
     make: Callable[[Any], ListsOf]
 
 
-def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -> tuple[float, float, bytes]:
-    """Expected acceptances and recommendations per user of a platform, and a digest of its lists."""
+def _of_platform(world: PlatformWorld, policy: ListMaker, horizon: int, seed: int) -> tuple[float, float, bytes]:
+    """Run the first ``horizon`` campaigns of a platform.
+
+    Returns:
+        Expected number of accepted recommendations per user.
+        Number of recommendations per user.
+        Digest of the lists and propensities.
+    """
     platform = opened(world, seed, ("acceptance",))
     digest = hashlib.sha256()
     accepted = 0.0
@@ -323,12 +374,12 @@ def _of_platform(world: PlatformWorld, policy: Lists, horizon: int, seed: int) -
 
 
 def _by_weights(weights: Floats, platform: Any) -> ListsOf:
-    """Draw lists by weights."""
+    """Draw lists for all present users by the weights (n_items,) of items."""
     return platform.draw_lists(weights)
 
 
 def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
-    """Draw lists by the weights that an agent gives for the platform's observation."""
+    """Draw lists by the weights that an agent, a function, returns for the platform's observation."""
     weights = np.asarray(agent(platform_observation(platform)), np.float64)
     if weights.shape != (platform.world.n_items,):
         raise UserError(
@@ -340,11 +391,11 @@ def _by_observation(agent: Callable[[Any], Any], platform: Any) -> ListsOf:
 
 
 def _by_learner(learner: Learner, platform: Any) -> ListsOf:
-    """Return the best items not held, by a learner fitted on what users hold that day."""
+    """Return lists of the best items by a learner, fitted on the items that users hold on that day."""
     return lists_of(platform, learner, seed=derive_seed(platform.seed, f"campaign/{len(platform.campaigns)}"))
 
 
 def _by_truth(platform: Any) -> ListsOf:
-    """Return the items that users are most likely to accept."""
+    """Return lists of the items that each user is most likely to accept."""
     users = platform.present()
     return platform.best_lists(platform.acceptance(users, len(platform.campaigns)), users)

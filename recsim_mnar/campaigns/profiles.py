@@ -1,4 +1,4 @@
-"""Profiles: the items that each user holds at a time."""
+"""Profiles: the items that each user holds at a given time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Profiles:
-    """Users and the distinct items they hold at a time, D_t.
+    """Profiles D_t: U users and the distinct items that they hold at time t, E pairs in all.
 
     Attributes:
-        time: t.
-        n_items: items are 0 .. n_items - 1.
-        users: (U,) ids of those who hold an item, ascending.
-        starts: (U + 1,) user j holds items[starts[j]:starts[j + 1]], in the order in which they came.
-        items: (E,) int32.
-        causes: (E,) number of the campaign that caused the addition, -1: the user alone.
-        added: (E,) when.
+        time: the time t.
+        n_items: number of items in the catalogue.
+        users: (U,) ids of users who hold an item, ascending.
+        starts: (U + 1,) bounds in ``items``: user j holds items[starts[j]:starts[j + 1]], in the order of additions.
+        items: (E,) items.
+        causes: (E,) number of the campaign that caused the addition, -1 if none did.
+        added: (E,) time of the addition.
     """
 
     time: float
@@ -41,10 +41,10 @@ class Profiles:
 
     @classmethod
     def of(cls, log: Log, time: float, n_items: int) -> Profiles:
-        """Build the profiles at a time, of items added alone or accepted from recommendations until then.
+        """Build the profiles at a time from a log: items added unaided or accepted from recommendations up to then.
 
-        An item counts once a user, from its first addition. Where the log has no column ``added`` a row's own time
-        stands for it.
+        An item that a user adds repeatedly counts from its first addition. The time of an addition is in the column
+        ``added``, or in ``time`` if the log has no such column.
 
         Raises:
             UserError: the log has no times, no user holds an item yet, or an item is out of range.
@@ -60,7 +60,7 @@ class Profiles:
         bandit = log.is_bandit
         when = log["added" if "added" in log.columns else "time"]
         is_addition = ~bandit | (log["reward"] > 0)
-        rows = np.flatnonzero(is_addition & (when <= time))  # NaN, not added, is never <= time
+        rows = np.flatnonzero(is_addition & (when <= time))  # NaN, which means not added, is never <= time
         if len(rows) == 0:
             hint = "the log has no addition at all"
             additions = when[is_addition & np.isfinite(when)]
@@ -76,49 +76,58 @@ class Profiles:
         user = log["user"][rows]
         day = when[rows]
         order = np.lexsort((day, user))
-        _, first = np.unique(user[order] * n_items + item[order], return_index=True)
-        kept = order[np.sort(first)]
+        _, first_additions = np.unique(user[order] * n_items + item[order], return_index=True)
+        kept = order[np.sort(first_additions)]
         user = user[kept]
-        new = user_starts(user)
+        starts = user_starts(user)
         return cls(
-            float(time),
-            n_items,
-            user[new],
-            np.append(new, len(user)).astype(np.int64),
-            item[kept],
-            cause[kept].astype(np.int16),
-            day[kept].astype(np.float64),
+            time=float(time),
+            n_items=n_items,
+            users=user[starts],
+            starts=np.append(starts, len(user)).astype(np.int64),
+            items=item[kept],
+            causes=cause[kept].astype(np.int16),
+            added=day[kept].astype(np.float64),
         )
 
     @property
     def n_users(self) -> int:
-        """Users who hold an item."""
+        """Return the number of users, each of whom holds an item."""
         return len(self.users)
 
     @property
     def n_pairs(self) -> int:
-        """Pairs (user, item)."""
+        """Return the number of pairs (user, item)."""
         return len(self.items)
 
     def lengths(self) -> Ints:
-        """(U,) number of items of each user."""
+        """Return the number (U,) of each user's items."""
         return np.diff(self.starts)
 
     def owners(self) -> Ints:
-        """(E,) index of each pair's user."""
+        """Return the index (E,) in ``users`` of each pair's user."""
         return np.repeat(np.arange(self.n_users), self.lengths())
 
     def n_holders(self) -> Ints:
-        """(n_items,) #U_i, users who hold each item."""
+        """Return the number (n_items,) of users who hold each item, #U_i."""
         return np.bincount(self.items, minlength=self.n_items)
 
     def item_probabilities(self) -> Floats:
-        """P_t(i) = (1/U) sum over the users who hold i of 1 / #I_u; (n_items,), summing to 1."""
+        """Return the item probabilities P_t(i) (n_items,), which sum to 1.
+
+        They are those of drawing a user, then one of the user's items, both uniformly: (1/U) times the sum of 1 / #I_u
+        over the users who hold i.
+        """
         share = np.repeat(1.0 / self.lengths(), self.lengths())
         return np.bincount(self.items, share, minlength=self.n_items) / self.n_users
 
     def by_length(self) -> tuple[Ints, NDArray[np.uint32]]:
-        """Return starts and items with users ordered by profile length."""
+        """Reorder the users by the number of their items, fewest first.
+
+        Returns:
+            (U + 1,) bounds of each user's items.
+            (E,) items.
+        """
         order = np.argsort(self.lengths(), kind="stable")
         length = self.lengths()[order]
         starts = np.concatenate([[0], np.cumsum(length)])
@@ -134,12 +143,12 @@ class Profiles:
         return Log({"user": user, "step": step, "time": self.added, "event": event, "item": self.items})
 
     def fingerprint(self) -> bytes:
-        """Equal for profiles of the same users with the same items: 16 bytes."""
+        """Return 16 bytes that identify the users and their items."""
         parts = (np.array([self.n_items]), self.users, self.starts, self.items)
         return hashlib.blake2b(b"".join(part.tobytes() for part in parts), digest_size=16).digest()
 
     def pairs(self, which: NDArray[np.bool_]) -> Profiles:
-        """Return the profiles of the pairs flagged in ``which`` (E,), without users who keep none."""
+        """Return the profiles with only the pairs flagged in ``which`` (E,), without users who have none of them."""
         owner = self.owners()[which]
         length = np.bincount(owner, minlength=self.n_users)
         kept = np.flatnonzero(length)

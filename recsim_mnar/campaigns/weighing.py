@@ -1,9 +1,10 @@
-"""Leave-one-out on profiles at given times, with the held-out pairs weighed (de Myttenaere et al. 2015).
+"""Leave-one-out on profiles at given times, with weighted pairs (de Myttenaere et al. 2015).
 
-A scheme says which profiles are judged, and with what probability each pair (user, item) is held out. The score of a
-recommender is the sum over pairs of that probability times whether the recommender, the pair left out, finds the item.
+A scheme defines the profiles and the probability with which each pair (user, item) is held out. The score of a
+recommender is the sum over pairs of this probability times the probability that the recommender, fitted without the
+pair, lists the item.
 
-Item weights give back the items' probabilities of a reference time (section 3 of the same paper).
+Item weights restore the item probabilities of a reference time (section 3 of the paper).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from recsim_mnar.protocols.ranks import exhaustive_ranks
 from recsim_mnar.protocols.records import Record
 
 SCHEMES = {"unweighted": f"{__name__}:Unweighted", "weights": f"{__name__}:Weights"}
-"""Names of the ways to weigh pairs, each of which is a protocol of the campaigns world too."""
+"""Classes of the schemes by name; each is also a protocol of the campaigns world."""
 
 
 @dataclass(frozen=True)
@@ -38,9 +39,9 @@ class Weighing:
     """Probabilities with which a scheme holds out pairs.
 
     Attributes:
-        profiles: those judged: of now, or of the reference time.
-        probabilities: (E,) of each of their pairs, summing to 1.
-        details: what a person should know; JSON types.
+        profiles: profiles with E pairs, of the time of evaluation or of the reference time.
+        probabilities: (E,) probability of each pair, summing to 1.
+        details: facts for the records' details; JSON types.
     """
 
     profiles: Profiles
@@ -49,11 +50,11 @@ class Weighing:
 
 
 class Hits:
-    """Pairs that recommenders of k items find, computed once for all schemes.
+    """Cache of the pairs that recommenders find among k items, which all schemes share.
 
     Args:
-        learners: by name.
-        k: items of a list.
+        learners: learners by name.
+        k: number of items in a list.
     """
 
     def __init__(self, learners: Mapping[str, Learner], k: int) -> None:
@@ -62,8 +63,8 @@ class Hits:
         self._computed: dict[tuple[bytes, str], tuple[Floats, float]] = {}
 
     def of(self, profiles: Profiles, name: str) -> tuple[Floats, float]:
-        """Compute :func:`hit_probabilities` and the seconds that it took."""
-        key = (profiles.fingerprint(), name)  # a scheme may judge a part of the pairs
+        """Return the :func:`hit_probabilities` (E,) of a learner on profiles, and the seconds that they took."""
+        key = (profiles.fingerprint(), name)  # by the pairs themselves: a scheme may use a part of them
         if key not in self._computed:
             began = clock.perf_counter()
             probabilities = hit_probabilities(profiles, self.learners[name], self.k, name=name)
@@ -76,9 +77,9 @@ class AfterCampaigns:
     """Data read by the protocols of the campaigns world.
 
     Attributes:
-        platform: on the day of the comparison; its log is the test log.
+        platform: platform on the day of the comparison; its log is the test log.
         reference: profiles at the reference time, before any campaign.
-        hits: of the agents.
+        hits: hit probabilities of the agents.
     """
 
     platform: Platform
@@ -87,12 +88,12 @@ class AfterCampaigns:
 
 
 class Scheme(Protocol):
-    """Leave-one-out on what users hold, each pair held out with a probability that the scheme says.
+    """Base of schemes: protocols of leave-one-out on profiles, which hold out each pair with some probability.
 
-    What a scheme refuses is refused when it is made, before anything is simulated.
+    A scheme checks its parameters when it is made, before anything is simulated.
 
     Attributes:
-        words: on the scheme, for titles.
+        words: name of the scheme in titles.
     """
 
     metrics = ("hr",)
@@ -101,10 +102,10 @@ class Scheme(Protocol):
 
     @abc.abstractmethod
     def weigh(self, now: Profiles, reference: Profiles) -> Weighing:
-        """Probabilities of the pairs, given the profiles at t1 and at t0.
+        """Compute the probabilities of pairs from the profiles at the time t1 of evaluation and at reference time t0.
 
         Raises:
-            UserError: the scheme cannot be used on these.
+            UserError: the scheme cannot be used on these profiles.
         """
 
     def judge(self, study: Trial) -> list[Record]:
@@ -125,12 +126,15 @@ class Scheme(Protocol):
         return f"{metric.upper()}, {self._words()}"
 
     def _words(self) -> str:
-        """Return the scheme's words and its parameters."""
+        """Return the scheme's name in titles, with its parameters."""
         return ", ".join([self.words, *self.name.split("+")[1:]])
 
 
 class Unweighted(Scheme):
-    """The classical score: a user, then one of their items, both uniformly (de Myttenaere et al. 2015, section 2.2)."""
+    """Scheme of the classical score, which draws a user and then one of the user's items, both uniformly.
+
+    See section 2.2 of de Myttenaere et al. 2015.
+    """
 
     name = "unweighted"
     summary = "leave-one-out, unweighted: a user, then one of their items (campaigns)"
@@ -142,10 +146,10 @@ class Unweighted(Scheme):
 
 
 class Weights(Scheme):
-    """Item weights that give back P_t0(i) (de Myttenaere et al. 2015).
+    """Scheme with item weights that restore the item probabilities P_t0(i) (de Myttenaere et al. 2015, section 3).
 
     Args:
-        p: how many weights are optimised; 0 for all items.
+        p: number of weights to optimise; 0 for those of all items.
     """
 
     name = "weights"
@@ -163,7 +167,7 @@ class Weights(Scheme):
 
 
 def by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None = None) -> Weighing:
-    """P(u) uniform, P(i|u) proportional to the item's weight."""
+    """Return the weighing that draws a user uniformly, and then one of the user's items by the items' weights."""
     profile_weights = weights[profiles.items]
     totals = np.bincount(profiles.owners(), profile_weights)
     probabilities = profile_weights / np.repeat(totals, profiles.lengths()) / profiles.n_users
@@ -171,15 +175,15 @@ def by_user(profiles: Profiles, weights: Floats, details: dict[str, Any] | None 
 
 
 def make_scheme(spec: str) -> Scheme:
-    """The scheme of a name with parameters, as ``weights+p=20``, or ``package.module:Class``.
+    """Make a scheme from a name with parameters, such as ``weights+p=20``, or ``package.module:Class``.
 
     Raises:
-        UserError: an unknown name or parameter, or a value that is refused.
+        UserError: a name, a parameter or a value is unknown or refused.
     """
-    made = protocol(spec, SCHEMES)
-    if not isinstance(made, Scheme):
+    scheme = protocol(spec, SCHEMES)
+    if not isinstance(scheme, Scheme):
         raise UserError(f"protocol {spec!r} does not weigh pairs. Name one of {', '.join(SCHEMES)}")
-    return made
+    return scheme
 
 
 def weighted_leave_one_out(
@@ -194,30 +198,30 @@ def weighted_leave_one_out(
     level: float = 0.95,
     world: str = "campaigns",
 ) -> list[Record]:
-    """Score recommenders at several times, the held-out pairs weighed as several schemes say.
+    """Score recommenders at several times by leave-one-out, with pairs weighted by several schemes.
 
-    At time t a learner is fitted on the profiles D_t. A pair (u, i) is left out, alone; the recommender of everything
-    else recommends k items that u does not hold; it is right if i is among them. Where others tie with i at the k-th
-    place it is right with the probability that a fair draw among them gives. An item of score -inf is never
-    recommended.
+    At time t, each pair (u, i) of the profiles D_t is left out in turn. A recommender fitted on all other pairs lists k
+    items that u does not hold; it is a hit if i is among them. If items tie with i at the k-th place, the hit counts
+    with the probability that a fair draw among them lists i. Items of score -inf are never listed.
 
     Args:
         log: additions and campaigns; or the organic rows of a file with times.
-        learners: by the name to report.
-        n_items: items are 0 .. n_items - 1.
-        reference_times: the t0s; each gives records of its own.
-        times: at which recommenders are scored, none before a reference time.
-        schemes: specs of :data:`recsim_mnar.campaigns.weighing.SCHEMES` or schemes.
-        k: length of the recommended list.
-        level: of the intervals, which treat users as the sample.
-        world: what the records say the data are.
+        learners: learners by the name in the records.
+        n_items: number of items in the catalogue.
+        reference_times: reference times t0; there are records for each of them.
+        times: times at which recommenders are scored, none before a reference time.
+        schemes: schemes, or their names with parameters (:data:`recsim_mnar.campaigns.weighing.SCHEMES`).
+        k: length of the lists.
+        level: coverage of the intervals, for which users are the sample.
+        world: name of the data's world in the records.
 
     Returns:
-        Records of protocol ``weighted_loo`` and metric ``hr@k``; ``details`` holds ``scheme``, ``time``,
-        ``reference_time`` and what the scheme reports, such as the number of users whose one item cannot respond.
+        Records of protocol ``weighted_loo`` and metric ``hr@k``. Their ``details`` hold ``scheme``, ``time``,
+        ``reference_time`` and facts of the scheme, such as the number of users with one item, whose probability no
+        weight can change.
 
     Raises:
-        UserError: bad times, a scheme that cannot be used, a learner that cannot leave out every pair.
+        UserError: a time is invalid, a scheme cannot be used, or a learner cannot leave out every pair.
     """
     references = [float(t) for t in np.atleast_1d(np.asarray(reference_times, np.float64))]
     whole_number(k, "k", 1)
@@ -227,7 +231,7 @@ def weighted_leave_one_out(
     if min(times) < max(references):
         raise UserError(f"time {min(times):g} is before the reference time {max(references):g}: score at it or after")
     made = [make_scheme(scheme) if isinstance(scheme, str) else scheme for scheme in schemes]
-    chosen = {scheme.name: scheme for scheme in made}.values()
+    chosen = {scheme.name: scheme for scheme in made}.values()  # each name once
     at_reference = {t0: Profiles.of(log, t0, n_items) for t0 in references}
     hits = Hits(learners, k)
     records = []
@@ -250,28 +254,43 @@ def scored(
     protocol: str,
     level: float,
 ) -> list[Record]:
-    """Return one record per recommender; ``where`` leads the details."""
+    """Score all recommenders under one weighing.
+
+    Args:
+        weighing: pairs and their probabilities.
+        hits: hit probabilities of the recommenders.
+        where: first entries of the records' details: scheme and times.
+        world: name of the world in the records.
+        protocol: name of the protocol in the records.
+        level: coverage of the intervals.
+
+    Returns:
+        One record per recommender.
+    """
     profiles = weighing.profiles
     n_single = int((profiles.lengths() == 1).sum())
     details = {**where, **weighing.details, "users_with_one_item": n_single}
     records = []
     for name in hits.learners:
         probabilities, seconds = hits.of(profiles, name)
-        key = (world, protocol, name, f"hr@{hits.k}")
+        key = (world, protocol, name, f"hr@{hits.k}")  # world, protocol, agent and metric
         interval = score(weighing, probabilities, level=level)
         records.append(Record.of(*key, interval, level=level, n=profiles.n_users, seconds=seconds, details=details))
     return records
 
 
 def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> tuple[float, float, float]:
-    """Compute the score of one recommender: value, low and high, with users as the sample.
+    """Compute the score of one recommender, and its interval over samples of users.
 
     Args:
         weighing: pairs and their probabilities.
-        probabilities: (E,) probability that the recommender finds each pair's item, of :func:`hit_probabilities`.
-        level: of the interval.
+        probabilities: (E,) probability that the recommender lists each pair's item.
+        level: coverage of the interval.
+
+    Returns:
+        The score, and the lower and the upper end of its interval.
     """
-    # In units of one user's mean probability: the interval reckons with one more row, and that is a user.
+    # Scaled so that users weigh 1 on average: ratio_interval allows for one further row of weight 1, here a user.
     weighted = weighing.probabilities * weighing.profiles.n_users
     starts = weighing.profiles.starts[:-1]
     return ratio_interval(np.add.reduceat(weighted * probabilities, starts), np.add.reduceat(weighted, starts), level)
@@ -280,16 +299,17 @@ def score(weighing: Weighing, probabilities: Floats, *, level: float = 0.95) -> 
 def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str | None = None) -> Floats:
     """Compute, for every pair, the probability that the recommender fitted without it lists its item among k.
 
-    A fixed list of at most k items is looked up; all else is
-    :func:`recsim_mnar.protocols.ranks.exhaustive_ranks`.
+    If a recommender has the same scores for all users, and finite ones for at most k items, it lists just those.
+    Otherwise the items are ranked by :func:`recsim_mnar.protocols.ranks.exhaustive_ranks`.
 
     Returns:
-        (E,) in [0, 1]; a fraction where the item ties at the k-th place.
+        Probabilities (E,); fractions if the item ties at the k-th place.
 
     Raises:
-        UserError: the learner can do none of these.
+        UserError: the learner cannot leave out every pair.
     """
-    name = name or learner.name
+    if name is None:
+        name = learner.name
     learner = as_learner(learner, name=name)
     log = profiles.to_log()
     listed = np.ones(profiles.n_items, np.bool_)
@@ -304,30 +324,30 @@ def hit_probabilities(profiles: Profiles, learner: Learner, k: int, *, name: str
 
 
 def probability_of_ranks(above: Ints, n_tied: Ints, k: int) -> Floats:
-    """P(rank <= k) where the rank is uniform on above + 1 .. above + n_tied + 1."""
+    """Return P(rank <= k) for items with ``above`` better items, whose rank among ``n_tied`` equal ones is uniform."""
     return np.clip((k - above) / (n_tied + 1.0), 0.0, 1.0)
 
 
 BOUND = 12.0
-"""Log weights stay within plus and minus this: an item absent at the reference time drives its own to -infinity."""
+"""Bound on the absolute value of log weights: for an item absent at the reference time, the optimum is -infinity."""
 
 _RAREST = 1e-9
-"""Smallest probability by which a log weight is scaled in the search."""
+"""Smallest item probability by which a log weight is scaled in the search."""
 
 _STALLED = 1e-6
-"""Largest gradient component with which a search that stopped early still counts as at its end."""
+"""Largest gradient component at which a search that stopped early still counts as converged."""
 
 
 @dataclass(frozen=True)
 class ItemWeights:
-    """Weights w of P(i|u,w), and how they were found.
+    """Fitted item weights w, by which a user's items are drawn with P(i|u,w).
 
     Attributes:
-        weights: (n_items,) 1 where not optimised.
-        active: (p,) the items whose weights were optimised, the largest moves first.
-        divergence: D(w), KL divergence of P_t1(.|w) from P_t0, in nats.
-        divergence_before: D(1).
-        details: counts that a person should know; JSON types.
+        weights: (n_items,) weights; 1 for items whose weight was not optimised.
+        active: (p,) items whose weights were optimised, those with the largest change of probability first.
+        divergence: KL divergence D(w) of P_t1(.|w) from P_t0, in nats.
+        divergence_before: D(1), with all weights 1.
+        details: counts for the records' details; JSON types.
     """
 
     weights: Floats
@@ -338,14 +358,14 @@ class ItemWeights:
 
 
 class Divergence:
-    """D(w) = sum over items of t0 of P_t0(i) log(P_t0(i) / P_t1(i|w)), and its gradient in log w.
+    """Objective D(w), the sum over items of P_t0(i) log(P_t0(i) / P_t1(i|w)), with its gradient in log w.
 
     Args:
         now: profiles at t1.
-        reference: (n_items,) P_t0.
+        reference: (n_items,) item probabilities P_t0.
 
     Raises:
-        UserError: an item of the reference is in no profile now, which no weight can repair.
+        UserError: an item with P_t0 above 0 is in no profile at t1: no weight can restore its probability.
     """
 
     def __init__(self, now: Profiles, reference: Floats) -> None:
@@ -365,43 +385,45 @@ class Divergence:
         )
 
     def marginals(self, weights: Floats) -> Floats:
-        """P_t1(i|w) = (1/U) sum over users of w_i / (sum of w over the user's items), (n_items,)."""
+        """Return P_t1(i|w) (n_items,): the mean over users of w_i / (sum of w over the user's items)."""
         inverse = 1.0 / (self._held @ weights)
         return (self._holders @ inverse) * (weights / len(inverse))
 
     def value_and_gradient(self, weights: Floats) -> tuple[float, Floats]:
-        """D(w) and its gradient in log w, (n_items,).
+        """Return D(w) and its gradient in log w, (n_items,).
 
         g_k = (1/U) sum_u P(k|u,w) (r_k - sum_i P(i|u,w) r_i) with r_i = -P0_i / P(i|w); its first term is -P0_k.
         """
-        target = self.marginals(weights)
+        marginals = self.marginals(weights)
         present = self.present
-        scaled = np.zeros(len(weights))
-        scaled[present] = -weights[present] * self.reference[present] / target[present]
+        scaled = np.zeros(len(weights))  # w_i r_i
+        scaled[present] = -weights[present] * self.reference[present] / marginals[present]
         inverse = 1.0 / (self._held @ weights)
         by_user = (self._held @ scaled) * (inverse * inverse)
         slope = -self.reference - (self._holders @ by_user) * weights / len(inverse)
         p0 = self.reference[present]
-        p1 = target[present]
-        # The logarithm of a ratio near 1 by log1p: D is near 0 at the end, and its digits are differences.
+        p1 = marginals[present]
+        # log1p keeps the digits of logarithms of ratios near 1, which cancel in the sum: D is near 0 at the optimum.
         return float(-(p0 * np.log1p((p1 - p0) / p0)).sum()), slope
 
 
 def most_moved(before: Floats, after: Floats, p: int) -> Ints:
-    """The p items of largest ``|P_t0(i) - P_t1(i)|``, largest first, equal ones by index."""
+    """Return the p items with the largest ``|P_t0(i) - P_t1(i)|``, largest first; ties by item number."""
     return np.argsort(-np.abs(after - before), kind="stable")[:p]
 
 
 def fit_item_weights(
     now: Profiles, reference: Floats, p: int | None = None, *, max_iterations: int = 500
 ) -> ItemWeights:
-    """Fit the weights of the p items that moved most, the others 1, that minimise D(w); L-BFGS in log w from 0.
+    """Minimise D(w) over the weights of the p items whose probability changed most; other weights are 1.
+
+    The search is L-BFGS-B in log w, from 0.
 
     Args:
         now: profiles at t1.
-        reference: (n_items,) P_t0, as :meth:`Profiles.item_probabilities` gives it.
-        p: how many weights; None for all items.
-        max_iterations: of L-BFGS.
+        reference: (n_items,) item probabilities P_t0, of :meth:`Profiles.item_probabilities`.
+        p: number of weights; None for those of all items.
+        max_iterations: largest number of iterations.
 
     Raises:
         UserError: p is out of range, or the search does not converge.
@@ -421,28 +443,31 @@ def fit_item_weights(
     counts = _counts(now, reference)
     if p == 0:
         return ItemWeights(weights, active, before, before, counts)
-    # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) rare items move as readily as others.
+    # The second derivative in log w_i is near P(i): in units of 1 / sqrt(P(i)) all coordinates have similar curvature.
     unit = 1.0 / np.sqrt(np.maximum(np.maximum(reference, unweighted)[active], _RAREST))
     minimum = _minimise(divergence, active, unit, max_iterations)
-    theta = np.clip(minimum.x * unit, -BOUND, BOUND)
+    log_weights = np.clip(minimum.x * unit, -BOUND, BOUND)
     slope = minimum.jac / unit
+    # At a bound, a slope that points outwards is no sign of failure.
     edge = BOUND - 1e-9
-    is_stuck = ((theta <= -edge) & (slope > 0)) | ((theta >= edge) & (slope < 0))
-    steepest = float(np.abs(slope[~is_stuck]).max(initial=0.0))
+    is_at_bound = ((log_weights <= -edge) & (slope > 0)) | ((log_weights >= edge) & (slope < 0))
+    steepest = float(np.abs(slope[~is_at_bound]).max(initial=0.0))
     if not (np.isfinite(minimum.fun) and steepest < _STALLED):
         raise UserError(
             f"the weights do not converge: after {minimum.nit} iterations the gradient is still {steepest:.1e}; allow "
             "more with max_iterations, or lower p"
         )
     if p == n_items:
-        theta = np.clip(theta - reference @ theta[np.argsort(active)], -2 * BOUND, 2 * BOUND)
-    weights[active] = np.exp(theta)
-    counts["weights_at_a_bound"] = int(is_stuck.sum())
+        # D does not depend on a common factor of all weights: fix it by a mean log weight of 0 under P_t0.
+        centre = reference @ log_weights[np.argsort(active)]  # in the order of items
+        log_weights = np.clip(log_weights - centre, -2 * BOUND, 2 * BOUND)
+    weights[active] = np.exp(log_weights)
+    counts["weights_at_a_bound"] = int(is_at_bound.sum())
     return ItemWeights(weights, active, float(minimum.fun), before, counts)
 
 
 def _minimise(divergence: Divergence, active: Ints, unit: Floats, max_iterations: int) -> Any:
-    """Minimise D over the log weights of the active items, in these units; other weights are 1."""
+    """Minimise D over the log weights of the active items; return SciPy's result, in units of ``unit`` (p,)."""
     from scipy.optimize import minimize
 
     def objective(x: Floats) -> tuple[float, Floats]:
@@ -451,7 +476,7 @@ def _minimise(divergence: Divergence, active: Ints, unit: Floats, max_iterations
         value, gradient = divergence.value_and_gradient(weights)
         return value, gradient[active] * unit
 
-    # The search stops when neither value nor gradient can be improved in double precision.
+    # Tolerances at the limit of double precision: the search stops when it cannot improve the value any further.
     return minimize(
         objective,
         np.zeros(len(active)),
@@ -463,6 +488,7 @@ def _minimise(divergence: Divergence, active: Ints, unit: Floats, max_iterations
 
 
 def _counts(now: Profiles, reference: Floats) -> dict[str, int | float]:
+    """Return numbers of users, pairs and items for the details of a fit."""
     holders = now.n_holders()
     new = (reference == 0.0) & (holders > 0)
     return {

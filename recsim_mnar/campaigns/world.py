@@ -1,7 +1,7 @@
-"""The campaigns world: users collect items on a platform that now and then recommends some (de Myttenaere 2015).
+"""The campaigns world: users add items to their profiles, unaided or from campaigns of recommendations.
 
 De Myttenaere, Golden, Le Grand & Rossi 2015, "Study of a bias in the offline evaluation of a recommendation algorithm":
-what a campaign makes people add changes the data by which recommenders are later judged.
+items that users add because of a campaign change the data on which recommenders are later evaluated.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ Lists = NDArray[np.int32]
 
 @dataclass(frozen=True)
 class Campaign:
-    """Items shown in a campaign, and their results.
+    """Items shown in a campaign to n users, and their results.
 
     Attributes:
-        number: from 0.
-        day: when.
-        users: (n,) who was shown a list.
-        lists: (n, k) items, -1 where the list is shorter.
+        number: number of the campaign, from 0.
+        day: day of the campaign.
+        users: (n,) ids of the users.
+        lists: (n, k) shown items, -1 at empty places.
         propensities: (n, k) probability of the item at its place, given the places before it.
-        accepted: (n, k) 1 where accepted, now or later.
-        added: (n, k) day on which an accepted item was added, else NaN.
+        accepted: (n, k) 1 if the item was accepted, else 0.
+        added: (n, k) day on which an accepted item is added to the user's profile, NaN if it was not accepted.
     """
 
     number: int
@@ -53,13 +53,15 @@ class Campaign:
 
 
 class Platform:
-    """Users, their items, and the campaigns so far; made by :meth:`CampaignsWorld.open_platform`.
+    """Platform with users, their items, and the campaigns so far; made by :meth:`CampaignsWorld.open_platform`.
 
     Attributes:
-        world: the model.
-        seed: of the users.
-        day: the present.
-        campaigns: those so far.
+        world: model of choices and acceptance.
+        seed: seed of the users.
+        day: present day.
+        campaigns: campaigns so far.
+        cluster: (U,) group of each user.
+        arrival: (U,) day on which each user arrives.
     """
 
     def __init__(self, world: CampaignsModel, seed: int) -> None:
@@ -74,33 +76,36 @@ class Platform:
         late = uniforms(seed, Stream.USER, everyone, User.LATE) < p.user_growth
         self.arrival = np.where(late, uniforms(seed, Stream.USER, everyone, User.ARRIVAL) * p.n_days, 0.0)
         activity, mean = _activities(seed, p.n_users, p.activity_power, p.activity_max)
+        # State of the kernel that draws additions without a recommendation; see its description of ``people``.
         self._appetite = p.organic_items * activity / mean
         self._clock = np.stack([self.arrival, np.zeros(p.n_users)], axis=1)
         self._events = np.zeros(p.n_users, np.int64)
         self._proposals = np.zeros(p.n_users, np.int64)
         self._tables = tuple(np.cumsum(world.choice_weights(promotion), axis=1) for promotion in (False, True))
+        # All additions of all users, in arrays that grow, of which the first _n entries are used. Those of a user form
+        # a linked list: _last holds the user's latest addition, "before" each one's predecessor, -1 for none.
         self._last = np.full(p.n_users, -1, np.int64)
         kinds = {"users": np.int32, "items": np.int32, "times": np.float64, "causes": np.int16, "before": np.int64}
         size = max(1024, (p.starting_items + 4) * p.n_users)
         self._additions: dict[str, NDArray[Any]] = {name: np.empty(size, kind) for name, kind in kinds.items()}
         self._n = 0
-        self._held = np.zeros(p.n_items, np.bool_)
+        self._held = np.zeros(p.n_items, np.bool_)  # scratch of the kernels, all False between calls
         self.advance(0.0)
 
     def _room(self, size: int) -> None:
-        """Make room for this many additions, keeping what is there."""
+        """Enlarge the arrays of additions to this size, with their contents."""
         for name, values in self._additions.items():
             larger = np.empty(size, values.dtype)
             larger[: self._n] = values[: self._n]
             self._additions[name] = larger
 
-    # --------------------------------------------------------------------------------------------------------- living
+    # ------------------------------------------------------------------------------------------------------ simulation
 
     def advance(self, day: float) -> None:
-        """Advance to a day, its own events included.
+        """Simulate until the end of a day: users add items without a recommendation.
 
         Raises:
-            UserError: the day is past.
+            UserError: the day is before the present one.
         """
         from recsim_mnar.campaigns import _campaigns_kernel
 
@@ -108,10 +113,10 @@ class Platform:
             raise UserError(f"day {day:g} is past: the platform is at day {self.day:g}")
         world = self.world
         p = world.params
-        promotion = (np.inf, np.inf)
+        promotion = (np.inf, np.inf)  # never
         if p.n_promoted:
             promotion = (float(p.promotion_start), float(p.promotion_end))
-        law = (p.fading, p.starting_items)
+        rules = (p.fading, p.starting_items)
         streams = np.uint64(self.seed), np.uint64(Stream.ORGANIC), np.uint64(Stream.VIEW)
         people = (
             self._last, self.arrival, self._appetite, self._clock, self._events, self._proposals, self.cluster
@@ -120,33 +125,34 @@ class Platform:
         while first < p.n_users:
             with np.errstate(over="ignore"):
                 self._n, first = _campaigns_kernel.grow(
-                    streams, float(day), first, self._n, tuple(self._additions.values()), people, law, self._tables,
+                    streams, float(day), first, self._n, tuple(self._additions.values()), people, rules, self._tables,
                     promotion, world.birth,
                 )  # fmt: skip
-            if first < p.n_users:
+            if first < p.n_users:  # the kernel stopped because the arrays of additions are full
                 self._room(2 * len(self._additions["users"]))
         self.day = float(day)
 
     def present(self) -> Ints:
-        """Users who have arrived."""
+        """Return the ids of users who have arrived, ascending."""
         return np.flatnonzero(self.arrival <= self.day)
 
     def born(self) -> Ints:
-        """Items that have appeared."""
+        """Return the items that have appeared, ascending."""
         return np.flatnonzero(self.world.birth <= self.day)
 
     def draw_lists(
         self, weights: NDArray[Any], users: Ints | None = None, k: int | None = None
     ) -> tuple[Lists, Floats]:
-        """Draw lists of distinct items that users do not hold, by weight, one place after another.
+        """Draw lists of distinct items that users do not hold: each place by weight among the items left.
 
         Args:
-            weights: (n_items,) for all users or (n, n_items), not negative; an item of weight 0 is never drawn.
-            users: (n,) for whom; all present users by default.
-            k: length; the world's ``list_length`` by default.
+            weights: (n_items,) weights for all users, or (n, n_items), not negative; items of weight 0 are never drawn.
+            users: (n,) recipients; None for all present users.
+            k: length of the lists; None for the world's ``list_length``.
 
         Returns:
-            lists (n, k), -1 where nothing is left, and the propensity of each item at its place.
+            (n, k) lists, -1 at places for which no item was left.
+            (n, k) probability of each item at its place, given the places before it; NaN at empty places.
 
         Raises:
             UserError: no user is present, or the weights are invalid.
@@ -170,15 +176,18 @@ class Platform:
         return lists, probabilities
 
     def best_lists(self, scores: NDArray[Any], users: Ints | None = None, k: int | None = None) -> tuple[Lists, Floats]:
-        """Return lists of the best items that users do not hold; ties by a draw, scores of -inf never.
+        """Return lists of the items with the largest scores that users do not hold.
+
+        Ties are broken by a draw. Items with a score of -inf are never listed.
 
         Args:
-            scores: (n, n_items).
-            users: (n,); all present users by default.
-            k: length; the world's ``list_length`` by default.
+            scores: (n, n_items) scores.
+            users: (n,) recipients; None for all present users.
+            k: length of the lists; None for the world's ``list_length``.
 
         Returns:
-            lists (n, k), -1 where nothing is left, and propensities (1 each).
+            (n, k) lists, -1 at places for which no item was left.
+            (n, k) propensities: 1, and NaN at empty places.
         """
         from recsim_mnar.campaigns import _campaigns_kernel
 
@@ -195,17 +204,19 @@ class Platform:
         return lists, np.where(lists >= 0, 1.0, np.nan)
 
     def recommend(self, lists: Lists, propensities: Floats | None = None, users: Ints | None = None) -> Campaign:
-        """Run a campaign today: users answer their lists, and add what they accept, now or later.
+        """Run a campaign on the present day: users accept or refuse each item of their lists.
 
-        An accepted item counts as held from today on, so it is not added twice.
+        An accepted item is added to the profile after a delay, but counts as held at once, so that no user adds it
+        twice.
 
         Args:
-            lists: (n, k) distinct items that each user does not hold, -1 for none.
-            propensities: (n, k); 1 by default.
-            users: (n,); all present users by default.
+            lists: (n, k) distinct items that each user does not hold, -1 at empty places.
+            propensities: (n, k) probabilities with which the items were chosen; None for 1.
+            users: (n,) recipients; None for all present users.
 
         Raises:
-            UserError: no user is present, or a list holds what it must not.
+            UserError: no user is present, or a list holds an item that is out of range, repeated, held, or not there
+                yet.
         """
         from recsim_mnar.campaigns import _campaigns_kernel
 
@@ -222,7 +233,8 @@ class Platform:
         world = self.world
         p = world.params
         number = len(self.campaigns)
-        log_stay = -1.0  # log of the probability that an accepted item is not added within a day; unused at delay 1
+        # Logarithm of the probability that an accepted item is not added within a day; not used without a delay.
+        log_stay = -1.0
         if p.delay < 1.0:
             log_stay = float(elementary.log(np.array([1.0 - p.delay]))[0])
         accepted = np.empty(shown_items.shape, np.int8)
@@ -238,6 +250,7 @@ class Platform:
         return self.campaigns[-1]
 
     def _recipients(self, users: Ints | None) -> Ints:
+        """Return the recipients of a campaign, all present users for None; raise UserError for invalid ones."""
         if users is None:
             users = self.present()
         chosen = np.ascontiguousarray(users, np.int64)
@@ -250,6 +263,7 @@ class Platform:
         return chosen
 
     def _empty_lists(self, n: int, k: int | None) -> tuple[Lists, Floats]:
+        """Return lists (n, k) of -1 and propensities (n, k) of NaN, to be filled in."""
         length = self.world.params.list_length
         if k is not None:
             length = int(k)
@@ -258,6 +272,7 @@ class Platform:
         return np.full((n, length), -1, np.int32), np.full((n, length), np.nan)
 
     def _check_lists(self, users: Ints, lists: Lists) -> None:
+        """Raise UserError if a list holds an item that is out of range, repeated, held, or not there yet."""
         if lists.size and (lists.min() < -1 or lists.max() >= self.world.n_items):
             raise UserError(f"lists must hold items 0..{self.world.n_items - 1}, or -1 for none")
         row, place = np.nonzero(lists >= 0)
@@ -272,20 +287,20 @@ class Platform:
         if np.isin(pairs, held).any():
             raise UserError("a list holds an item that its user already has: leave those out")
 
-    # ------------------------------------------------------------------------------------------------- what it shows
+    # ------------------------------------------------------------------------------------------------- observable data
 
     def log_columns(self) -> dict[str, NDArray[Any]]:
-        """Return the log's columns up to today, ordered by (user, step).
+        """Return the log's columns up to the present day, ordered by (user, step).
 
-        An organic row is an item added by the user alone. A bandit row is a recommendation; its reward is 1 where the
-        item was accepted and added by today. Context columns: ``campaign`` (number, -1: none), ``place`` in the list
-        (-1: none), ``added`` (day on which the row's item joined the profile, NaN: it did not).
+        An organic row is an item that a user added without a recommendation. A bandit row is a recommendation; its
+        reward is 1 if the item was accepted and has been added. Further columns: ``campaign``, its number; ``place`` in
+        the list; and ``added``, the day on which the item was added. They are -1, -1 and NaN if they do not apply.
         """
         additions = {name: values[: self._n] for name, values in self._additions.items()}
-        is_alone = (additions["causes"] < 0) & (additions["times"] <= self.day)
-        days = additions["times"][is_alone]
-        items = additions["items"][is_alone]
-        parts = [_rows(additions["users"][is_alone], days, schema.ORGANIC, item=items, added=days)]
+        is_unaided = (additions["causes"] < 0) & (additions["times"] <= self.day)
+        days = additions["times"][is_unaided]
+        items = additions["items"][is_unaided]
+        parts = [_rows(additions["users"][is_unaided], days, schema.ORGANIC, item=items, added=days)]
         for campaign in self.campaigns:
             row, place = np.nonzero(campaign.lists >= 0)
             added = campaign.added[row, place]
@@ -304,14 +319,14 @@ class Platform:
         return rows
 
     def holders(self) -> Ints:
-        """(n_items,) users who hold each item today."""
+        """Return the number (n_items,) of users who hold each item on the present day."""
         is_added = self._additions["times"][: self._n] <= self.day
         return np.bincount(self._additions["items"][: self._n][is_added], minlength=self.world.n_items)
 
     # ------------------------------------------------------------------------------------------------------ the truth
 
     def acceptance(self, users: Ints, campaign: int = 0) -> Floats:
-        """Truth: probability that each user accepts each item in a campaign; (n, n_items)."""
+        """Return the true probability (n, n_items) that each user accepts each item in a campaign of this number."""
         from recsim_mnar.campaigns import _campaigns_kernel
 
         out = np.empty((len(users), self.world.n_items))
@@ -322,15 +337,12 @@ class Platform:
         return out
 
     def quality(self, lists: Lists, users: Ints | None = None, campaign: int = 0) -> float:
-        """True quality of a recommender: expected share of its recommendations that are accepted.
-
-        The mean over users of the mean, over the k places of their list, of the acceptance probability in the campaign
-        of that number; an empty place counts 0.
+        """Return the true quality of lists: the expected share of their places whose items are accepted.
 
         Args:
-            lists: (n, k) items, -1 for none.
-            users: (n,); all present users by default.
-            campaign: whose acceptance (``fatigue`` scales all recommenders alike, but for the logistic).
+            lists: (n, k) items, -1 at empty places, which count as not accepted.
+            users: (n,) recipients; None for all present users.
+            campaign: number of the campaign, from 0, on which acceptance depends by ``fatigue``.
         """
         users = self._recipients(users)
         return float(of_lists(self.acceptance(users, campaign), lists).mean())
@@ -343,7 +355,7 @@ _TYPES = {
 
 
 def _rows(user: Ints, time: Any, event: int, **stated: Any) -> dict[str, NDArray[Any]]:
-    """Return the columns of rows of the log but the step; a column that is not stated is -1, or NaN for floats."""
+    """Return all columns of log rows except ``step``; columns that are not given hold -1, or NaN if they are floats."""
     values = {"user": user, "time": time, "event": event, **stated}
     columns = {}
     for name, kind in _TYPES.items():
@@ -353,20 +365,25 @@ def _rows(user: Ints, time: Any, event: int, **stated: Any) -> dict[str, NDArray
 
 
 def _activities(seed: int, n_users: int, power: float, largest: int) -> tuple[Floats, float]:
-    """Draw the users' activities under P(z) ~ z ** -power on 1 .. largest; return them and the mean."""
+    """Draw the users' activities from the distribution P(z) ~ z ** -power on 1 .. largest.
+
+    Returns:
+        (U,) activities.
+        Mean of the distribution.
+    """
     z = np.arange(1, largest + 1, dtype=np.float64)
-    law = elementary.exp(-power * elementary.log(z))
-    cumulative = np.cumsum(law)
+    weights = elementary.exp(-power * elementary.log(z))
+    cumulative = np.cumsum(weights)
     draws = uniforms(seed, Stream.USER, np.arange(n_users), User.ACTIVITY) * cumulative[-1]
     place = np.minimum(np.searchsorted(cumulative, draws, side="right"), largest - 1)
-    return z[place], math.fsum(law * z) / math.fsum(law)
+    return z[place], math.fsum(weights * z) / math.fsum(weights)
 
 
 class CampaignsWorld(CampaignsModel):
-    """A platform where users collect items alone and through campaigns; :meth:`open_platform` starts one."""
+    """World of platforms whose users add items unaided and through campaigns; :meth:`open_platform` starts one."""
 
     def open_platform(self, seed: int) -> Platform:
-        """A platform on its day 0, with users of this seed."""
+        """Return a platform on day 0, with users of this seed."""
         return Platform(self, check_seed(seed))
 
     def with_users(self, n_users: int) -> CampaignsWorld:
@@ -374,12 +391,12 @@ class CampaignsWorld(CampaignsModel):
         return type(self)(dataclasses.replace(self.params, n_users=n_users))
 
     def platform_truth(self, platform: Platform) -> dict[str, NDArray[Any]]:
-        """Implement :meth:`PlatformWorld.platform_truth`: what items and users are."""
+        """Implement :meth:`PlatformWorld.platform_truth`: parameters of items, and groups and arrivals of users."""
         return {
             "item_cluster": self.item_cluster,
             "appeal": self.appeal,
             "log_popularity": self.log_popularity,
-            "house_weights": self.deployed_weights,  # the file's own name of them
+            "house_weights": self.deployed_weights,  # the key in files since version 0.1.0
             "birth": self.birth,
             "user_cluster": platform.cluster,
             "arrival": platform.arrival,

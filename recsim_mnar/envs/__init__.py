@@ -57,7 +57,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import records, slates, and environments of other folders on demand, so that a first step stays quick."""
+    """Import a public name on first use, which keeps ``import recsim_mnar.envs`` fast.
+
+    Recorders and ranking environments are defined in this package, environments of some worlds in those worlds' own.
+    """
     if name in _DEFINED_IN:
         return getattr(importlib.import_module(f"{__name__}.{_DEFINED_IN[name]}"), name)
     if name not in __all__:
@@ -66,11 +69,11 @@ def __getattr__(name: str) -> Any:
 
 
 def world_env(world: World | str, preset: str | None = None, **params: Any) -> gym.Env[Any, Any]:
-    """The single environment of any world.
+    """Make the single environment of any world.
 
     Args:
-        world: an object, a name, or ``package.module:Class`` of your own.
-        preset: of a named world; its default where None.
+        world: a world, its name, or ``package.module:Class`` for a class of your own.
+        preset: preset of a named world; None for the world's default.
         **params: keywords of :class:`WorldEnv`, or parameters of a named world that differ
             from the preset's.
     """
@@ -80,23 +83,23 @@ def world_env(world: World | str, preset: str | None = None, **params: Any) -> g
 def world_vector_env(
     num_envs: int = 1, *, world: World | str, preset: str | None = None, **options: Any
 ) -> gym.vector.VectorEnv[Any, Any, Any]:
-    """The vector environment of any world; of a platform's world several platforms.
+    """Make the vector environment of any world; in a world of platforms each lane is a platform.
 
     Args:
         num_envs: number of lanes.
-        world: as :func:`world_env`.
-        preset: as :func:`world_env`.
+        world: a world, its name, or ``package.module:Class`` for a class of your own.
+        preset: preset of a named world; None for the world's default.
         **options: keywords of :class:`WorldVectorEnv`, or parameters of a named world.
     """
     return made_for(None, "", preset, world, options, num_envs)
 
 
 def sessions_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
-    """The single environment of the sessions world.
+    """Make the single environment of the sessions world.
 
     Args:
         preset: ``jeunen2019``, ``recogym-v1`` (default) or ``quick``.
-        world: instead, a world that is there already, or a name.
+        world: an existing world, or its name, instead of one made from the preset.
         **params: keywords of :class:`WorldEnv`, or fields of
             :class:`recsim_mnar.worlds.sessions.SessionsParams` that differ from the preset's.
     """
@@ -106,27 +109,28 @@ def sessions_env(preset: str | None = None, world: World | str | None = None, **
 def sessions_vector_env(
     num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
 ) -> WorldVectorEnv:
-    """The vector environment of the sessions world.
+    """Make the vector environment of the sessions world.
 
     Args:
         num_envs: number of lanes.
-        preset: as :func:`sessions_env`.
-        world: as :func:`sessions_env`.
+        preset: ``jeunen2019``, ``recogym-v1`` (default) or ``quick``.
+        world: an existing world, or its name, instead of one made from the preset.
         **options: keywords of :class:`WorldVectorEnv`, or parameters of the world.
     """
     return made_for(DecisionWorld, "sessions", preset, world, options, num_envs)
 
 
 def ratings_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> WorldEnv:
-    """The single environment of the ratings world.
+    """Make the single environment of the ratings world.
 
     Args:
         preset: ``schnabel2016``, ``mcar`` or ``quick`` (default).
-        world: instead, a world that is there already, such as one of a given matrix
-            (:meth:`recsim_mnar.worlds.ratings.RatingsWorld.from_matrix`), or a name.
+        world: an existing world, or its name, instead of one made from the preset; such as one made from a rating
+            matrix by :meth:`recsim_mnar.worlds.ratings.RatingsWorld.from_matrix`.
         **params: keywords of :class:`WorldEnv`, or fields of
-            :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's. Both have an
-            ``observation``, with other values: ``popularity`` is what the world reveals, ``counts`` what agents see.
+            :class:`recsim_mnar.worlds.ratings.RatingsParams` that differ from the preset's. Both have a keyword
+            ``observation``, and its value tells which is meant: ``popularity`` is a rule by which the world reveals
+            ratings, ``counts`` a form of the agent's observation.
     """
     from recsim_mnar.worlds.ratings.world import OBSERVATIONS
 
@@ -136,12 +140,12 @@ def ratings_env(preset: str | None = None, world: World | str | None = None, **p
 def ratings_vector_env(
     num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
 ) -> WorldVectorEnv:
-    """The vector environment of the ratings world.
+    """Make the vector environment of the ratings world.
 
     Args:
         num_envs: number of lanes.
-        preset: as :func:`ratings_env`.
-        world: as :func:`ratings_env`.
+        preset: ``schnabel2016``, ``mcar`` or ``quick`` (default).
+        world: an existing world, or its name, instead of one made from the preset.
         **options: keywords of :class:`WorldVectorEnv`, or parameters of the world.
     """
     from recsim_mnar.worlds.ratings.world import OBSERVATIONS
@@ -159,16 +163,16 @@ def made_for(
     *,
     revealed: Collection[str] = (),
 ) -> Any:
-    """Make the environment of a world, with lanes the vector one.
+    """Make the single or the vector environment of a world from a caller's keywords.
 
     Args:
-        kind: of world that is asked for; that of the world at hand where None.
-        name: of the world where none is given.
-        preset: its name, or None.
-        world: that is given, or its name.
-        keywords: of environment and world.
-        lanes: number of them.
-        revealed: see ``of_world`` of :func:`recsim_mnar.envs.validation.split_keywords`.
+        kind: class of worlds whose environment is made; None for that of ``world``.
+        name: name of the world to make if ``world`` is None.
+        preset: name of a preset; None for the world's default.
+        world: a world, its name, or None.
+        keywords: keywords of the environment and parameters of the world, mixed; the environment's are removed.
+        lanes: number of lanes of a vector environment; None for the single environment.
+        revealed: values of ``observation`` that are a parameter of the world, not of the environment.
     """
     options = split_keywords(keywords, vector=lanes is not None, of_world=revealed)
     world_made = world_of(name, preset, keywords, world)
@@ -177,12 +181,20 @@ def made_for(
 
 
 def of_decisions(world: DecisionWorld, lanes: int | None, asked: dict[str, Any]) -> Any:
-    """Make the environment of users who are recommended an item, or a ranking, at a time; with lanes the vector one."""
-    kinds: tuple[Any, Any] = WorldEnv, WorldVectorEnv
+    """Make the environment of a world whose actions are items, or rankings if its slates hold several.
+
+    Args:
+        world: the world.
+        lanes: number of lanes of a vector environment; None for the single environment.
+        asked: keywords of the environment.
+    """
+    single: Any = WorldEnv
+    vector: Any = WorldVectorEnv
     if world.slate_size > 1:
         from recsim_mnar.envs.slates import RankingEnv, RankingVectorEnv
 
-        kinds = RankingEnv, RankingVectorEnv
+        single = RankingEnv
+        vector = RankingVectorEnv
     if lanes is None:
-        return kinds[0](world, **asked)
-    return kinds[1](world, lanes, **asked)
+        return single(world, **asked)
+    return vector(world, lanes, **asked)

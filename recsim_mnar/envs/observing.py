@@ -27,118 +27,127 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 class Observer(abc.ABC):
-    """Keeps an observation for each of some lanes.
+    """Observations of the users in a fixed number of lanes; a lane holds one user at a time.
 
     Attributes:
-        space: of one lane's observation.
-        counts_shown: whether every recommendation changes it; :meth:`answered` is then called with each of them.
+        space: space of one lane's observation.
+        counts_shown: True if every recommendation changes the observation. The environment then calls
+            :meth:`add_answers` for all of them, otherwise only for those that revealed a rating.
     """
 
     space: gym.Space[Any]
     counts_shown: bool = False
 
     def begin(self, lanes: Ints, features: Floats32 | None) -> None:
-        """Begin new users in these lanes, with their features if the world has any."""
+        """Start new users in lanes (m,), with their features (m, n_user_features) if the world has any."""
 
-    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
-        """Add organic events in order, (m,) each; ``values`` are their ratings, None for views."""
+    def add_events(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Add organic events in order.
 
-    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
-        """Add answers to recommendations, at most one per lane: ratings that they revealed."""
-        self.see(lanes, items, rewards)
+        Args:
+            lanes: (m,) lane of each event.
+            items: (m,) item of each event.
+            values: (m,) ratings; None in a world of views.
+        """
+
+    def add_answers(self, lanes: Ints, items: Array, rewards: Array) -> None:
+        """Add recommended items (m,) and their rewards (m,), at most one per lane: a reward is a revealed rating."""
+        self.add_events(lanes, items, rewards)
 
     @abc.abstractmethod
-    def all(self) -> Any:
+    def observations(self) -> Any:
         """Return the observations of all lanes, in new arrays."""
 
-    def present(self) -> Any:
-        """Return the observations of all lanes, valid until they change."""
-        return self.all()
+    def observations_view(self) -> Any:
+        """Return the observations of all lanes, valid only until the next step: a subclass may share its array."""
+        return self.observations()
 
     @abc.abstractmethod
-    def one(self, lane: int) -> Any:
+    def observation(self, lane: int) -> Any:
         """Return the observation of one lane, in a new array."""
 
-    def alone(self) -> Any:
-        """Observation of the only lane, at every step of a single environment."""
-        return self.one(0)
+    def observation_alone(self) -> Any:
+        """Return the observation of the only lane, in a new array; a single environment calls this at every step."""
+        return self.observation(0)
 
-    def alone_shown(self, item: int) -> Any:
-        """Observation of the only lane after a recommendation that earned nothing."""
-        return self.alone()
+    def observe_unrewarded(self, item: int) -> Any:
+        """Add a recommended item without reward to the only lane, and return its observation."""
+        return self.observation_alone()
 
-    def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
-        """:meth:`see` for the only lane there is, from what ``info`` holds."""
+    def add_events_alone(self, items: Sequence[int], values: Sequence[float] | None) -> None:
+        """Add organic events to the only lane: :meth:`add_events` for the sequences that ``info`` holds."""
         ratings = None if values is None else np.array(values)
-        self.see(np.zeros(len(items), np.int64), np.array(items, np.int64), ratings)
+        self.add_events(np.zeros(len(items), np.int64), np.array(items, np.int64), ratings)
 
 
-class _OfArray(Observer):
-    """Observer whose observation is one row of an array."""
+class _ArrayObserver(Observer):
+    """Observer that holds one row per lane in an array.
+
+    Attributes:
+        array: (n_lanes, size) observations.
+    """
 
     array: Array
 
-    def keep(self, array: Array) -> None:
-        """Write observations into this array, one row per lane."""
+    def write_into(self, array: Array) -> None:
+        """Store observations in this array, one row per lane."""
         self.array = array
         self._flat = array.reshape(-1)
 
     def __getstate__(self) -> dict[str, object]:
         return {name: value for name, value in vars(self).items() if name != "_flat"}
 
-    def __setstate__(self, held: Mapping[str, Any]) -> None:
-        vars(self).update(held)
-        self._flat = self.array.reshape(-1)  # of a copy it is another array's
+    def __setstate__(self, state: Mapping[str, Any]) -> None:
+        vars(self).update(state)
+        # A pickled view becomes an array of its own: make the view again, so that both share their memory.
+        self._flat = self.array.reshape(-1)
 
-    def all(self) -> Array:
-        """Implement :meth:`Observer.all`."""
+    def observations(self) -> Array:
+        """Implement :meth:`Observer.observations`."""
         return self.array.copy()
 
-    def present(self) -> Array:
-        """Implement :meth:`Observer.present`; read-only, for the next observation is made of this one."""
+    def observations_view(self) -> Array:
+        """Implement :meth:`Observer.observations_view`: read-only, because the next step updates the same array."""
         view = self.array.view()
         view.flags.writeable = False
         return view
 
-    def one(self, lane: int) -> Array:
-        """Implement :meth:`Observer.one`."""
+    def observation(self, lane: int) -> Array:
+        """Implement :meth:`Observer.observation`."""
         return self.array[lane].copy()
 
-    def alone(self) -> Array:
-        """Implement :meth:`Observer.alone`."""
+    def observation_alone(self) -> Array:
+        """Implement :meth:`Observer.observation_alone`."""
         return self._flat.copy()
 
-    def alone_shown(self, item: int) -> Array:
-        """Implement :meth:`Observer.alone_shown`."""
+    def observe_unrewarded(self, item: int) -> Array:
+        """Implement :meth:`Observer.observe_unrewarded`."""
         return self._flat.copy()
 
 
-class Counts(_OfArray):
-    """Views so far of each item; in a world of ratings the rating that each item got, 0 for none."""
+class Counts(_ArrayObserver):
+    """Number of the user's views of each item; in a world of ratings the rating revealed for each item, 0 for none."""
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         self.space = ContextRule().space(world.n_items)
         if world.rates:
             self.space = gym.spaces.Box(0.0, RATING_LIMIT, (world.n_items,), np.float32)
-        self.keep(np.zeros((n_lanes, world.n_items), np.float32))
+        self.write_into(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
-        """Implement :meth:`Observer.see`."""
+    def add_events(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Implement :meth:`Observer.add_events`."""
         if values is not None:
             self.array[lanes, items] = values
         else:
-            # One index, not a pair of them: numpy has a fast path for it.
+            # np.add.at has a fast path for a single index array, but not for a pair (row, column).
             np.add.at(self._flat, lanes * self.array.shape[1] + items, np.float32(1))
 
-    def alone_sees(self, items: Sequence[int], values: Sequence[float] | None) -> None:
-        """Implement :meth:`Observer.alone_sees`: events are few.
-
-        Each array made for them costs more than they do.
-        """
+    def add_events_alone(self, items: Sequence[int], values: Sequence[float] | None) -> None:
+        """Implement :meth:`Observer.add_events_alone` in a loop: for few events, allocating arrays would cost more."""
         counts = self._flat
         if values is not None:
             for item, value in zip(items, values, strict=True):
@@ -148,40 +157,41 @@ class Counts(_OfArray):
                 counts[item] += 1
 
 
-class Features(_OfArray):
-    """Features of a user, known from the start and never changed."""
+class Features(_ArrayObserver):
+    """Features of the user, which stay the same for the whole episode."""
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
         self.space = gym.spaces.Box(-_LARGEST, _LARGEST, (world.n_user_features,), np.float32)
-        self.keep(np.zeros((n_lanes, world.n_user_features), np.float32))
+        self.write_into(np.zeros((n_lanes, world.n_user_features), np.float32))
 
     def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = features
 
 
-class DecayedRatings(_OfArray):
-    """Sums of the ratings of each item, decaying with every later one.
+class DecayedRatings(_ArrayObserver):
+    """Sum of the ratings of each item, which each later event of the user multiplies by ``decay``.
 
     Args:
-        world: where users live.
-        n_lanes: how many.
-        decay: in (0, 1): what of a share an event leaves.
+        world: world of the users.
+        n_lanes: number of lanes.
+        decay: factor in (0, 1).
     """
 
     def __init__(self, world: LaneWorld, n_lanes: int, decay: float) -> None:
         self._decay = np.float32(decay)
-        # A little above what sums can be, and not by the same factor: no space of ratings is one of views.
+        # A geometric series bounds the sums by RATING_LIMIT / (1 - decay). The margin for rounding, 0.2 %, is not that
+        # of view counts, so that the spaces of the two never compare equal.
         high = min(RATING_LIMIT * 1.002 / (1.0 - decay), COUNT_LIMIT)
         self.space = gym.spaces.Box(0.0, high, (world.n_items,), np.float32)
-        self.keep(np.zeros((n_lanes, world.n_items), np.float32))
+        self.write_into(np.zeros((n_lanes, world.n_items), np.float32))
 
     def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
-        """Implement :meth:`Observer.see`."""
+    def add_events(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Implement :meth:`Observer.add_events`."""
         if values is None:
             values = np.ones(len(items), np.float32)
         for lane, item, value in zip(lanes.tolist(), items.tolist(), values.tolist(), strict=True):
@@ -189,16 +199,16 @@ class DecayedRatings(_OfArray):
             self.array[lane, item] += np.float32(value)
 
 
-class OfRule(_OfArray):
-    """Observer of an :class:`recsim_mnar.log.contexts.Observation`: of views and, where it counts them, of showings.
+class RuleObserver(_ArrayObserver):
+    """Observer that applies an observation rule to views and, if the rule counts them, to shown items.
 
     Args:
-        world: where users live.
-        n_lanes: how many.
-        rule: what is observed.
+        world: world of the users.
+        n_lanes: number of lanes.
+        rule: the observation rule.
 
     Raises:
-        UserError: showings count, in a world of ratings or of slates.
+        UserError: the rule counts shown items, and the world is one of ratings or of slates.
     """
 
     def __init__(self, world: LaneWorld, n_lanes: int, rule: Observation) -> None:
@@ -210,96 +220,98 @@ class OfRule(_OfArray):
         self._rule = rule
         self.counts_shown = rule.counts_shown
         self.space = rule.space(world.n_items)
-        self.keep(rule.empty(n_lanes, world.n_items))
+        self.write_into(rule.empty(n_lanes, world.n_items))
+        # Arguments of one recommendation to the only lane, allocated once: a single environment uses them every step.
         self._row = np.zeros(1, np.int64)
         self._item = np.zeros(1, np.int32)
-        self._nothing = np.zeros(1, np.float32)
+        self._no_reward = np.zeros(1, np.float32)
 
     def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self.array[lanes] = 0
 
-    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
-        """Implement :meth:`Observer.see`."""
+    def add_events(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Implement :meth:`Observer.add_events`."""
         self._rule.observe(self.array, lanes, items)
 
-    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
-        """Implement :meth:`Observer.answered`; where showings count those that earned nothing too."""
+    def add_answers(self, lanes: Ints, items: Array, rewards: Array) -> None:
+        """Implement :meth:`Observer.add_answers`; if the rule counts shown items, rewards of 0 count too."""
         if self.counts_shown:
             self._rule.show(self.array, lanes, items, rewards)
         else:
-            self.see(lanes, items, rewards)
+            self.add_events(lanes, items, rewards)
 
-    def alone_shown(self, item: int) -> Array:
-        """Implement :meth:`Observer.alone_shown`."""
+    def observe_unrewarded(self, item: int) -> Array:
+        """Implement :meth:`Observer.observe_unrewarded`."""
         if self.counts_shown:
             self._item[0] = item
-            self._rule.show(self.array, self._row, self._item, self._nothing)
-        return self.alone()
+            self._rule.show(self.array, self._row, self._item, self._no_reward)
+        return self.observation_alone()
 
 
-class Last(OfRule):
-    """The last items, as integers: ``last`` of :class:`recsim_mnar.log.contexts.ContextRule`."""
+class Last(RuleObserver):
+    """The user's latest items as integers: ``last`` of :class:`recsim_mnar.log.contexts.ContextRule`."""
 
-    def all(self) -> Array:
-        """Implement :meth:`Observer.all`."""
+    def observations(self) -> Array:
+        """Implement :meth:`Observer.observations`."""
         return self.array.astype(np.int64)
 
-    present = Observer.present
+    observations_view = Observer.observations_view  # a copy: the array holds floats
 
-    def one(self, lane: int) -> Array:
-        """Implement :meth:`Observer.one`."""
+    def observation(self, lane: int) -> Array:
+        """Implement :meth:`Observer.observation`."""
         return self.array[lane].astype(np.int64)
 
-    def alone(self) -> Array:
-        """Implement :meth:`Observer.alone`."""
-        return self.one(0)
+    def observation_alone(self) -> Array:
+        """Implement :meth:`Observer.observation_alone`."""
+        return self.observation(0)
 
 
 class WithFeatures(Observer):
     """Observer that appends the user's features to another observation."""
 
-    def __init__(self, world: LaneWorld, n_lanes: int, events: _OfArray) -> None:
+    def __init__(self, world: LaneWorld, n_lanes: int, events: _ArrayObserver) -> None:
         self._events = events
-        self._known = Features(world, n_lanes)
+        self._features = Features(world, n_lanes)
         self.counts_shown = events.counts_shown
         self.space = joined_space(events.space, world.n_user_features)
 
     def begin(self, lanes: Ints, features: Floats32 | None) -> None:
         """Implement :meth:`Observer.begin`."""
         self._events.begin(lanes, features)
-        self._known.begin(lanes, features)
+        self._features.begin(lanes, features)
 
-    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
-        """Implement :meth:`Observer.see`."""
-        self._events.see(lanes, items, values)
+    def add_events(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Implement :meth:`Observer.add_events`."""
+        self._events.add_events(lanes, items, values)
 
-    def answered(self, lanes: Ints, items: Array, rewards: Array) -> None:
-        """Implement :meth:`Observer.answered`."""
-        self._events.answered(lanes, items, rewards)
+    def add_answers(self, lanes: Ints, items: Array, rewards: Array) -> None:
+        """Implement :meth:`Observer.add_answers`."""
+        self._events.add_answers(lanes, items, rewards)
 
-    def all(self) -> Array:
-        """Implement :meth:`Observer.all`."""
-        return joined(self._events.array, self._known.array)
+    def observations(self) -> Array:
+        """Implement :meth:`Observer.observations`."""
+        return joined(self._events.array, self._features.array)
 
-    def one(self, lane: int) -> Array:
-        """Implement :meth:`Observer.one`."""
-        return joined(self._events.array[lane, None], self._known.array[lane, None])[0]
+    def observation(self, lane: int) -> Array:
+        """Implement :meth:`Observer.observation`."""
+        return joined(self._events.array[lane, None], self._features.array[lane, None])[0]
 
-    def alone_shown(self, item: int) -> Array:
-        """Implement :meth:`Observer.alone_shown`."""
-        self._events.alone_shown(item)
-        return self.one(0)
+    def observe_unrewarded(self, item: int) -> Array:
+        """Implement :meth:`Observer.observe_unrewarded`."""
+        self._events.observe_unrewarded(item)
+        return self.observation(0)
 
 
 class ByName(Observer):
-    """A dictionary: ``counts``, and where the world has them ``user`` and ``item_features``, the features of both.
+    """Observer of a dictionary: ``counts`` and, if the world has them, features of the ``user`` and ``item_features``.
 
-    PyTorch's ModuleDict, in which libraries keep one network per key, refuses names that a dictionary has: ``items``.
+    The key is not ``items``: libraries keep one network per key in PyTorch's ModuleDict, which refuses the names of a
+    dictionary's methods.
     """
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
-        self._parts: dict[str, _OfArray] = {"counts": Counts(world, n_lanes)}
+        self._parts: dict[str, _ArrayObserver] = {"counts": Counts(world, n_lanes)}
         if world.n_user_features:
             self._parts["user"] = Features(world, n_lanes)
         spaces: dict[str, gym.Space[Any]] = {name: part.space for name, part in self._parts.items()}
@@ -316,21 +328,21 @@ class ByName(Observer):
         for part in self._parts.values():
             part.begin(lanes, features)
 
-    def see(self, lanes: Ints, items: Array, values: Array | None) -> None:
-        """Implement :meth:`Observer.see`."""
+    def add_events(self, lanes: Ints, items: Array, values: Array | None) -> None:
+        """Implement :meth:`Observer.add_events`."""
         for part in self._parts.values():
-            part.see(lanes, items, values)
+            part.add_events(lanes, items, values)
 
-    def all(self) -> dict[str, Array]:
-        """Implement :meth:`Observer.all`."""
-        observations = {name: part.all() for name, part in self._parts.items()}
+    def observations(self) -> dict[str, Array]:
+        """Implement :meth:`Observer.observations`."""
+        observations = {name: part.observations() for name, part in self._parts.items()}
         if self._items is not None:
             observations["item_features"] = np.repeat(self._items[None], self._n_lanes, axis=0)
         return dict(sorted(observations.items()))
 
-    def one(self, lane: int) -> dict[str, Array]:
-        """Implement :meth:`Observer.one`."""
-        observations = {name: part.one(lane) for name, part in self._parts.items()}
+    def observation(self, lane: int) -> dict[str, Array]:
+        """Implement :meth:`Observer.observation`."""
+        observations = {name: part.observation(lane) for name, part in self._parts.items()}
         if self._items is not None:
             observations["item_features"] = self._items.copy()
         return dict(sorted(observations.items()))
@@ -340,22 +352,22 @@ KINDS = ("counts", "decayed", "last", "shown", "features", "own", "dict")
 
 
 def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observer:
-    """Observer of the users of a world.
+    """Make the observer for a requested kind of observation.
 
     Args:
-        world: where they live.
-        n_lanes: how many at once.
-        kind: of :data:`KINDS`, ``decayed=0.95``, ``shown=0.95`` or ``last=20`` with a number of its own, and
-            ``+features`` behind it; ``own`` is what the world's :attr:`LaneWorld.observation` defines. None: that where
-            the world has it, else the user's features, else counts.
+        world: world of the users.
+        n_lanes: number of lanes.
+        kind: one of :data:`KINDS`, optionally with a number (``decayed=0.95``, ``shown=0.95``, ``last=20``) and with
+            ``+features`` appended; ``own`` is the rule in the world's :attr:`LaneWorld.observation`. None selects
+            ``own`` if the world has such a rule, else ``features`` if its users have features, else ``counts``.
 
     Raises:
-        UserError: an unknown kind, a number that cannot be, or a kind that does not fit the world.
+        UserError: the kind is unknown, its number is out of range, or it does not fit the world.
     """
-    usual = "features" if world.n_user_features else "counts"
+    default = "features" if world.n_user_features else "counts"
     if world.observation is not None:
-        usual = "own"
-    name, plus, more = (kind or usual).partition("+")
+        default = "own"
+    name, plus, suffix = (kind or default).partition("+")
     sort, equals, _ = name.partition("=")
     if sort not in KINDS:
         raise UserError(f"observation={kind!r}: {nearest(sort, KINDS)}")
@@ -363,20 +375,20 @@ def observer(world: LaneWorld, n_lanes: int, kind: str | None = None) -> Observe
         raise UserError(f"observation={kind!r}: features: users of the {world.name} world have none")
     if sort == "dict" and not (plus or equals):
         return ByName(world, n_lanes)
-    if sort == "own" and not equals and more in ("", "features"):
+    if sort == "own" and not equals and suffix in ("", "features"):
         if world.observation is None:
             raise UserError(f"observation={kind!r}: the {world.name} world defines none: set its observation")
         rule: Observation = world.observation
     else:
-        rule = observation_of(kind or usual)[0]
+        rule = observation_of(kind or default)[0]
     events = _event_observer(world, n_lanes, rule)
     if plus:
         return WithFeatures(world, n_lanes, events)
     return events
 
 
-def _event_observer(world: LaneWorld, n_lanes: int, rule: Observation) -> _OfArray:
-    """Return the observer of a rule."""
+def _event_observer(world: LaneWorld, n_lanes: int, rule: Observation) -> _ArrayObserver:
+    """Make the observer of user features or of events that applies an observation rule."""
     if rule.kind == "features" and not isinstance(rule, ContextRule):
         return Features(world, n_lanes)
     if isinstance(rule, ContextRule):
@@ -387,4 +399,4 @@ def _event_observer(world: LaneWorld, n_lanes: int, rule: Observation) -> _OfArr
             return DecayedRatings(world, n_lanes, rule.decay)
         if rule.kind == "last":
             return Last(world, n_lanes, rule)
-    return OfRule(world, n_lanes, rule)
+    return RuleObserver(world, n_lanes, rule)

@@ -28,13 +28,13 @@ Floats = NDArray[np.float64]
 
 
 _Row = tuple[int, int, float, int, int, int, float, float, float, int, int, int]
-
+"""Values of the log's columns and of ``observation_propensity``, then of round, slate and position."""
 
 _NO_VIEWS = "a log is made of the events in info, here are none. Make the environment with info='views'"
 
 
 def ask_views(env: Any) -> None:
-    """Set ``info`` to hold events, not their number."""
+    """Set an environment, or each of a vector environment's, to return events in ``info``, not their numbers."""
     inner = env.unwrapped
     if isinstance(inner, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
         inner.set_attr("info", "views")
@@ -52,13 +52,14 @@ def shows_rankings(env: Any) -> bool:
 
 
 class LogBuilder:
-    """Collects events of users from ``info`` dictionaries and returns them as a Log.
+    """Builder of a log from the ``info`` dictionaries that an environment returns.
 
     Args:
-        ranked: whether decisions are rankings.
+        ranked: True if decisions are rankings.
 
     Attributes:
-        round: what the column :data:`ROUND` of rows that are added says; None for a log without it.
+        round: number of the present round, for the column :data:`ROUND`; None for a log without this column, of a
+            policy that does not learn from all users.
     """
 
     def __init__(self, *, ranked: bool = False) -> None:
@@ -69,7 +70,11 @@ class LogBuilder:
         self._slates: Counter[int] = Counter()
 
     def begin(self, info: Info) -> None:
-        """Start a user; ``info`` is that of ``reset``."""
+        """Start the user in the ``info`` of a reset, and add users who left without a decision before.
+
+        Raises:
+            UserError: ``info`` holds no events, or the user is recorded already.
+        """
         if "user" not in info:
             raise UserError(_NO_VIEWS)
         for left in info.get("skipped") or ():
@@ -81,30 +86,34 @@ class LogBuilder:
         self._rows[user] = []
         self._events(user, 0, info)
 
-    def answer(self, before: Info, after: Info, action: Any, propensity: Any, reward: float) -> None:
-        """Add a recommendation and the events that followed: one row for each item shown.
+    def add_step(self, before: Info, after: Info, action: Any, propensity: Any, reward: float) -> None:
+        """Add the rows of an environment's step: one per shown item, then the organic events that followed.
 
-        They stand by ascending item, those of a ranking from the top.
+        Items of a set are in ascending order, those of a ranking from the top.
 
         Args:
-            before: ``info`` that announced the decision.
-            after: ``info`` that its step returned.
-            action: an item, or the items of a slate.
-            propensity: of each of them.
-            reward: of an item; of a slate ``after`` says which were bought or clicked.
+            before: ``info`` returned before the step, with the user, step and time of the decision.
+            after: ``info`` returned by the step.
+            action: the item, or the items of a slate.
+            propensity: probability of the item, or of each item of a slate.
+            reward: reward of a single item; of a slate, ``after`` tells which items were bought or clicked.
         """
         user = int(before["user"])
         step = int(before["step"])
         time = float(before["time"])
-        shown = _clicks(action, propensity, after) if self._ranked else _shown(action, propensity, reward, after)
-        for place, answer in enumerate(shown):
+        if self._ranked:
+            shown = _ranking_outcomes(action, propensity, after)
+        else:
+            shown = _set_outcomes(action, propensity, reward, after)
+        for place, outcome in enumerate(shown):
             slate = (self.round or 0, self._slates[user], place)
-            self._rows[user].append((user, step, time, schema.BANDIT, -1, *answer, np.nan, *slate))
+            self._rows[user].append((user, step, time, schema.BANDIT, -1, *outcome, np.nan, *slate))
             step += 1
         self._slates[user] += 1
         self._events(user, step, after)
 
     def _events(self, user: int, first_step: int, info: Info) -> None:
+        """Add the organic events of an ``info`` to a user's rows, with steps from ``first_step`` on."""
         views = events_of(info, "views")
         self._rated |= "ratings" in info
         if not views:
@@ -121,28 +130,29 @@ class LogBuilder:
 
     @property
     def users(self) -> set[int]:
-        """Users seen so far, including skipped ones."""
+        """Return the ids of users so far, including skipped ones."""
         return set(self._rows)
 
     def log(self, n_users: int | None = None, provenance: Mapping[str, Any] | None = None) -> Log:
-        """Return the log of users below ``n_users`` (all if None), ordered by (user, step)."""
+        """Return the log of users with ids below ``n_users`` (all if None), ordered by (user, step)."""
         rows = [row for user in sorted(self._rows) if n_users is None or user < n_users for row in self._rows[user]]
         declared = (*schema.COLUMNS, schema.OPTIONAL["observation_propensity"])
         columns = list(zip(*rows, strict=True)) or [()] * (len(declared) + 3)
-        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(declared, columns, strict=False)}
+        *values_declared, rounds, slates, positions = columns
+        arrays = {c.name: np.array(values, c.dtype) for c, values in zip(declared, values_declared, strict=True)}
         if not self._rated:
             del arrays["observation_propensity"]
         if self.round is not None:
-            arrays[ROUND] = np.array(columns[-3], np.int64)
+            arrays[ROUND] = np.array(rounds, np.int64)
         if self._ranked:
-            for name, values in zip(("slate", "position"), columns[-2:], strict=True):
-                arrays[name] = np.array(values, np.int32)
+            arrays["slate"] = np.array(slates, np.int32)
+            arrays["position"] = np.array(positions, np.int32)
         return Log(arrays, dict(provenance or {}))
 
 
-def _shown(action: Any, propensity: Any, reward: float, after: Info) -> list[tuple[int, float, float]]:
-    """Return item, propensity and reward of each item shown, by ascending item."""
-    if type(action) is int:  # almost always: this runs at every step
+def _set_outcomes(action: Any, propensity: Any, reward: float, after: Info) -> list[tuple[int, float, float]]:
+    """Return (item, propensity, reward) of the shown item, or of each item of a shown set, by ascending item."""
+    if type(action) is int:  # the usual case, at every step
         return [(action, propensity, reward)]
     if np.size(action) == 1:
         return [(np.asarray(action).item(), np.asarray(propensity).item(), reward)]
@@ -152,11 +162,11 @@ def _shown(action: Any, propensity: Any, reward: float, after: Info) -> list[tup
     return list(zip(items.tolist(), stated, bought, strict=True))
 
 
-def _clicks(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float, float]]:
-    """Return item, propensity and reward of each place of a ranking, from the top.
+def _ranking_outcomes(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float, float]]:
+    """Return (item, propensity, click) of each place of a ranking, from the top.
 
     Raises:
-        UserError: an item stands there twice, so that a place was empty.
+        UserError: the ranking holds an item twice, which leaves a place empty.
     """
     items = np.ravel(ranking).tolist()
     if len(set(items)) < len(items):
@@ -167,18 +177,18 @@ def _clicks(ranking: Any, propensity: Any, after: Info) -> list[tuple[int, float
 
 
 def events_of(info: Info, key: str) -> tuple[Any, ...]:
-    """Return the events under one key of an ``info``, also of fixed size.
+    """Return the events under a key of ``info``, from a tuple or from a padded array; () if there are none.
 
     Raises:
-        UserError: a fixed size that was too small for all events, or that omits users who were skipped; or events that
-            were counted only.
+        UserError: ``info`` holds only the number of events, or its arrays of a fixed size are too small for all events
+            or omit events of skipped users.
     """
     values = info.get(key)
     if values is None:
         if f"n_{key}" in info:
             raise UserError(_NO_VIEWS)
         return ()
-    if "n_views" in info:
+    if "n_views" in info:  # info_size was set: values are a padded array
         n = int(info["n_views"])
         if key in ("bought", "clicked"):
             n = int((values >= 0).sum())
@@ -204,14 +214,14 @@ def lane_info(infos: Info, lane: int) -> Info:
 
 
 class RecordLog(gym.Wrapper):
-    """Records a single environment's log while anything steps it.
+    """Wrapper that records the log of a single environment while anything steps it.
 
-    Gymnasium has no place for propensities in ``step``: an agent that wants its log to be of use to estimators sets
-    ``propensity`` before each step to the probability of its action, for a slate to those of its items, in their order;
-    it is asked for each time and never guessed. The environment's ``info`` holds views from here on.
+    Estimators need propensities, which Gymnasium's ``step`` does not take. Before each step, set ``propensity`` to the
+    probability of the action or, for a slate, to the probabilities of its items in their order; a step without it is
+    an error. The wrapper sets the environment's ``info`` to "views".
 
     Args:
-        env: made by ``gymnasium.make("recsim_mnar/Sessions-v0")`` or wrapping it.
+        env: environment made by ``gymnasium.make("recsim_mnar/Sessions-v0")``, or a wrapper of it.
     """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
@@ -222,7 +232,7 @@ class RecordLog(gym.Wrapper):
         self.propensity: Any = None
 
     def reset(self, **arguments: Any) -> tuple[Any, Info]:
-        """Begin the next user's record."""
+        """Reset the environment, and start the record of its user."""
         observation, info = self.env.reset(**arguments)
         self._builder.begin(info)
         self._last = info
@@ -230,27 +240,27 @@ class RecordLog(gym.Wrapper):
         return observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, Info]:
-        """Step and record; the propensity given beforehand is used up."""
+        """Step the environment and record the step; the next step needs another :attr:`propensity`."""
         propensity = _checked(self.propensity, np.shape(action), ".propensity")
         observation, reward, terminated, truncated, info = self.env.step(action)
-        self._builder.answer(self._last, info, action, propensity, float(reward))
+        self._builder.add_step(self._last, info, action, propensity, float(reward))
         self._last = info
         self.propensity = None
         return observation, reward, terminated, truncated, info
 
     def log(self) -> Log:
-        """The recorded log; its provenance names the world and the seeds."""
+        """Return the recorded log; its provenance names the world and the seeds."""
         return _recorded(self._builder, self.env, self._seeds)
 
 
 class RecordVectorLog(gym.vector.VectorWrapper):
-    """Records a vector environment's log while anything steps it, in each of the modes of automatic resets.
+    """Wrapper that records the log of a vector environment while anything steps it, in any mode of automatic resets.
 
-    Before each step the agent sets ``propensities``, one per lane (of slates one row): that of a lane that is being
-    reset may be any. All lanes must draw their users from one seed: users of several would share their numbers.
+    Before each step, set ``propensities``, one per lane, or one row per lane for slates; the value for a lane that is
+    being reset is ignored. All lanes must have the same seed: users of different seeds have the same ids.
 
     Args:
-        env: made by ``gymnasium.make_vec("recsim_mnar/Sessions-v0", ...)`` or wrapping it.
+        env: environment made by ``gymnasium.make_vec("recsim_mnar/Sessions-v0", ...)``, or a wrapper of it.
     """
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any]) -> None:
@@ -264,16 +274,19 @@ class RecordVectorLog(gym.vector.VectorWrapper):
         self.propensities: Any = None
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, Info]:
-        """Begin the records of the next users, in all lanes or in those that the mask names."""
+        """Reset all lanes, or those of ``options["reset_mask"]``, and start the records of their users."""
         observations, infos = self.env.reset(seed=seed, options=options)
         mask = (options or {}).get("reset_mask")
-        for lane in range(self.num_envs) if mask is None else np.flatnonzero(mask).tolist():
+        lanes = list(range(self.num_envs))
+        if mask is not None:
+            lanes = np.flatnonzero(mask).tolist()
+        for lane in lanes:
             self._begin(lane, infos)
         _keep_seed(self._seeds, self.env)
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, Any, Any, Any, Info]:
-        """Step and record; the propensities given beforehand are used up."""
+        """Step the environment and record the steps; the next step needs other :attr:`propensities`."""
         chosen = np.asarray(actions)
         awake = ~self._ended
         shape = None
@@ -292,44 +305,48 @@ class RecordVectorLog(gym.vector.VectorWrapper):
             after = lane_info(infos, lane)
             if same_step and over[lane]:
                 after = after.get("final_info", after)
-            self._builder.answer(self._last[lane], after, chosen[lane], stated[lane], float(rewards[lane]))
+            self._builder.add_step(self._last[lane], after, chosen[lane], stated[lane], float(rewards[lane]))
             self._last[lane] = after
-        for lane in np.flatnonzero(over if same_step else ~awake).tolist():
+        was_reset = over if same_step else ~awake  # lanes whose next user started in this step
+        for lane in np.flatnonzero(was_reset).tolist():
             self._begin(lane, infos)
         self._ended = over & (self._mode is AutoresetMode.NEXT_STEP)
         self.propensities = None
         return observations, rewards, terminated, truncated, infos
 
     def log(self) -> Log:
-        """The recorded log; its provenance names the world and the seeds."""
+        """Return the recorded log; its provenance names the world and the seeds."""
         return _recorded(self._builder, self.env, self._seeds)
 
     def _begin(self, lane: int, infos: Info) -> None:
+        """Start the record of the user who has just started in a lane."""
         info = lane_info(infos, lane)
         self._builder.begin(info)
         self._last[lane] = info
 
 
 def _checked(propensity: Any, shape: tuple[int, ...], name: str) -> Floats:
-    """Check the propensities of an action, or of a slate's items."""
+    """Return the propensities of an action as an array of its shape; raise UserError unless they are in (0, 1]."""
     try:
         propensities = np.asarray(propensity, np.float64)
     except (TypeError, ValueError):
         propensities = np.full(shape, np.nan)
     if propensities.shape != shape and propensities.size == int(np.prod(shape)):
-        propensities = propensities.reshape(shape)  # an action may be an array of one number
+        propensities = propensities.reshape(shape)  # one number for an action that is an array of one item, or reversed
     if propensities.shape != shape or not ((propensities > 0.0) & (propensities <= 1.0)).all():
         raise UserError(f"set {name} to P(action | state), in (0, 1], before step(); it is {propensity}")
     return propensities
 
 
 def _keep_seed(seeds: list[int], env: Any) -> None:
+    """Append the seed of an environment's users to ``seeds`` unless it is there."""
     seed = getattr(env.unwrapped, "user_seed", None)
     if seed is not None and seed not in seeds:
         seeds.append(seed)
 
 
 def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
+    """Return the log of a builder, with the environment's world and seeds as its provenance."""
     world = getattr(env.unwrapped, "world", None)
     provenance = {} if world is None else made_by(world)
     if len(seeds) == 1:
@@ -343,28 +360,30 @@ def _recorded(builder: LogBuilder, env: Any, seeds: list[int]) -> Log:
 
 
 def record(env: gym.Env[Any, Any], policy: Any, n_users: int, seed: int) -> Log:
-    """Record the log of ``simulate``, to the byte, from a single environment: the first users of a seed.
+    """Run a policy on the first users of a seed in a single environment, and return its log.
 
-    Of a policy that learns from all users it is the log of :func:`recsim_mnar.simulation.items.simulate_online` with
-    one lane: one object throughout, and the column ``round``, by which ``replay`` goes through it again.
+    The log has the same bytes as that of ``simulate``. For a policy that learns from all users it is the log of
+    :func:`recsim_mnar.simulation.items.simulate_online` with one lane: one copy of the policy acts throughout, and a
+    column ``round`` lets ``replay`` repeat its learning.
 
     Args:
-        env: made by ``gymnasium.make("recsim_mnar/Sessions-v0")`` or wrapping it.
-        policy: as :func:`recsim_mnar.policies.door.as_policy` takes it; it is not changed.
-        n_users: how many.
-        seed: of the users and of the policy's uniforms.
+        env: environment made by ``gymnasium.make("recsim_mnar/Sessions-v0")``, or a wrapper of it.
+        policy: any object that :func:`recsim_mnar.policies.door.as_policy` accepts; it is not changed.
+        n_users: number of users.
+        seed: seed of the users and of the policy's uniforms.
     """
     return recorded(env, Recorder(env, policy, n_users, seed), n_users, seed)
 
 
 def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users: int, seed: int) -> Log:
-    """:func:`record` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes.
+    """Run a policy on the first users of a seed in a vector environment, and return its log, that of :func:`record`.
 
-    A policy that learns from all users meets them in another order than in one lane, so its log is another one. Every
-    call that it gets is by ascending user, as in :func:`recsim_mnar.simulation.items.simulate_online`.
+    The log does not depend on the number of lanes, unless the policy learns from all users, who then arrive in another
+    order. Each call of the policy has users in ascending order, as in
+    :func:`recsim_mnar.simulation.items.simulate_online`.
 
     Raises:
-        UserError: an environment of another mode.
+        UserError: the environment's ``autoreset_mode`` is not NEXT_STEP.
     """
     mode = env.metadata.get("autoreset_mode")
     if mode is not AutoresetMode.NEXT_STEP:
@@ -373,13 +392,13 @@ def record_vector(env: gym.vector.VectorEnv[Any, Any, Any], policy: Any, n_users
 
 
 def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
-    """Record the first users of a seed from any environment: single, or vector in NEXT_STEP mode.
+    """Step an environment until a recorder has acted on the first users of a seed, and return the recorder's log.
 
     Args:
-        env: stepped until all of them were met.
-        recorder: that is given who arrives, decides, and is given the answers: a :class:`Recorder`, or one of slates.
-        n_users: how many.
-        seed: of the users.
+        env: single environment, or vector environment in NEXT_STEP mode.
+        recorder: a :class:`Recorder`, or an object with its methods, such as the one for sets of items.
+        n_users: number of users.
+        seed: seed of the users.
     """
     ask_views(env)
     lanes: _Lanes | _OneLane = _OneLane(env)
@@ -388,7 +407,7 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
     latest = lanes.reset(seed)
     for info in latest:
         recorder.arrive(info)
-    # A lane that meets a user beyond the last is shown item 0 until the others are done; it is not recorded.
+    # A lane whose user has an id from n_users on takes item 0 until the other lanes are done; it is not recorded.
     while True:
         ended = lanes.ended
         awake = [lane for lane, info in enumerate(latest) if not ended[lane] and info["user"] < n_users]
@@ -399,20 +418,22 @@ def recorded(env: Any, recorder: Any, n_users: int, seed: int) -> Log:
         before = [latest[lane] for lane in awake]
         after, rewards, over = lanes.step(awake, recorder.decide(before) if awake else None)
         if awake:
-            recorder.answer(before, [after[lane] for lane in awake], rewards, over)
-        for info, arrived in zip(after, ended, strict=True):
-            if arrived:
+            recorder.record_outcomes(before, [after[lane] for lane in awake], rewards, over)
+        for info, was_reset in zip(after, ended, strict=True):
+            if was_reset:
                 recorder.arrive(info)
         latest = after
 
 
 _Stepped = tuple[list[Info], Floats, Flags]
+"""``info`` of every lane; rewards, and True for users who left, of the lanes that decided."""
 
 
 class _Lanes:
-    """Adapter of a vector environment for a recorder; ``ended`` are lanes to be reset next.
+    """Adapter of a vector environment for :func:`recorded`.
 
-    A step returns the ``info`` of each lane, and of those that decided the rewards and whether their users left.
+    Attributes:
+        ended: flags of the lanes that the next step resets.
     """
 
     def __init__(self, env: gym.vector.VectorEnv[Any, Any, Any], shape: tuple[int, ...]) -> None:
@@ -421,11 +442,11 @@ class _Lanes:
         self.ended = [False] * env.num_envs
 
     def reset(self, seed: int) -> list[Info]:
-        """``info`` of the first users."""
+        """Reset all lanes, and return the ``info`` of each."""
         return self._infos(self._env.reset(seed=seed)[1])
 
     def step(self, awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
-        """Step; ended lanes start their next users."""
+        """Step the lanes ``awake`` with the actions ``chosen``; ended lanes start their next users."""
         actions = np.zeros((self._env.num_envs, *self._shape), np.int64)
         if chosen is not None:
             actions[awake] = chosen
@@ -446,11 +467,11 @@ class _OneLane:
         self.ended = [False]
 
     def reset(self, seed: int) -> list[Info]:
-        """``info`` of the first user."""
+        """Reset the environment, and return its ``info`` in a list."""
         return [self._env.reset(seed=seed)[1]]
 
     def step(self, _awake: list[int], chosen: NDArray[Any] | None) -> _Stepped:
-        """Step, or reset after an end."""
+        """Step with the only action in ``chosen``, or reset if it is None because the episode has ended."""
         if chosen is None:
             info = self._env.reset()[1]
             reward = 0.0
@@ -463,19 +484,26 @@ class _OneLane:
 
 
 class Recorder:
-    """Runs one policy on the users of an environment and records its log.
+    """Runner of one policy on the users of an environment, which records its log.
+
+    It calls the policy as :func:`recsim_mnar.simulation.items.drive` does: ``reset`` and views of the users who arrive,
+    ``act``, ``learn``, the views that followed, and ``forget``, each in one call with users ascending.
 
     Args:
-        env: that the users live in.
-        policy: that decides.
-        n_users: users whom it meets.
-        seed: of its uniforms.
+        env: environment of the users.
+        policy: the policy; a fresh copy of it acts.
+        n_users: number of users on whom it acts.
+        seed: seed of its uniforms.
     """
 
     def __init__(self, env: Any, policy: Any, n_users: int, seed: int) -> None:
         self.world = getattr(env.unwrapped, "world", None)
         ranked = shows_rankings(env)
-        original = as_ranking_policy(policy, env.unwrapped.world.slate_size) if ranked else as_policy(policy)
+        original: Any
+        if ranked:
+            original = as_ranking_policy(policy, env.unwrapped.world.slate_size)
+        else:
+            original = as_policy(policy)
         self._decider = decider(original, getattr(self.world, "n_items", original.n_items))
         self.policy = self._decider.policy
         self.shape = (self.policy.slate_size,) if isinstance(self.policy, RankingPolicy) else ()
@@ -489,25 +517,26 @@ class Recorder:
         self.builder = LogBuilder(ranked=ranked)
         if self._online:
             self.builder.round = 0
-        self._n_decisions: dict[int, int] = {}
-        self._stated: dict[int, list[NDArray[Any]]] = {}
-        self._arrived: list[Info] = []
-        self._gone: list[int] = []
+        self._n_decisions: dict[int, int] = {}  # by user
+        self._ranking_columns: dict[int, list[NDArray[Any]]] = {}  # by user: (columns, places) of each decision
+        self._arrived: list[Info] = []  # users whom the policy has not observed yet
+        self._finished_users: list[int] = []  # users whom the policy can forget
 
     def arrive(self, info: Info) -> None:
-        """Add a user who arrived after others left without a decision; the policy will observe those first."""
+        """Record the user in the ``info`` of a reset, and users skipped before; the policy observes them later."""
         self.builder.begin(info)
         for skipped in info.get("skipped") or ():
-            # Users who left without a trace in the log are not met, so that the log holds all that a policy was given.
+            # A user without any event has no row in the log. The policy does not observe such users, so that the log
+            # holds all that the policy was given.
             if int(skipped["user"]) < self.n_users and events_of(skipped, "views"):
                 self._arrived.append(skipped)
-                self._gone.append(int(skipped["user"]))
+                self._finished_users.append(int(skipped["user"]))
         if int(info["user"]) < self.n_users:
             self._arrived.append(info)
             self._n_decisions[int(info["user"])] = 0
 
     def decide(self, infos: list[Info]) -> NDArray[np.int32]:
-        """(n,) items, or (n, k) rankings, for the waiting users, by ascending user."""
+        """Return items (n,), or rankings (n, k), for the waiting users in ``infos``, which are by ascending user."""
         self._admit()
         users = [int(info["user"]) for info in infos]
         self._users = np.array(users)
@@ -516,26 +545,33 @@ class Recorder:
         self._propensities = decided.propensities
         if decided.columns:
             for user, *columns in zip(users, *decided.columns.values(), strict=True):
-                self._stated.setdefault(user, []).append(np.array(columns))
+                self._ranking_columns.setdefault(user, []).append(np.array(columns))
         return self._actions
 
-    def answer(self, before: list[Info], after: list[Info], rewards: Floats, ended: Flags) -> None:
-        """Record the outcomes of the actions and end the round."""
+    def record_outcomes(self, before: list[Info], after: list[Info], rewards: Floats, ended: Flags) -> None:
+        """Record the outcomes of the latest decisions, let the policy learn from and observe them, and end the round.
+
+        Args:
+            before: ``info`` with each decision, as :meth:`decide` got them.
+            after: ``info`` that the step returned for each.
+            rewards: (n,) reward of each.
+            ended: (n,) flags of the users who left.
+        """
         users = self._users.tolist()
-        decided = zip(users, self._actions.tolist(), self._propensities.tolist(), rewards.tolist(), strict=True)
-        for (user, action, propensity, reward), info, next_info in zip(decided, before, after, strict=True):
-            self.builder.answer(info, next_info, action, propensity, reward)
+        actions_taken = zip(users, self._actions.tolist(), self._propensities.tolist(), rewards.tolist(), strict=True)
+        for (user, action, propensity, reward), info, next_info in zip(actions_taken, before, after, strict=True):
+            self.builder.add_step(info, next_info, action, propensity, reward)
             self._n_decisions[user] += 1
         if self._learns:
-            self._teach(rewards, after)
+            self._learn(rewards, after)
         self._observe(users, after)
-        self._gone += self._users[ended].tolist()
+        self._finished_users += self._users[ended].tolist()
         self._forget()
-        if self.builder.round is not None:
+        if self.builder.round is not None:  # the log of a policy that learns from all users has a column of rounds
             self.builder.round += 1
 
-    def _teach(self, rewards: Floats, after: list[Info]) -> None:
-        """Let the policy learn from the rewards of the items shown, in a ranking one for each place."""
+    def _learn(self, rewards: Floats, after: list[Info]) -> None:
+        """Let the policy learn from the reward of each shown item; those of rankings are clicks in ``after``."""
         places = int(np.prod(self.shape))
         if self.shape:
             rewards = np.empty(self._actions.shape)
@@ -545,7 +581,7 @@ class Recorder:
         self.policy.learn(users, self._actions.ravel(), rewards.ravel(), self._propensities.ravel())
 
     def log(self) -> Log:
-        """The whole log, after observing the last arrivals."""
+        """Return the whole log, once the policy has observed the last users who arrived."""
         self._admit()
         self._forget()
         log = self.builder.log(self.n_users)
@@ -558,20 +594,22 @@ class Recorder:
         return Log(columns, origin)
 
     def _of_rankings(self, log: Log) -> dict[str, NDArray[Any]]:
-        """Return the columns with the rankings' probabilities; none if items are shown one by one."""
+        """Return columns (n,) with the probabilities of rankings, NaN on organic rows; {} if actions are items."""
         if not self.shape:
             return {}
         rows = np.flatnonzero(log.is_bandit)
-        stated = [np.zeros((3, 0))]
+        names = schema.OF_RANKINGS[2:]  # without slate and position
+        parts = [np.zeros((len(names), 0))]
         for user in np.unique(log["user"][rows]).tolist():
-            stated += self._stated[user]
+            parts += self._ranking_columns[user]
         columns = {}
-        for name, values in zip(schema.OF_RANKINGS[2:], np.concatenate(stated, axis=1), strict=True):
+        for name, values in zip(names, np.concatenate(parts, axis=1), strict=True):
             columns[name] = np.full(len(log), np.nan)
             columns[name][rows] = values
         return columns
 
     def _admit(self) -> None:
+        """Reset the policy for the users who arrived since the last call, and let it observe their views."""
         if self._arrived:
             self._arrived.sort(key=lambda info: int(info["user"]))
             users = [int(info["user"]) for info in self._arrived]
@@ -580,12 +618,13 @@ class Recorder:
             self._arrived = []
 
     def _forget(self) -> None:
-        if self._gone:
-            self.policy.forget(np.sort(np.array(self._gone)))
-            self._gone = []
+        """Let the policy forget the users who left since the last call."""
+        if self._finished_users:
+            self.policy.forget(np.sort(np.array(self._finished_users)))
+            self._finished_users = []
 
     def _observe(self, users: list[int], infos: list[Info]) -> None:
-        """Let the policy observe the organic events of users, ascending."""
+        """Let the policy observe the organic events in the ``info`` of each user, in one call."""
         viewers: list[int] = []
         items: list[int] = []
         ratings: list[float] = []

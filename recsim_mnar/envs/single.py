@@ -27,32 +27,34 @@ from recsim_mnar.worlds.base import LaneWorld, World, decision_world
 
 
 class WorldEnv(Specified, gym.Env[Any, Any]):
-    """Environment of one user at a time; an episode is a user's life, a step a recommendation.
+    """Environment of one user at a time: an episode is a user's visit, a step is a recommendation.
 
-    The observation is the vector of the user's view counts so far, the reward what the world pays (sessions: 1 for a
-    click). After ``reset(seed=s)`` the environment meets user 0 of seed s, then user 1 at the next ``reset()``, and
-    so on; ``options={"user": u}`` goes to user u. ``info`` carries ``user``, ``step`` and ``time`` of the decision
-    awaited, ``n_views``, the number of organic events since the last one, and ``n_skipped``, the number of users who
-    left without a decision before this one came.
+    The observation is the vector of the user's view counts so far, the reward is the world's (sessions: 1 for a
+    click). After ``reset(seed=s)`` the user is number 0 of seed s, after the next ``reset()`` number 1, and so on;
+    ``options={"user": u}`` selects user u. ``info`` has ``user``, ``step`` and ``time`` of the awaited decision,
+    ``n_views``, the number of organic events since the previous decision, and ``n_skipped``, the number of users who
+    left without a decision before this user arrived.
 
-    In the ratings world the observation holds the ratings revealed so far (0 for none), those that answered
-    recommendations among them; the reward is the rating of the item recommended. In a world of user features the
-    observation is those.
+    In the ratings world the observation holds the ratings revealed so far, 0 for none, including those revealed by
+    recommendations; the reward is the rating of the recommended item. In a world with user features the observation
+    holds these features.
 
     Args:
-        world: where users live.
-        observation: ``counts`` of views (or the ratings), ``decayed`` counts (``decayed=0.95``: what a share keeps at
-            each later event), the ``last`` items (``last=20``; the latest first, item + 1, 0 for none), decayed counts
-            of what was viewed and what was ``shown``, with its rewards (``shown=0.95``), each with ``+features`` for
-            the user's features behind it; ``features`` of the user alone, what the world defines as its ``own``, or a
-            ``dict`` of ``counts`` and, where the world has features, ``user`` and ``item_features``. None: the world's
-            own, else features, else counts, as the world has them.
-        info: ``counts`` (default), as above. ``views``: instead of numbers the events themselves, of which a log is
-            made: tuples ``views`` and ``view_times``, in the ratings world ``ratings`` and
-            ``observation_propensities`` next to them, and ``skipped`` where users left without a decision. ``none``:
-            an empty dictionary.
-        info_size: ``views`` in arrays of this length; see :func:`recsim_mnar.envs.user_queue.fixed`.
-        render_mode: ``ansi``: :meth:`render` gives the last step in one line. None: nothing is rendered.
+        world: world of the users.
+        observation: form of the observation. ``counts``: view counts, or ratings. ``decayed``: counts that each later
+            event multiplies by a factor (``decayed=0.95``). ``last``: the latest items (``last=20``) as item + 1, the
+            latest first, 0 for none. ``shown``: decayed counts of viewed and of shown items, and of the rewards of the
+            latter (``shown=0.95``). Each of these takes ``+features``, which appends the user's features.
+            ``features``: the user's features alone. ``own``: the world's own definition. ``dict``: a dictionary with
+            ``counts`` and, if the world has features, ``user`` and ``item_features``. None: ``own`` if the world
+            defines it, else ``features`` if the world has them, else ``counts``.
+        info: content of ``info`` about events. ``counts`` (default): their numbers, as above. ``views``: the events
+            themselves, from which a log can be made: tuples ``views`` and ``view_times``, in the ratings world also
+            ``ratings`` and ``observation_propensities``, and ``skipped`` if users left without a decision. ``none``:
+            ``info`` is empty.
+        info_size: length of arrays that replace the tuples of ``views``; see
+            :func:`recsim_mnar.envs.user_queue.fixed`. None keeps tuples.
+        render_mode: ``ansi``: :meth:`render` returns the last step in one line. None: nothing is rendered.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012  (Gymnasium reads a plain dict here)
@@ -68,9 +70,9 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, self.metadata["render_modes"])
-        lived = self._checked_world(world)
-        lived.decides()
-        self.world = world = lived
+        lane_world = self._checked_world(world)
+        lane_world.decides()
+        self.world = world = lane_world
         self._observer = observer(world, 1, observation)
         self.observation_space = self._observer.space
         kind, self._info_size = checked_info(info, info_size)
@@ -84,7 +86,8 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._lane = np.zeros(1, np.int64)
         self._action = np.zeros(1, np.int32)
         self._waiting = False
-        self._ahead = 0  # decisions that come to nothing, through which the lane has lived and the agent has not
+        # Number of decisions ahead without reward or views, whatever is shown. The lane's state is already behind them.
+        self._ahead = 0
 
     def _checked_world(self, world: World) -> LaneWorld:
         """Return the world if this environment can run it."""
@@ -92,7 +95,7 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
 
     @property
     def user_seed(self) -> int | None:
-        """The seed whose users are met; None before the first reset."""
+        """Return the seed of the users; None before the first reset."""
         return self._queue.seed
 
     @property
@@ -103,9 +106,11 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
     @info.setter
     def info(self, kind: str) -> None:
         self._info_kind = kind
-        # Events of a step in which nothing is viewed, as most are; None where more is to be done than to say so.
-        plain = {"counts": {"n_views": 0, "n_skipped": 0}, "views": dict.fromkeys(self._event_keys, ())}.get(kind)
-        self._quiet: Any = plain if self.render_mode is None and self._info_size is None else None
+        # Entries of a step without views, which most are, ready to be merged. None if info must be built in full.
+        self._quiet: Any = None
+        if self.render_mode is None and self._info_size is None:
+            no_events = {"counts": {"n_views": 0, "n_skipped": 0}, "views": dict.fromkeys(self._event_keys, ())}
+            self._quiet = no_events.get(kind)
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[Any, Info]:
         """Advance to the next user who reaches a decision."""
@@ -114,7 +119,10 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         super().reset(seed=seed)
         self._queue.seat_alone(seed, user, lambda: int(self.np_random.integers(2**63)))
         info = self._queue.meet(self._lane)
-        self._observer.begin(self._lane, self._queue.features(self._lane) if self.world.n_user_features else None)
+        features = None
+        if self.world.n_user_features:
+            features = self._queue.features(self._lane)
+        self._observer.begin(self._lane, features)
         return self._seen(info), self._info(info, waiting=True)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
@@ -122,15 +130,15 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._check_waiting()
         chosen = self._checked(action)
         if self._ahead:
-            # Most recommendations come to nothing whatever they are: the dynamics need not be asked.
+            # This decision is known to have no consequence: no call of the world's dynamics is needed.
             self._ahead -= 1
-            observation = self._observer.alone_shown(chosen)
+            observation = self._observer.observe_unrewarded(chosen)
             reward = 0.0
         elif (transition := self._queue.lanes.take_alone(chosen)) is not None:
             reward, self._waiting = transition
-            if self.world.rates and reward > 0:  # the answer reveals a rating; 0 says nothing new of it
-                self._observer.alone_sees((chosen,), (reward,))
-            observation = self._observer.alone()
+            if self.world.rates and reward > 0:  # a reward above 0 is a rating that is now revealed
+                self._observer.add_events_alone((chosen,), (reward,))
+            observation = self._observer.observation_alone()
         else:
             return self._answered(chosen)
         self._step += 1
@@ -150,18 +158,18 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         self._waiting = False
 
     def _answered(self, chosen: int) -> tuple[Any, float, bool, bool, Info]:
-        """Build the return value of :meth:`step` where the user may view something before the next decision."""
+        """Take a step after which the user may view items; return what :meth:`step` returns."""
         self._action[0] = chosen
         transition = self._queue.take(self._lane, self._action)
         reward = rewards_of(transition).item()
         alive = transition.alive.item()
         if self._observer.counts_shown or (self.world.rates and reward > 0):
-            self._observer.answered(self._lane, self._action, np.array([reward]))
+            self._observer.add_answers(self._lane, self._action, np.array([reward]))
         info = self._queue.info(transition, 0)
         return self._seen(info), reward, not alive, False, self._info(info, waiting=alive, answered=(chosen, reward))
 
     def _unseen(self, chosen: int, reward: float) -> Info:
-        """Return the ``info`` of a step without views, and set its line."""
+        """Return the ``info`` of a step without views, and set the line that :meth:`render` returns."""
         if self.render_mode is not None:
             left = not self._waiting
             self._line = step_line(self._user, self._step - 1, chosen, reward, {"views": ()}, left=left)
@@ -169,31 +177,32 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._sized({"user": self._user, "step": self._step, "time": self._time, **events})
 
     def render(self) -> str | None:
-        """Describe the last step or reset in one line; None without a render mode."""
+        """Return the last step or reset in one line; None without a render mode."""
         if self.render_mode is None:
             return None
         return self._line
 
     def reward_means(self) -> NDArray[np.float64]:
-        """Truth: (n_items,) expected reward of every item for the user who waits now; regret is measured against it.
+        """Return the true expected reward (n_items,) of every item for the waiting user, to measure regret.
 
         It is for evaluation, never for agents: no observation and no ``info`` holds it.
 
         Raises:
             ResetNeeded: no user is waiting.
-            UserError: a world of slates, or an own world that does not say its expected rewards.
+            UserError: the world shows slates, or does not define its expected rewards.
         """
         self._check_waiting()
         return decision_world(self.world, "reward_means").reward_means(self._queue.lanes.state)[0].copy()
 
     def _seen(self, info: Info) -> Any:
-        """Return a new observation, updated with the user's organic events."""
+        """Add the organic events of ``info`` to the observation, and return it in a new array."""
         if info["views"]:
-            self._observer.alone_sees(info["views"], info["ratings"] if self.world.rates else None)
-        return self._observer.alone()
+            ratings = info["ratings"] if self.world.rates else None
+            self._observer.add_events_alone(info["views"], ratings)
+        return self._observer.observation_alone()
 
     def _sized(self, info: Info) -> Info:
-        """Return ``info`` in the requested form."""
+        """Return ``info`` in the requested form: empty, with numbers of events, with tuples or with arrays."""
         if self._info_kind == "none":
             return {}
         if self._info_kind == "counts":
@@ -203,12 +212,12 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return fixed(info, self._event_keys, self._info_size)
 
     def _info(self, info: Info, *, waiting: bool, answered: tuple[Any, float] | None = None) -> Info:
-        """Return the complete ``info`` after a move, and skip decisions that change nothing.
+        """Store the lane's new state, run ahead over uneventful decisions, and return the complete ``info``.
 
         Args:
-            info: of the events.
-            waiting: whether the user has come to a decision.
-            answered: what was shown, and what it earned; None after a reset.
+            info: events of the reset or step.
+            waiting: True if the user waits for a decision.
+            answered: the item or items shown and their reward; None after a reset.
         """
         lanes = self._queue.lanes
         if self.render_mode is not None:
@@ -225,8 +234,12 @@ class WorldEnv(Specified, gym.Env[Any, Any]):
         return self._sized({"user": self._user, "step": self._step, "time": self._time, **info})
 
     def _checked(self, action: Any) -> int:
-        kind = type(action)  # almost always one of two: this runs at every step
-        chosen = int(action) if kind is np.int64 or kind is int else one_integer(action)
+        """Return the action as an int; raise UserError unless it is an item of the world."""
+        kind = type(action)
+        if kind is np.int64 or kind is int:  # the two usual types take the short way, at every step
+            chosen = int(action)
+        else:
+            chosen = one_integer(action)
         if not 0 <= chosen < self.world.n_items:
             raise UserError(f"action {chosen} is out of range, the world has items 0..{self.world.n_items - 1}")
         return chosen

@@ -29,11 +29,12 @@ class ShowsSeveral:
     """Base of environments whose action holds several items.
 
     Attributes:
-        event: key in ``info`` of the items shown that earned something.
-        shown: ``shown(items, lanes)`` returns the (n, k) items that an action shows, of one environment where ``lanes``
-            is None; or raises UserError for another shape, not integers, or an item out of range.
-        earned: ``earned(transition)`` returns the (n,) reward of each lane.
-        note: ``note(lanes, shown, transition)`` lets the observer see what was shown in lanes (n,), and what it earned.
+        event: key of ``info`` for the shown items that earned a reward, such as ``clicked``.
+        shown: ``shown(items, lanes)`` returns the items (n, k) that an action shows in n = ``lanes`` lanes; ``lanes``
+            None is a single environment. It raises UserError for a wrong shape or type, or an item out of range.
+        earned: ``earned(transition)`` returns the reward (n,) of each lane.
+        note: ``note(lanes, shown, transition)`` adds the items shown in lanes (n,), and their rewards, to the
+            observation.
     """
 
     event: ClassVar[str]
@@ -45,25 +46,25 @@ class ShowsSeveral:
 
     @property
     def size(self) -> int:
-        """Items of an action."""
+        """Return the number of items in an action."""
         return int(self.world.slate_size)
 
     def space(self) -> gym.spaces.MultiDiscrete:
-        """Space of the action of one lane."""
+        """Return the action space of one lane."""
         return gym.spaces.MultiDiscrete([self.world.n_items] * self.size)
 
 
 def earning_rows(transition: Transition) -> Ints:
-    """Rows of a transition that are items shown that earned 1."""
+    """Return the row numbers of a transition's shown items whose reward is 1."""
     columns = transition.columns
     return np.flatnonzero((columns["event"] == schema.BANDIT) & (columns["reward"] == 1.0))
 
 
 class SeveralEnv(ShowsSeveral, WorldEnv):
-    """One user at a time, to whom several items are shown; see the derived classes.
+    """Base of single environments that show several items to one user at a time.
 
     Args:
-        world: where users live.
+        world: world of the users.
         **asked: keywords of :class:`recsim_mnar.envs.WorldEnv`.
     """
 
@@ -72,7 +73,7 @@ class SeveralEnv(ShowsSeveral, WorldEnv):
         self.action_space = self.space()
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, Info]:
-        """Show items; the user answers and lives on until the next decision or the end."""
+        """Show items, and advance to the user's next decision or end."""
         self._check_waiting()
         shown = self.shown(action, None)
         transition = self._queue.take(self._lane, shown.astype(np.int32))
@@ -87,16 +88,16 @@ class SeveralEnv(ShowsSeveral, WorldEnv):
         return seen, reward, not alive, False, info
 
     def _seen_after(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
-        """A new observation: what was shown, then what the user viewed."""
+        """Add the shown items and then the user's views to the observation, and return it."""
         self.note(self._lane, shown, transition)
         return self._seen(info)
 
 
 class SeveralVectorEnv(ShowsSeveral, WorldVectorEnv):
-    """Lanes of one world whose users are shown several items; see the derived classes.
+    """Base of vector environments that show several items to the user in each lane.
 
     Args:
-        world: where users live.
+        world: world of the users.
         num_envs: number of lanes.
         **asked: keywords of :class:`WorldVectorEnv`.
     """
@@ -116,22 +117,22 @@ class SeveralVectorEnv(ShowsSeveral, WorldVectorEnv):
     def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
         self.note(due, chosen, transition)
 
-    def _see(self, which: Ints, transition: Transition, infos: Info) -> None:
-        """Observe what users did alone, and note which items shown earned something."""
-        self._browse(which, transition, infos)
+    def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
+        """Add organic events to the observations, and the shown items that earned a reward to ``infos``."""
+        self._add_organic_events(which, transition, infos)
         rows = earning_rows(transition)
         events = {self.event: transition.columns["action"][rows]}
-        self._note(infos, which, rows.searchsorted(transition.starts), events)
+        self._note_events(infos, which, rows.searchsorted(transition.starts), events)
 
 
 class _Rankings(ShowsSeveral):
-    """Rankings of a world's items, top first."""
+    """Actions that are rankings of a world's items, top first; the reward is the number of clicks."""
 
     event = "clicked"
     world: DecisionWorld
 
     def shown(self, items: Any, lanes: int | None) -> NDArray[np.int32]:
-        """Implement :meth:`ShowsSeveral.shown`: an item's further places hold -1."""
+        """Implement :meth:`ShowsSeveral.shown`: if an item is repeated, its lower places hold -1, an empty place."""
         size = self.size
         array = as_array(items, "a ranking")
         shape = (size,) if lanes is None else (lanes, size)
@@ -145,12 +146,12 @@ class _Rankings(ShowsSeveral):
             raise UserError(f"{what} of {size} items, top first: an array of shape {shape}, got {got}")
         shown = checked_slates(array.reshape(-1, size), lanes or 1, self.world.n_items).astype(np.int32)
         for place in range(1, size):
-            again = (shown[:, :place] == shown[:, place, None]).any(axis=1)
-            shown[again, place] = -1
+            is_repeated = (shown[:, :place] == shown[:, place, None]).any(axis=1)
+            shown[is_repeated, place] = -1
         return shown
 
     def _clicks(self, transition: Transition) -> Floats:
-        """(n, k) clicks at each place."""
+        """Return the clicks (n, k) at each place: the first k rows of a lane are its ranking."""
         return transition.columns["reward"][transition.starts[:-1, None] + np.arange(self.size)]
 
     def earned(self, transition: Transition) -> Floats:
@@ -158,40 +159,43 @@ class _Rankings(ShowsSeveral):
         return self._clicks(transition).sum(axis=1)
 
     def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
-        """Implement :meth:`ShowsSeveral.note`: place by place, as the events that they are in a log."""
+        """Implement :meth:`ShowsSeveral.note`: place by place, in the order of their rows in a log."""
         if not self._observer.counts_shown:
             return
         clicks = self._clicks(transition)
         for place in range(self.size):
-            there = shown[:, place] >= 0
-            self._observer.answered(lanes[there], shown[there, place], clicks[there, place])
+            filled = shown[:, place] >= 0
+            self._observer.add_answers(lanes[filled], shown[filled, place], clicks[filled, place])
 
 
 class RankingEnv(_Rankings, SeveralEnv):
-    """One user at a time; a step is a ranking of ``slate_size`` items, top first.
+    """Environment of one user at a time whose action is a ranking of ``slate_size`` items, top first.
 
-    The reward is the number of clicks. An item that stands in a ranking twice is shown once; its lower place stays
-    empty. ``info`` is that of :class:`recsim_mnar.envs.WorldEnv` and ``n_clicked``, or with ``info="views"`` the items
-    ``clicked``, from the top; each stands at one place.
+    The reward is the number of clicks. An item that a ranking holds twice is shown at its upper place only, and the
+    lower place stays empty. ``info`` is that of :class:`recsim_mnar.envs.WorldEnv` with ``n_clicked`` added, or, with
+    ``info="views"``, the items ``clicked`` from the top.
 
     Args:
-        world: whose ``slate_size`` is above 1.
+        world: world whose ``slate_size`` is above 1.
         **asked: keywords of :class:`recsim_mnar.envs.WorldEnv`.
     """
 
     _more_events = ("clicked",)
 
     def ranking_means(self, action: Any) -> Floats:
-        """Truth: (k,) click probability of each place of a ranking now. For what judges, never for what acts."""
+        """Return the true click probability (k,) of each place of a ranking for the waiting user.
+
+        It is for evaluation, never for agents.
+        """
         self._check_waiting()
         return self.world.ranking_means(self._queue.lanes.state, self.shown(action, None))[0]
 
 
 class RankingVectorEnv(_Rankings, SeveralVectorEnv):
-    """Lanes of one world of slates; see :class:`RankingEnv` for what a lane does and :class:`WorldVectorEnv`.
+    """Vector environment whose actions are rankings: each lane behaves like a :class:`RankingEnv`.
 
     Args:
-        world: whose ``slate_size`` is above 1.
+        world: world whose ``slate_size`` is above 1.
         num_envs: number of lanes.
         **asked: keywords of :class:`WorldVectorEnv`.
     """

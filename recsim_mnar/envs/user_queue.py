@@ -23,31 +23,31 @@ _PADS: dict[str, np.generic] = {
     **dict.fromkeys(("views", "bought", "clicked"), np.int64(-1)),
     **dict.fromkeys(("view_times", "ratings", "observation_propensities"), np.float64(0.0)),
 }
-"""Values of places without an event."""
+"""Padding of arrays of a fixed size, by key of ``info``: -1 is no item."""
 
 
 Info = dict[str, Any]
-"""What ``reset`` and ``step`` say besides the observation: Gymnasium's interface wants a dictionary."""
+"""Dictionary that Gymnasium's ``reset`` and ``step`` return besides the observation."""
 
 Arrivals = tuple[Ints, Ints, Transition]
-"""Lanes, their users, and what happened in them."""
+"""Lanes (m,), the users (m,) who start in them, and the transition up to their first decisions or ends."""
 
 
 class UserQueue:
-    """Lanes and the users who enter them.
+    """Lanes of a world, and queues of user ids from which the lanes take their next users.
 
     Args:
-        world: where users live.
-        n_lanes: how many at once.
+        world: world of the users.
+        n_lanes: number of lanes.
 
     Attributes:
-        entries: what is info of organic events: the key in ``info``, and the log's column whose values stand there. In
-            a world of ratings those are also what the events gave the items, and how likely each was to be revealed.
-        seed: of the only lane, None before it is seated.
-        seeds: (n_lanes,) whose users each lane meets.
-        queue: (n_lanes,) index in ``next_user`` of the queue that each lane draws users from.
-        next_user: the next one in each queue.
-        at_once: whether lanes are moved by :meth:`recsim_mnar.worlds.lanes.Lanes.step_at_once`.
+        entries: pairs of a key of ``info`` and the log column with its values, for organic events. A world of ratings
+            adds the ratings and the probabilities with which they were revealed.
+        seed: seed of the only lane of a single environment; None before its first reset.
+        seeds: (n_lanes,) seed of each lane's users.
+        queue: (n_lanes,) index in ``next_user`` of each lane's queue. Lanes may share one.
+        next_user: (n_queues,) id of the next user in each queue.
+        at_once: True if one call of :meth:`recsim_mnar.worlds.lanes.Lanes.step_at_once` can move all lanes.
     """
 
     def __init__(self, world: LaneWorld, n_lanes: int) -> None:
@@ -59,21 +59,26 @@ class UserQueue:
         self.seeds = np.zeros(n_lanes, np.uint64)
         self.queue = np.zeros(n_lanes, np.int64)
         self.next_user = np.zeros(0, np.int64)
-        self._certain = np.ones(n_lanes)
+        self._propensities = np.ones(n_lanes)  # an environment does not know the agent's: its lanes note 1
 
     def assign(self, which: Ints, seeds: list[int], first_user: int) -> None:
-        """Assign seeds to lanes ``which``, one for all or one each, from ``first_user`` on."""
+        """Give the lanes ``which`` new queues that begin with ``first_user``: one for all lanes, or one per seed."""
         self.seeds[which] = np.array(seeds, np.uint64)
-        if len(which) == len(self.queue):  # nobody draws from those that there are
+        if len(which) == len(self.queue):  # every lane gets a new queue, so the old queues can go
             self.next_user = self.next_user[:0]
         self.queue[which] = len(self.next_user) + np.arange(len(seeds))
         self.next_user = np.append(self.next_user, np.full(len(seeds), first_user))
 
     def seat_alone(self, seed: int | None, user: int | None, draw: Callable[[], int]) -> None:
-        """Seat the only lane: with a seed, the first time with one that ``draw`` gives, later only to move to ``user``.
+        """Give the only lane a new queue if the arguments of a reset ask for one; else it keeps its own.
+
+        Args:
+            seed: new seed, or None.
+            user: first user of the new queue, 0 if None.
+            draw: function that draws a seed, for a first reset without one.
 
         Raises:
-            UserError: ``seed`` is no seed.
+            UserError: ``seed`` is not a valid seed.
         """
         if seed is None and self.seed is None:
             seed = draw()
@@ -85,15 +90,16 @@ class UserQueue:
         self.assign(np.zeros(1, np.int64), [self.seed], user or 0)
 
     def move(self, which: Ints, user: int) -> None:
-        """Move lanes ``which`` to another user; lanes that share a queue keep sharing it."""
+        """Give lanes ``which`` queues that begin with ``user``; lanes that shared a queue still share one."""
         shared, place = np.unique(self.queue[which], return_inverse=True)
         self.queue[which] = len(self.next_user) + place
         self.next_user = np.append(self.next_user, np.full(len(shared), user))
 
     def admit(self, which: Ints) -> Iterator[Arrivals]:
-        """Start the next user of each lane (ascending); users who leave without a decision are skipped.
+        """Start the next user in each of the lanes ``which``, ascending, until every lane has one who waits.
 
-        Yields the lanes, their users and what happened, again for those whose users left, until every lane waits.
+        Yields:
+            The lanes, their users and the transition; then the same for lanes whose users left without a decision.
         """
         while len(which):
             users = np.empty(len(which), np.int64)
@@ -105,7 +111,11 @@ class UserQueue:
             which = which[~transition.alive]
 
     def meet(self, lane: Ints) -> Info:
-        """Start the next user of one lane (1,); return their info, with ``skipped`` users if any."""
+        """Start the next user who reaches a decision in the only lane.
+
+        Returns:
+            The user's organic events, and under ``skipped``, if there are any, users who left without a decision.
+        """
         skipped: list[Info] = []
         queue = self.queue.item()
         alone = self.lanes.begin_alone(self.seeds.item(), self.next_user.item(queue))
@@ -122,21 +132,23 @@ class UserQueue:
         return info
 
     def features(self, which: Ints) -> NDArray[np.float32]:
-        """(n, n_user_features) of the users in these lanes."""
+        """Return the features (n, n_user_features) of the users in lanes (n,)."""
         out = np.empty((len(which), self.world.n_user_features), np.float32)
         for seed, rows in rows_by_seed(self.seeds[which]):
             out[rows] = self.world.features_of(seed, self.lanes.user[which[rows]])
         return out
 
     def take(self, which: Ints, actions: NDArray[np.int32]) -> Transition:
-        """Show items, or rankings (n, k), in lanes."""
-        certain = self._certain[: len(which)] if actions.ndim == 1 else np.ones(actions.shape)
-        return self.lanes.take(which, actions, certain)
+        """Show items (n,), or rankings (n, k), in lanes (n,), and return what follows."""
+        propensities = np.ones(actions.shape)
+        if actions.ndim == 1:
+            propensities = self._propensities[: len(which)]
+        return self.lanes.take(which, actions, propensities)
 
     def info(self, transition: Transition, j: int) -> Info:
-        """Return the organic events of lane number j of a transition, in order.
+        """Return the organic events of the j-th lane of a transition, in order.
 
-        Tuples: Gymnasium's own vector environments take an array in ``info`` to have the same shape at every step.
+        They are tuples, because Gymnasium's vector environments require arrays in ``info`` to keep their shape.
         """
         first = transition.starts[j]
         last = transition.starts[j + 1]
@@ -146,17 +158,17 @@ class UserQueue:
 
 
 def rewards_of(transition: Transition) -> NDArray[np.float64]:
-    """(n,) rewards of the actions taken."""
+    """Return the rewards (n,) of the actions of a transition: a lane's first row is its action."""
     return transition.columns["reward"][transition.starts[:-1]]
 
 
 def organic_rows(transition: Transition) -> Ints:
-    """Rows of a transition that are organic events."""
+    """Return the row numbers of a transition's organic events."""
     return np.flatnonzero(transition.columns["event"] == schema.ORGANIC)
 
 
 def counted(info: Info, keys: tuple[str, ...]) -> Info:
-    """Return an environment's ``info`` with numbers of events: ``n_views``, ``n_skipped``, ..."""
+    """Return an environment's ``info`` with the number of events in place of the events under ``keys``."""
     out = info.copy()
     n_skipped = len(out.pop("skipped", ()))
     for key in keys:
@@ -170,15 +182,15 @@ def counted(info: Info, keys: tuple[str, ...]) -> Info:
 
 
 def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
-    """Return an environment's ``info`` with the last ``size`` events in arrays, oldest first.
+    """Return an environment's ``info`` with the latest ``size`` events in padded arrays, oldest first.
 
-    Places beyond them hold -1 (items) or 0; ``n_views`` says how many events there were, which may be more than
-    ``size``, and ``n_skipped`` how many users left without a decision before this one.
+    The padding is -1 for items and 0 for numbers. ``n_views`` is the number of all views, which may be above ``size``,
+    and ``n_skipped`` the number of users who left without a decision before this one.
 
     Args:
-        info: as the environment makes it.
-        keys: of the events, each a tuple.
-        size: of the arrays.
+        info: the environment's ``info``, with tuples of events.
+        keys: keys of the tuples.
+        size: length of the arrays.
     """
     out = {key: value for key, value in info.items() if key not in keys and key != "skipped"}
     for key in keys:
@@ -193,7 +205,17 @@ def fixed(info: Info, keys: tuple[str, ...], size: int) -> Info:
 
 
 def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> Info:
-    """Return :func:`fixed` of a vector environment: arrays (n_lanes, size) for lanes with a ``user``."""
+    """Return a vector environment's ``infos`` with the latest ``size`` events in padded arrays; see :func:`fixed`.
+
+    Args:
+        infos: the environment's ``infos``, with an array of tuples and a mask for each key.
+        keys: keys of the events.
+        size: length of a lane's arrays.
+        n_lanes: number of lanes.
+
+    Returns:
+        ``infos`` with arrays (n_lanes, size); lanes whose mask was unset hold padding.
+    """
     if "final_info" in infos:
         infos = {**infos, "final_info": fixed_lanes(infos["final_info"], keys, size, n_lanes)}
     changed = {*keys, "skipped"}
@@ -207,8 +229,9 @@ def fixed_lanes(infos: Info, keys: tuple[str, ...], size: int, n_lanes: int) -> 
         out[key] = array
         out[f"_{key}"] = has_user.copy()
     for name, key in (("n_views", "views"), ("n_skipped", "skipped")):
-        there = infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))
-        counts = [len(infos[key][lane]) if there[lane] else 0 for lane in range(n_lanes)]
-        out[name] = np.array(counts, np.int64)
+        counts = np.zeros(n_lanes, np.int64)
+        for lane in np.flatnonzero(infos.get(f"_{key}", np.zeros(n_lanes, np.bool_))).tolist():
+            counts[lane] = len(infos[key][lane])
+        out[name] = counts
         out[f"_{name}"] = has_user.copy()
     return out

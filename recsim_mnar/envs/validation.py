@@ -25,18 +25,18 @@ Flags = NDArray[np.bool_]
 
 
 class WorldSpec(EnvSpec):
-    """Gymnasium's spec of an environment over a world.
+    """Gymnasium's specification of an environment over a world.
 
     Attributes:
-        bound: steps after which every episode ends, whatever wrappers ask for; None where there is no bound.
+        bound: largest number of steps of an episode, whatever limit wrappers set; None if episodes are unbounded.
     """
 
     bound: int | None = None
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set a field; of the limits of ``max_episode_steps`` the one that comes first."""
+        """Set a field; ``max_episode_steps`` is limited to the bound."""
         if name == "max_episode_steps":
-            value = _first_of(value, self.bound)
+            value = _smallest_limit(value, self.bound)
         super().__setattr__(name, value)
 
     def to_json(self) -> str:
@@ -56,16 +56,17 @@ class WorldSpec(EnvSpec):
         return super().to_json()
 
 
-def _first_of(*limits: int | None) -> int | None:
+def _smallest_limit(*limits: int | None) -> int | None:
+    """Return the smallest of several limits, of which None is none; None if all are."""
     return min((limit for limit in limits if limit is not None), default=None)
 
 
 class Specified:
-    """An environment whose spec states after how many steps every episode ends, where there is a bound.
+    """Base of environments whose Gymnasium spec states the largest number of steps of an episode.
 
     Attributes:
-        world: where users live.
-        max_episode_steps: the environment's own bound, before which a life may have ended; None where it has none.
+        world: world of the users.
+        max_episode_steps: the environment's own limit; None if only the user's departure ends an episode.
     """
 
     world: Any
@@ -73,25 +74,26 @@ class Specified:
     _spec: WorldSpec | None = None
 
     def _set_spec(self, spec: EnvSpec | None) -> None:
+        """Store Gymnasium's spec as a :class:`WorldSpec`, with the episode's bound as its limit of steps."""
         if spec is not None:
             values = {field.name: getattr(spec, field.name) for field in dataclasses.fields(spec) if field.init}
-            bound = _first_of(self.max_episode_steps, self.world.most_decisions)
-            values["max_episode_steps"] = _first_of(spec.max_episode_steps, bound)
+            bound = _smallest_limit(self.max_episode_steps, self.world.most_decisions)
+            values["max_episode_steps"] = _smallest_limit(spec.max_episode_steps, bound)
             spec = WorldSpec(**values)
             spec.bound = bound
         self._spec = spec
 
-    # Gymnasium's is an attribute, in whose place mypy wants no property.
+    # Not a decorator: Gymnasium declares an attribute, which mypy does not let a property override.
     spec: Any = property(lambda self: self._spec, _set_spec)
 
 
 def listed(items: Any) -> str:
-    """Items in one line, or ``nothing``."""
+    """Return items in one line, or ``nothing``."""
     return ", ".join(map(str, items)) or "nothing"
 
 
 def arrival_line(user: int, info: Mapping[str, Any]) -> str:
-    """Return the line of a reset: the user and their views."""
+    """Return the rendered line of a reset: the user and their views."""
     skipped = ""
     if "skipped" in info:
         skipped = f" (after {len(info['skipped'])} who left without a decision)"
@@ -107,7 +109,16 @@ def step_line(
     *,
     left: bool,
 ) -> str:
-    """Return the line of a step: the user, items shown, reward and views."""
+    """Return the rendered line of a step.
+
+    Args:
+        user: id of the user.
+        step: number of the decision.
+        shown: the item shown, or a list of items with -1 for an empty place.
+        reward: reward of the step.
+        info: ``info`` of the step, with events.
+        left: True if the user left after the step.
+    """
     items = shown if isinstance(shown, list) else [shown]
     names = listed(["(empty)" if item < 0 else item for item in items])
     events = "".join(f", {key} {listed(info[key])}" for key in ("bought", "clicked") if key in info)
@@ -116,20 +127,20 @@ def step_line(
 
 
 USER_LIMIT = 2**62
-"""User ids handed in are below it, so that those of the users who come after them fit 64 bits too."""
+"""Bound on the id of a first user: the ids of all users who come after stay within 64 bits."""
 
 
 def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: World | str | None = None) -> World:
     """Return the world that an environment's keywords describe.
 
     Args:
-        name: of the world where ``world`` is None.
-        preset: its name, or None.
-        keywords: parameters that differ.
-        world: instead, one that is there already, or a name (``package.module:Class`` for one of your own).
+        name: name of the world to make if ``world`` is None.
+        preset: name of a preset; None for the world's default.
+        keywords: parameters that differ from the preset's.
+        world: an existing world, a name, or ``package.module:Class``.
 
     Raises:
-        UserError: a preset or parameters next to a world that has its own.
+        UserError: a preset or parameters are given with an existing world, which has its own.
     """
     if world is None or isinstance(world, str):
         return make_world(world or name, preset, keywords)
@@ -139,11 +150,11 @@ def world_of(name: str, preset: str | None, keywords: Mapping[str, Any], world: 
 
 
 class RenderModeError(UserError, TypeError):
-    """Unknown render mode; also a TypeError, which libraries catch when they try one."""
+    """Error for an unknown render mode; also a TypeError, which libraries that try out render modes catch."""
 
 
 def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
-    """A render mode, or None.
+    """Return the render mode, or None, if the environment has it.
 
     Raises:
         RenderModeError: the environment has no such mode.
@@ -155,14 +166,18 @@ def checked_render_mode(mode: Any, known: Collection[str]) -> str | None:
 
 
 INFOS = ("views", "counts", "none")
-"""What ``info`` holds of the events since the last decision: themselves, how many there were, or nothing at all."""
+"""Contents of ``info`` about events since the last decision: the events, their numbers, or nothing."""
 
 
 def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
-    """Check ``info``, one of :data:`INFOS`, and return it with the length of its arrays; None for tuples.
+    """Check the keywords ``info`` and ``info_size`` of an environment.
+
+    Returns:
+        One of :data:`INFOS`: by default "counts", with a size "views".
+        Length of the arrays of events; None if events are tuples.
 
     Raises:
-        UserError: either is none that there is, or a size of what is no array.
+        UserError: ``info`` is unknown, the size is not a positive whole number, or a size is given without views.
     """
     if size is not None:
         size = whole_number(size, "info_size", 1)
@@ -177,32 +192,33 @@ def checked_info(info: Any, size: Any) -> tuple[str, int | None]:
 
 
 _ASKED = ("observation", "info", "info_size", "render_mode")
-"""What environments, single and vector, are asked for besides their world."""
+"""Keywords of single and vector environments besides the world."""
 
 
 def keywords_of(vector: bool) -> tuple[str, ...]:
-    """Keywords of environments that are no parameters of their worlds."""
+    """Return the keywords of a single or a vector environment that are not parameters of its world."""
     if vector:
         return ("max_episode_steps", "autoreset_mode", "copy", *_ASKED)
     return _ASKED
 
 
 def split_keywords(keywords: dict[str, Any], *, vector: bool, of_world: Collection[str]) -> dict[str, Any]:
-    """Remove the environment's keywords from all keywords and return them.
+    """Remove the environment's keywords from ``keywords`` and return them; the world's parameters remain there.
 
     Args:
-        keywords: as they were given.
-        vector: whether it is a vector environment.
-        of_world: values of ``observation`` that are the world's parameter of that name, and stay.
+        keywords: keywords of the environment and parameters of its world, mixed; changed in place.
+        vector: True for a vector environment.
+        of_world: values of ``observation`` by which it is the world's parameter of that name.
     """
-    names = keywords_of(vector)
+    names = [name for name in keywords_of(vector) if name in keywords]
     observation = keywords.get("observation")
-    stays = isinstance(observation, str) and observation in of_world
-    return {name: keywords.pop(name) for name in names if name in keywords and not (stays and name == "observation")}
+    if isinstance(observation, str) and observation in of_world:
+        names.remove("observation")
+    return {name: keywords.pop(name) for name in names}
 
 
 def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
-    """Return a mode of automatic resets; UserError for an unknown one."""
+    """Return Gymnasium's mode of automatic resets for a mode or its value; raise UserError for an unknown one."""
     try:
         return AutoresetMode(mode)
     except ValueError:
@@ -211,16 +227,16 @@ def checked_mode(mode: AutoresetMode | str) -> AutoresetMode:
 
 
 def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> Flags:
-    """Lanes to reset: (num_envs,) flags, all lanes if None.
+    """Return flags (num_envs,) of the lanes to reset.
 
     Args:
-        mask: ``options["reset_mask"]``.
+        mask: ``options["reset_mask"]``; None for all lanes.
         num_envs: number of lanes.
-        whole: whether all of them must be.
+        whole: True if every lane must be reset, because none has begun.
 
     Raises:
-        UserError: another shape or type, or no lane at all.
-        ResetNeeded: lanes are left out that have not begun.
+        UserError: the mask has another shape or type, or names no lane.
+        ResetNeeded: the mask omits lanes that have not begun.
     """
     if mask is None:
         return np.ones(num_envs, np.bool_)
@@ -236,10 +252,10 @@ def reset_mask(mask: Any, num_envs: int, *, whole: bool) -> Flags:
 
 
 def checked_options(options: Any, known: Collection[str]) -> dict[str, Any]:
-    """The options of a reset as a dictionary; none for None.
+    """Return a new dictionary of a reset's options, empty for None.
 
     Raises:
-        UserError: no dictionary, or an option that the environment has not.
+        UserError: it is not a dictionary, or the environment does not know an option.
     """
     if options is None:
         return {}
@@ -263,26 +279,26 @@ def reset_seed(seed: Any) -> int | None:
     if seed is None:
         return None
     if not isinstance(seed, (bool, np.bool_)):
-        with contextlib.suppress(TypeError):  # the check says what is no integer, as of every seed
+        with contextlib.suppress(TypeError):  # check_seed reports whatever is not an integer
             seed = operator.index(seed)
     return check_seed(seed)
 
 
 def listed_seeds(seed: Any, which: Collection[int], num_envs: int, *, seeded: bool) -> dict[int, int] | None:
-    """Seeds by lane if lanes have separate seeds; None if all share one or have none.
+    """Return the seeds of lanes from a list of seeds; None if ``seed`` is not a list.
 
     Args:
-        seed: as handed to ``reset``.
+        seed: ``seed`` of a vector environment's ``reset``.
         which: lanes that are reset.
         num_envs: number of lanes.
-        seeded: whether every lane has a seed already, which it keeps where the list says None.
+        seeded: True if every lane has a seed already, which it keeps if the list holds None for it.
 
     Raises:
-        UserError: another number of seeds than lanes, or a lane would be left without one.
+        UserError: the list does not have one entry per lane, or a lane would have no seed.
     """
     if not (isinstance(seed, (list, tuple)) or (isinstance(seed, np.ndarray) and seed.ndim)):
         return None
-    seeds = [reset_seed(one) for one in seed]
+    seeds = [reset_seed(lane_seed) for lane_seed in seed]
     if len(seeds) != num_envs:
         raise UserError(f"a list of seeds must have one for each of {num_envs} lanes, got {len(seeds)}")
     seeds_by_lane = {}
@@ -296,7 +312,12 @@ def listed_seeds(seed: Any, which: Collection[int], num_envs: int, *, seeded: bo
 
 
 def check_ready(mode: AutoresetMode, ended: Flags | None) -> None:
-    """Raise ResetNeeded where a step comes before a reset: of all lanes (``ended`` is None) or of one that ended."""
+    """Raise ResetNeeded if a vector environment cannot step before a reset.
+
+    Args:
+        mode: mode of automatic resets; without them, ended lanes need a reset.
+        ended: flags of ended lanes; None if the environment was never reset or is closed.
+    """
     if ended is None:
         raise gym.error.ResetNeeded("call reset() before step()")
     if mode is AutoresetMode.DISABLED and ended.any():
@@ -305,7 +326,7 @@ def check_ready(mode: AutoresetMode, ended: Flags | None) -> None:
 
 
 def first_user(options: Mapping[str, Any]) -> int | None:
-    """The user that ``options`` names, if any."""
+    """Return the user id in the options of a reset; None if there is none. Raise UserError for any other value."""
     user = options.get("user")
     if user is None:
         return None
@@ -325,7 +346,7 @@ def one_integer(action: Any) -> int:
 
 
 def as_array(values: Any, what: str) -> np.ndarray[Any, Any]:
-    """``values`` as an array; a UserError where they have no one shape."""
+    """Convert values to an array; raise a UserError that names them ``what`` if they have no common shape."""
     try:
         return np.asarray(values)
     except ValueError:
@@ -333,7 +354,7 @@ def as_array(values: Any, what: str) -> np.ndarray[Any, Any]:
 
 
 def as_numbers(values: Any, what: str) -> np.ndarray[Any, Any]:
-    """``values`` as an array of real numbers."""
+    """Convert values to an array of real numbers; raise a UserError that names them ``what`` if they are not."""
     array = as_array(values, what)
     if array.dtype.kind not in "biuf":
         raise UserError(f"{what} must hold numbers, got {array.dtype}")

@@ -41,24 +41,26 @@ Answers = tuple[Floats, Flags, Flags]
 
 
 class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
-    """Vector environment: lanes of one world, each as a :class:`recsim_mnar.envs.WorldEnv`.
+    """Vector environment: lanes of one world, each of which behaves like a :class:`recsim_mnar.envs.WorldEnv`.
 
-    With one seed, lane i starts with user i, and a lane that ends takes the next user that no lane has met. With a
-    list of seeds every lane meets the users of its own seed from user 0 on. ``infos`` hold arrays with one entry a
-    lane and a mask under the same key with ``_`` before it. With ``info="views"``, ``views`` and ``view_times`` are set
-    for the lanes that have new views. In the ratings world ``ratings`` and ``observation_propensities`` stand next to
-    them, and all are set for every lane that is reset.
+    With one seed, lane i starts with user i, and a lane whose episode ends takes the next user of the seed. With a
+    list of seeds, each lane takes the users of its own seed in order, from user 0 on. ``infos`` hold an array with one
+    entry per lane under each key, and a mask under the same key with the prefix ``_``. With ``info="views"``, the mask
+    of ``views`` and ``view_times`` is set for lanes with new views. The ratings world adds ``ratings`` and
+    ``observation_propensities``, and sets all masks for every lane that is reset.
 
     Args:
-        world: where users live.
+        world: world of the users.
         num_envs: number of lanes.
-        max_episode_steps: truncate an episode after so many steps; the user is then lost from sight.
+        max_episode_steps: number of steps after which an episode is truncated; the lane then takes another user. None
+            truncates no episode.
         autoreset_mode: NEXT_STEP (default), SAME_STEP or DISABLED, as the enum or its value.
-        observation: see :class:`recsim_mnar.envs.WorldEnv`.
-        info: see :class:`recsim_mnar.envs.WorldEnv`; in SAME_STEP mode ``none`` leaves ``final_obs``.
-        info_size: see :class:`recsim_mnar.envs.WorldEnv`; events are then arrays (num_envs, info_size).
-        copy: False: observations may be read-only arrays that the next step overwrites.
-        render_mode: None; lanes render nothing.
+        observation: form of the observations; see :class:`recsim_mnar.envs.WorldEnv`.
+        info: content of ``infos`` about events; see :class:`recsim_mnar.envs.WorldEnv`. In SAME_STEP mode, ``none``
+            still leaves ``final_obs``.
+        info_size: length of arrays of events (num_envs, info_size); None for tuples.
+        copy: False if observations may be read-only arrays that the next step overwrites.
+        render_mode: None, because lanes render nothing.
     """
 
     _more_events: tuple[str, ...] = ()
@@ -78,22 +80,22 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         render_mode: str | None = None,
     ) -> None:
         self.render_mode = checked_render_mode(render_mode, ())
-        lived = self._checked_world(world)
-        lived.decides()
+        lane_world = self._checked_world(world)
+        lane_world.decides()
         num_envs = whole_number(num_envs, "num_envs", 1)
         if max_episode_steps is not None:
             max_episode_steps = whole_number(max_episode_steps, "max_episode_steps", 1)
         self.autoreset_mode = checked_mode(autoreset_mode)
         self.metadata = {"render_modes": [], "autoreset_mode": self.autoreset_mode}
-        self.world = lived
+        self.world = lane_world
         self.num_envs = num_envs
         self.max_episode_steps = max_episode_steps
-        self._observer = observer(lived, num_envs, observation)
+        self._observer = observer(lane_world, num_envs, observation)
         self.single_observation_space = self._observer.space
         self.single_action_space = gym.spaces.Discrete(world.n_items)
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
-        self._queue = UserQueue(lived, num_envs)
+        self._queue = UserQueue(lane_world, num_envs)
         self.info, self._info_size = checked_info(info, info_size)
         self._all = np.ones(num_envs, np.bool_)
         self._lanes = np.arange(num_envs)
@@ -101,8 +103,9 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._ended = np.ones(num_envs, np.bool_)
         self._seeded = False
         self.copy = copy
-        self._limit = max_episode_steps or 0
+        self._limit = max_episode_steps or 0  # for the kernel, in which 0 is no limit
         self._actions = np.zeros(num_envs, np.int64)
+        # Stand-ins for arrays that the kernel fills and nobody reads; without columns it counts no views.
         self._unread = np.zeros(num_envs, np.int64)
         self._uncounted = np.zeros((num_envs, 0), np.float32)
 
@@ -112,7 +115,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
 
     @property
     def user_seed(self) -> int | None:
-        """The seed whose users all lanes meet; None before the first reset, and where lanes have seeds of their own."""
+        """Return the seed of all lanes' users; None before the first reset, or if lanes have different seeds."""
         seeds = self._queue.seeds
         if self._seeded and (seeds == seeds[0]).all():
             return int(seeds[0])
@@ -121,14 +124,14 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     def reset(
         self, *, seed: int | Iterable[int | None] | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[Any, Info]:
-        """Start the next user who reaches a decision in every lane, or in those of ``options["reset_mask"]``."""
+        """Start the next user who reaches a decision in every lane, or in the lanes of ``options["reset_mask"]``."""
         options = checked_options(options, ("user", "reset_mask"))
         mask = reset_mask(options.pop("reset_mask", None), self.num_envs, whole=not self._seeded or self.closed)
         which = np.flatnonzero(mask)
         self._seat(which, seed, first_user(options))
         self.closed = False
         infos: Info = {}
-        self._live(infos, self._no_answers(), ended=mask.copy())
+        self._advance(infos, self._no_answers(), ended=mask.copy())
         self._ended[which] = False
         self._note_state(infos, mask)
         return self._observed(), self._sized(infos)
@@ -138,24 +141,25 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         chosen = self._checked(actions)
         infos: Info = {}
         rewards, terminated, truncated = answers = self._no_answers()
-        self._live(infos, answers, ended=self._ended, actions=chosen)
+        self._advance(infos, answers, ended=self._ended, actions=chosen)
         self._ended = terminated | truncated
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._ended.any():
             self._note_state(infos, self._all)
             self._finish(infos)
-            self._live(infos, answers, ended=self._ended)
+            self._advance(infos, answers, ended=self._ended)
             self._ended[:] = False
         self._note_state(infos, self._all)
         return self._observed(), rewards, terminated, truncated, self._sized(infos)
 
     def reward_means(self) -> Array:
-        """Truth: (num_envs, n_items) expected reward of every item for each user who waits now; NaN in other lanes.
+        """Return the true expected reward (num_envs, n_items) of every item for each waiting user.
 
-        It is for evaluation, never for agents: no observation and no ``infos`` holds it.
+        Lanes whose episode has ended hold NaN. It is for evaluation, never for agents: no observation and no ``infos``
+        holds it.
 
         Raises:
             ResetNeeded: there was no reset yet.
-            UserError: a world of slates, or an own world that does not say its expected rewards.
+            UserError: the world shows slates, or does not define its expected rewards.
         """
         if not self._seeded:
             raise gym.error.ResetNeeded("no user is waiting for a recommendation: call reset() first")
@@ -165,6 +169,13 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
     # ---------------------------------------------------------------------------------------------------------- inside
 
     def _seat(self, which: Ints, seed: Any, user: int | None) -> None:
+        """Give lanes the queues of users that the arguments of a reset ask for.
+
+        Args:
+            which: (m,) lanes that are reset.
+            seed: one seed for all lanes, a list with one per lane, or None to keep their seeds.
+            user: first user of the queues; None for user 0 of a new seed, or the next user of the old one.
+        """
         seeds_by_lane = listed_seeds(seed, which.tolist(), self.num_envs, seeded=self._seeded)
         if seeds_by_lane is not None:
             self._queue.assign(np.array(list(seeds_by_lane), np.int64), list(seeds_by_lane.values()), user or 0)
@@ -179,7 +190,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         self._seeded = True
 
     def _checked(self, actions: Array) -> Array:
-        """Return (n,) valid actions; those of ended lanes may be anything."""
+        """Return the actions (num_envs,) as integers, once those of lanes that have not ended are checked."""
         chosen = as_array(actions, "actions")
         if chosen.shape != (self.num_envs,):
             raise UserError(f"actions must have shape ({self.num_envs},), got {chosen.shape}")
@@ -188,7 +199,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         check_ready(self.autoreset_mode, self._ended if self._seeded and not self.closed else None)
         self._actions[:] = chosen
         n_items = self.world.n_items
-        if self._actions.view(np.uint64).max() >= n_items:  # negative ones are large there
+        if self._actions.view(np.uint64).max() >= n_items:  # one test: as unsigned integers, negative ones are large
             refuse_first(
                 ((chosen < 0) | (chosen >= n_items)) & ~self._ended,
                 lambda lane: f"action {chosen[lane]} is out of range, the world has items 0..{n_items - 1}",
@@ -197,16 +208,23 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
 
     def _observed(self) -> Any:
         if self.copy:
-            return self._observer.all()
-        return self._observer.present()
+            return self._observer.observations()
+        return self._observer.observations_view()
 
     def _no_answers(self) -> Answers:
-        """Rewards, and whether episodes were terminated and truncated, to be filled in."""
+        """Return zeros for rewards, and False for terminated and truncated, (num_envs,) each, to be filled in."""
         n = self.num_envs
         return np.zeros(n), np.zeros(n, np.bool_), np.zeros(n, np.bool_)
 
-    def _live(self, infos: Info, answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
-        """Start next users in ended lanes; with actions, step the others."""
+    def _advance(self, infos: Info, answers: Answers, *, ended: Array, actions: Array | None = None) -> None:
+        """Start the next users in ended lanes and, with actions, step the other lanes.
+
+        Args:
+            infos: dictionary to which events are added.
+            answers: rewards, terminated and truncated, filled in for stepped lanes.
+            ended: flags of the lanes whose next users start.
+            actions: (num_envs,) actions of the other lanes; None to leave these as they are.
+        """
         queue = self._queue
         if not queue.at_once:
             resetting = np.flatnonzero(ended)
@@ -221,45 +239,53 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         acting = actions is not None
         watched = True
         if isinstance(self._observer, Counts) and self.info != "views":
+            # The kernel counts views itself, in the observations and in infos: no event has to be read back.
             watched = False
             counts = self._observer.array
             if self.info == "counts":
                 n_views = self._counts(infos, "n_views")
                 n_skipped = self._counts(infos, "n_skipped")
+        rewards, terminated, truncated = answers
         moves = Moves(
-            self._actions,
-            ended,
-            queue.seeds,
-            queue.queue,
-            queue.next_user,
-            self._elapsed,
-            counts,
-            *answers,
-            n_views,
-            n_skipped,
+            actions=self._actions,
+            ended=ended,
+            seeds=queue.seeds,
+            queue=queue.queue,
+            next_user=queue.next_user,
+            elapsed=self._elapsed,
+            counts=counts,
+            rewards=rewards,
+            terminated=terminated,
+            truncated=truncated,
+            n_views=n_views,
+            n_skipped=n_skipped,
         )
         if watched:
             self._admit(np.flatnonzero(ended), infos, self._watched(moves, acting=acting))
         else:
+            # Repeated while users leave without a decision, and others start in their lanes.
             while queue.lanes.step_at_once(moves, acting=acting, limit=self._limit):
                 acting = False
 
     def _watched(self, moves: Moves, *, acting: bool) -> Iterator[Arrivals]:
-        """Yield the admissions of :meth:`UserQueue.admit` for lanes that answer or are reset at once."""
+        """Move all lanes in kernel calls, and yield what :meth:`UserQueue.admit` yields: their users' events.
+
+        It calls again while users leave without a decision and others start in their lanes.
+        """
         lanes = self._queue.lanes
         due = np.flatnonzero(~moves.ended)
-        left = 1
-        while left:
-            left = lanes.step_at_once(moves, acting=acting, limit=self._limit)
+        n_left = 1
+        while n_left:
+            n_left = lanes.step_at_once(moves, acting=acting, limit=self._limit)
             if acting and self._observer.counts_shown:
-                self._observer.answered(due, moves.actions[due], moves.rewards[due])
+                self._observer.add_answers(due, moves.actions[due], moves.rewards[due])
             acting = False
             starts, columns = lanes.seen_at_once()
-            if left or starts[-1]:  # most steps of a few lanes show nothing new
+            if n_left or starts[-1]:  # most steps of a few lanes have no event
                 yield self._lanes, lanes.user, Transition(starts, columns, ~moves.ended)
 
     def _answer(self, chosen: Array, infos: Info, answers: Answers) -> None:
-        """Step the lanes that have not ended."""
+        """Step the lanes that have not ended: fill in ``answers``, and add events to ``infos``."""
         rewards, terminated, truncated = answers
         due = np.flatnonzero(~self._ended)
         if len(due):
@@ -268,7 +294,7 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             terminated[due] = ~transition.alive
             if self._observer.counts_shown:
                 self._note_answers(due, chosen[due], rewards[due], transition)
-            self._see(due, transition, infos)
+            self._observe_answers(due, transition, infos)
         self._elapsed += 1
         if self.max_episode_steps is not None:
             truncated[:] = (self._elapsed >= self.max_episode_steps) & ~(terminated | self._ended)
@@ -277,52 +303,55 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         return rewards_of(transition)
 
     def _note_answers(self, due: Ints, chosen: Array, rewards: Array, transition: Transition) -> None:
-        """Let observations count what was shown and what it earned."""
-        self._observer.answered(due, chosen, rewards)
+        """Add shown items and rewards of the lanes ``due`` to observations that count shown items."""
+        self._observer.add_answers(due, chosen, rewards)
 
-    def _admit(self, which: Ints, infos: Info, met_by: Iterator[Arrivals]) -> None:
-        """Start the next users in lanes, with their observations and info."""
+    def _admit(self, which: Ints, infos: Info, arrivals: Iterator[Arrivals]) -> None:
+        """Start the next users in lanes ``which``, with their observations and entries of ``infos``.
+
+        ``arrivals`` may include further lanes, whose users stay: their events are added as well.
+        """
         self._elapsed[which] = 0
         if not self.world.n_user_features:
             self._observer.begin(which, None)
         skipped: dict[int, list[Info]] = {}
-        for lanes, users, transition in met_by:
+        for lanes, users, transition in arrivals:
             for j in np.flatnonzero(~transition.alive).tolist():
-                left = {"user": int(users[j]), **self._queue.info(transition, j)}
-                skipped.setdefault(int(lanes[j]), []).append(left)
+                entry = {"user": int(users[j]), **self._queue.info(transition, j)}
+                skipped.setdefault(int(lanes[j]), []).append(entry)
             waiting = lanes[transition.alive]
             if not transition.alive.all():
                 transition = transition.of(transition.alive)
             if self.world.n_user_features and len(waiting):
                 self._observer.begin(waiting, self._queue.features(waiting))
-            self._browse(waiting, transition, infos, empty=self.world.rates)
-        for lane, info in skipped.items():
+            self._add_organic_events(waiting, transition, infos, empty=self.world.rates)
+        for lane, entries in skipped.items():
             if self.info == "views":
-                self._set(infos, "skipped", lane, tuple(info))
+                self._set(infos, "skipped", lane, tuple(entries))
             elif self.info == "counts":
-                self._counts(infos, "n_skipped")[lane] = len(info)
+                self._counts(infos, "n_skipped")[lane] = len(entries)
 
-    def _see(self, which: Ints, transition: Transition, infos: Info) -> None:
-        """Update the observations of lanes after their actions, and record organic events."""
-        if self.world.rates:  # the answer reveals a rating; 0 says nothing new of it
+    def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
+        """Update the observations of lanes after their actions, and add organic events to ``infos``."""
+        if self.world.rates:  # a reward above 0 is a rating that is now revealed
             rewards = rewards_of(transition)
-            answered = np.flatnonzero(rewards > 0)
-            items = transition.columns["action"][transition.starts[answered]]
-            self._observer.answered(which[answered], items, rewards[answered])
-        self._browse(which, transition, infos)
+            revealed = np.flatnonzero(rewards > 0)
+            items = transition.columns["action"][transition.starts[revealed]]
+            self._observer.add_answers(which[revealed], items, rewards[revealed])
+        self._add_organic_events(which, transition, infos)
 
-    def _browse(self, which: Ints, transition: Transition, infos: Info, *, empty: bool = False) -> None:
-        """Observe organic events, and add them to info if there are any."""
-        c = transition.columns
+    def _add_organic_events(self, which: Ints, transition: Transition, infos: Info, *, empty: bool = False) -> None:
+        """Add a transition's organic events in lanes ``which`` to the observations and to ``infos``."""
+        columns = transition.columns
         rows = organic_rows(transition)
         edges = rows.searchsorted(transition.starts)
         lanes = which.repeat(edges[1:] - edges[:-1])
-        items = c["item"][rows]
-        self._observer.see(lanes, items, c["reward"][rows] if self.world.rates else None)
-        events = {key: c[name][rows] for key, name in self._queue.entries}
-        self._note(infos, which, edges, events, empty=empty)
+        ratings = columns["reward"][rows] if self.world.rates else None
+        self._observer.add_events(lanes, columns["item"][rows], ratings)
+        events = {key: columns[name][rows] for key, name in self._queue.entries}
+        self._note_events(infos, which, edges, events, empty=empty)
 
-    def _note(
+    def _note_events(
         self,
         infos: Info,
         which: Ints,
@@ -331,20 +360,25 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         *,
         empty: bool = False,
     ) -> None:
-        """Note of lane which[j] the events edges[j]:edges[j + 1], as tuples; where there are none only if ``empty``.
+        """Add events to ``infos``: as tuples, as numbers, or not at all, as :attr:`info` has it.
 
-        Where events are counted, only how many there are.
+        Args:
+            infos: dictionary to change.
+            which: (m,) lanes.
+            edges: (m + 1,) bounds of the events: those of lane which[j] are edges[j]:edges[j + 1].
+            events: columns of the events, by key of ``infos``.
+            empty: True to set empty tuples for lanes without an event.
         """
         if self.info != "views":
             if self.info == "counts":
                 self._counts(infos, f"n_{next(iter(events))}")[which] += edges[1:] - edges[:-1]
             return
-        some = np.flatnonzero(empty | (edges[1:] > edges[:-1]))
-        if len(some) == 0:
+        noted = np.flatnonzero(empty | (edges[1:] > edges[:-1]))
+        if len(noted) == 0:
             return
-        lanes = which[some]
-        starts = edges[some].tolist()
-        ends = edges[some + 1].tolist()
+        lanes = which[noted]
+        starts = edges[noted].tolist()
+        ends = edges[noted + 1].tolist()
         for key, column in events.items():
             values = tuple(column.tolist())
             info = self._entry(infos, key)
@@ -353,38 +387,39 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
             infos[f"_{key}"][lanes] = True
 
     def _note_state(self, infos: Info, mask: Flags) -> None:
-        """Record in info the awaited decision and user of the lanes in the mask."""
+        """Set user, step, time and numbers of events in ``infos`` for the lanes in the mask, and 0 for the others."""
         if self.info == "none":
             return
         lanes = self._queue.lanes
-        now = {"user": lanes.user.copy(), "step": lanes.step.copy(), "time": lanes.time.copy()}
+        entries = {"user": lanes.user.copy(), "step": lanes.step.copy(), "time": lanes.time.copy()}
         if self.info == "counts":
-            now |= {key: self._counts(infos, key) for key in ("n_views", "n_skipped", *self._more_counts)}
-        for key, values in now.items():
+            entries |= {key: self._counts(infos, key) for key in ("n_views", "n_skipped", *self._more_counts)}
+        for key, values in entries.items():
             if mask is not self._all:
                 values[~mask] = 0
-            infos[key], infos[f"_{key}"] = values, mask.copy()
+            infos[key] = values
+            infos[f"_{key}"] = mask.copy()
 
     def _finish(self, infos: Info) -> None:
-        """Move the info of ended lanes to ``final_obs`` and ``final_info``."""
+        """Move the entries of ended lanes to ``final_info``, and set their ``final_obs``, as SAME_STEP mode has it."""
         final: Info = {}
         for lane in np.flatnonzero(self._ended).tolist():
-            self._set(infos, "final_obs", lane, self._observer.one(lane))
+            self._set(infos, "final_obs", lane, self._observer.observation(lane))
         for key in [k for k in infos if not k.startswith("_") and k != "final_obs"]:
             values = infos[key]
             mask = infos[f"_{key}"]
             moved = mask & self._ended
-            empty = None if values.dtype == object else 0
+            blank = None if values.dtype == object else 0
             final[key] = values.copy()
-            final[key][~moved] = empty
+            final[key][~moved] = blank
             final[f"_{key}"] = moved
-            values[moved] = empty
+            values[moved] = blank
             infos[f"_{key}"] = mask & ~self._ended
         infos["final_info"] = final
         infos["_final_info"] = self._ended.copy()
 
     def _sized(self, infos: Info) -> Info:
-        """Infos in the requested form."""
+        """Return ``infos`` with events in arrays of a fixed size if one was requested, else unchanged."""
         if self._info_size is None:
             return infos
         keys = (*(key for key, _ in self._queue.entries), *self._more_events)
@@ -395,14 +430,14 @@ class WorldVectorEnv(Specified, gym.vector.VectorEnv[Any, Array, Array]):
         infos[f"_{key}"][lane] = True
 
     def _entry(self, infos: Info, key: str) -> Array:
-        """Return the array of infos of this name; make it and its mask if missing."""
+        """Return the array (num_envs,) of objects in ``infos`` under this key; add it and its mask if missing."""
         if key not in infos:
-            infos[key] = np.empty(self.num_envs, object)  # holds None
+            infos[key] = np.empty(self.num_envs, object)  # filled with None
             infos[f"_{key}"] = np.zeros(self.num_envs, np.bool_)
         return infos[key]
 
     def _counts(self, infos: Info, key: str) -> Array:
-        """Return the counts of this name, made if missing; :meth:`_note_state` sets their mask."""
+        """Return the numbers (num_envs,) under a key of ``infos``, added if missing; :meth:`_note_state` sets masks."""
         if key not in infos:
             infos[key] = np.zeros(self.num_envs, np.int64)
         return infos[key]

@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""A period: slates drawn with known probabilities, and what each user would buy, recommended or not."""
+"""Kernels of a period: slates drawn with known probabilities, and users' purchases with and without recommendations."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recsim_mnar.kernels.jit import kernel
 
 @kernel
 def logistic(x, out):
-    """``out`` = 1 / (1 + exp(-x)), (n, I)."""
+    """Compute ``out`` = 1 / (1 + exp(-x)), (n, I)."""
     n, m = x.shape
     for r in range(n):
         for i in range(m):
@@ -20,7 +20,7 @@ def logistic(x, out):
 
 @kernel
 def _uniforms(seed, stream, user, index, shared):
-    """The uniforms below which Y^C and Y^T are 1: one for both where ``shared``, else one each from the same block."""
+    """Return two uniforms: Y^C and Y^T are 1 if they are below P(Y^C) and P(Y^T); with ``shared`` they are the same."""
     a, b, c, d = block(seed, stream, user, index)
     of_control = unit53(a, b)
     if shared:
@@ -32,18 +32,18 @@ def _uniforms(seed, stream, user, index, shared):
 
 @kernel
 def buy(seeds, stream, users, periods, shared, control, treated, shown, bought):
-    """One period: ``bought[r, i]`` is Y^T of the item where it is shown and Y^C where it is not.
+    """Draw the purchases of one period: ``bought[r, i]`` is Y^T if the item is shown and Y^C if it is not.
 
     Args:
-        seeds: (n,) addresses, with the next three.
-        stream: see above.
-        users: see above.
-        periods: see above.
-        shared: whether one uniform decides both outcomes of a cell, see :func:`_uniforms`.
+        seeds: (n,) seed of each user, the first part of the address of a draw.
+        stream: stream of the draws.
+        users: (n,) id of each user.
+        periods: (n,) period of each user; with the item it gives the index of a draw.
+        shared: True if one uniform decides both outcomes of a cell.
         control: (n, I) P(Y^C = 1).
         treated: (n, I) P(Y^T = 1).
-        shown: (n, I) uint8.
-        bought: (n, I) uint8, out.
+        shown: (n, I) uint8 flags of shown items.
+        bought: (n, I) uint8 output.
     """
     n, n_items = control.shape
     for r in range(n):
@@ -58,7 +58,7 @@ def buy(seeds, stream, users, periods, shared, control, treated, shown, bought):
 
 @kernel
 def outcomes(seeds, stream, users, periods, shared, control, treated, y_control, y_treated):
-    """Both potential outcomes of every item in one period, (n, I) uint8; arguments as :func:`buy`."""
+    """Draw both potential outcomes of every item in one period, (n, I) uint8; arguments are those of :func:`buy`."""
     n, n_items = control.shape
     for r in range(n):
         first = np.uint64(periods[r]) * np.uint64(n_items)
@@ -70,9 +70,10 @@ def outcomes(seeds, stream, users, periods, shared, control, treated, y_control,
 
 @kernel
 def scale_rows(weights, size, low, high, out):
-    """``out[r, i]`` = min(max(c_r weights[r, i], low), high), c_r such that every row sums to ``size``.
+    """Compute ``out[r, i]`` = min(max(c_r weights[r, i], low), high) with factors c_r such that rows sum to ``size``.
 
-    Arrays are (n, I) float64; the weights are above 0 and low I <= size <= high I.
+    Arrays are (n, I) float64; the weights are above 0 and low I <= size <= high I. Each c_r is found by bisection, on a
+    logarithmic scale while its bounds differ by more than a factor of 4.
     """
     n, n_items = weights.shape
     for r in range(n):
@@ -81,10 +82,10 @@ def scale_rows(weights, size, low, high, out):
         for i in range(n_items):
             smallest = min(smallest, weights[r, i])
             total += weights[r, i]
-        # At c = 0 the row sums to low I, at this c to high I: the answer lies between.
+        # At c = 0 the row sums to low I, and at c = above to high I: the solution lies between.
         below = 0.0
         above = high / smallest
-        # The unclipped answer is the first guess, and often the last.
+        # The first guess is the solution without clipping, which is often exact.
         c = size / total
         for _ in range(200):
             got = 0.0
@@ -106,7 +107,7 @@ def scale_rows(weights, size, low, high, out):
 
 @kernel
 def draw_independently(seeds, stream, users, periods, probability, shown):
-    """``shown[r, i]`` = 1 with probability ``probability[r, i]``, each cell by its own draw; (n, I) uint8."""
+    """Set ``shown[r, i]`` (n, I), uint8, to 1 with probability ``probability[r, i]``, independently for each cell."""
     n, n_items = probability.shape
     for r in range(n):
         first = np.uint64(periods[r]) * np.uint64(n_items)
@@ -117,20 +118,20 @@ def draw_independently(seeds, stream, users, periods, probability, shown):
 
 @kernel
 def draw_slates(seeds, stream, users, periods, starts, probability, order, slates):
-    """Draw ``slates.shape[1]`` distinct items a row, item i among them with probability ``probability[r, i]``.
+    """Draw slates of N distinct items, of which item i is one with probability ``probability[r, i]``.
 
-    Systematic sampling: the items stand in a random order on a line, item i over a length of ``probability[r, i]``, and
-    those at the points u, u + 1, u + 2, ... are drawn. The items of a slate come out in the order of the line.
+    Systematic sampling: the items form consecutive segments of a line in random order, item i with the length
+    ``probability[r, i]``, and the items at the points u, u + 1, u + 2, ... are drawn, in the order of the line.
 
     Args:
-        seeds: (n,) addresses of the random order, with the next three.
-        stream: see above.
-        users: see above.
-        periods: see above.
-        starts: (n,) u in [0, 1).
-        probability: (n, I) at most 1, rows summing to the size of a slate.
-        order: (I,) int32, a place to work.
-        slates: (n, N) int32, out.
+        seeds: (n,) seed of each user, the first part of the address of a draw of the random order.
+        stream: stream of these draws.
+        users: (n,) id of each user.
+        periods: (n,) period of each user.
+        starts: (n,) first point u in [0, 1).
+        probability: (n, I) probabilities, at most 1, with rows that sum to N.
+        order: (I,) int32 scratch array.
+        slates: (n, N) int32 output.
     """
     n, n_items = probability.shape
     size = slates.shape[1]
@@ -149,7 +150,7 @@ def draw_slates(seeds, stream, users, periods, starts, probability, order, slate
             if k < size and reached > starts[r] + k:
                 slates[r, k] = order[i]
                 k += 1
-        # The line may end a rounding error before the last point.
+        # By rounding, the line may end before the last point: fill up with the line's last items that are not drawn.
         last = n_items - 1
         while k < size:
             is_taken = False

@@ -1,9 +1,8 @@
-"""Comparison in the purchases world: uplift of agents' lists from a log, by an A/B test, and in truth.
+"""Comparison in a purchases world: uplift of agents' lists from a log, from an A/B test, and in truth.
 
-The deployed recommender of a purchases world makes one log. Agents learn from its first periods, and the offline
-metrics of Sato et al. (2019) judge their lists by the periods after. An A/B test shows those lists to half of the
-users, and the truth is the mean of E[Y^T - Y^C] over them: so it can be said which metric would have picked the right
-agent.
+A log is simulated under the world's own recommender. Agents learn from its first periods, and the offline metrics of
+Sato et al. (2019) evaluate their lists on the later ones. An A/B test shows the lists to half of the users, and the
+truth is the mean of E[Y^T - Y^C] over the lists' items. The comparison tells which metric picks the best agent.
 """
 
 from __future__ import annotations
@@ -50,16 +49,17 @@ TITLES = {
 }
 
 _BATCH_CELLS = 1 << 22
+"""Number of cells (user, item) whose outcomes are drawn at a time."""
 
 
 @dataclass(frozen=True)
 class RankedItems:
-    """Scores by which lists are made.
+    """Scores of an agent or a reference, from which its lists are made.
 
     Attributes:
-        scores: (U, I).
-        details: what the records should add about them.
-        policy: whose scores they are; None of what only the world knows.
+        scores: (U, I) scores of all items for all users.
+        details: entries for the details of the records.
+        policy: the fitted policy of an agent; None for references, whose scores the world defines.
     """
 
     scores: Floats
@@ -68,7 +68,7 @@ class RankedItems:
 
 
 def purchases_as_views(exposures: Exposures) -> Log:
-    """Return all purchases as organic rows of a log, for agents that learn from views."""
+    """Return all purchases, recommended or not, as organic rows of a log, for agents that learn from views."""
     rows = np.flatnonzero(exposures.purchased)
     rows = rows[np.lexsort((exposures.item[rows], exposures.time[rows], exposures.user[rows]))]
     user = exposures.user[rows]
@@ -83,7 +83,18 @@ def purchases_as_views(exposures: Exposures) -> Log:
 
 
 def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int) -> RankedItems:
-    """Fit a learner and return its scores of every item for the users of the log."""
+    """Fit a learner, and return its scores of all items for all users.
+
+    Args:
+        name: name of the agent.
+        learner: the learner; it is fitted on exposures if it can be, else on views.
+        past: exposures of the training periods.
+        views: their purchases as views.
+        seed: seed of the comparison.
+
+    Raises:
+        UserError: the learner is softened, which does not change a ranking, or its fit fails.
+    """
     learner = as_learner(learner, name=name)
     if is_softened(learner):
         raise UserError(f"agent {name!r}: lists are made by rank, softening would change nothing; leave it away")
@@ -102,13 +113,13 @@ def trained(name: str, learner: Learner, past: Exposures, views: Log, seed: int)
 
 
 def title(metric: str) -> str:
-    """``uplift_snips@10`` as papers write it: UpliftSNIPS@10."""
+    """Return a metric's name as papers write it: ``UpliftSNIPS@10`` for ``uplift_snips@10``."""
     name, at, length = metric.partition("@")
     return TITLES.get(name, name) + at + length
 
 
 class Uplift(Protocol):
-    """Precision and uplift of an agent's lists in further periods of the deployed recommender's log."""
+    """Protocol that estimates precision and uplift of agents' lists from the test periods of the log."""
 
     name = "uplift"
     summary = "precision and the uplift metrics of lists, from a further log (purchases)"
@@ -139,14 +150,23 @@ class Uplift(Protocol):
         return title(metric)
 
     def estimates_truth(self, metric: str) -> bool:
-        """True for estimates of uplift; precision counts purchases, caused or not."""
+        """Return whether a metric estimates uplift; precision counts all purchases, caused or not."""
         return metric.startswith("uplift")
 
 
 def record_of(
     protocol: str, agent: str, metric: str, estimate: Estimate, seconds: float, details: dict[str, Any]
 ) -> Record:
-    """Return the record of an estimate; its details hold the method and the verdict."""
+    """Return the record of an estimate, with its diagnostics, method and verdict in the details.
+
+    Args:
+        protocol: name of the protocol.
+        agent: name of the agent.
+        metric: name of the metric, with the length of lists.
+        estimate: the estimate.
+        seconds: time that it took.
+        details: further entries of the details.
+    """
     method = {"method": estimate.method, "ess": estimate.ess}
     return Record.of(
         "purchases",
@@ -164,6 +184,15 @@ def record_of(
 def _offline(
     exposures: Exposures, lists: Ints, periods: Sequence[int], settings: Any, name: str
 ) -> tuple[dict[str, Estimate], float]:
+    """Evaluate the lists of the agent ``name`` on a log: a job of :class:`Uplift`.
+
+    Returns:
+        The estimates, by metric.
+        The seconds that they took.
+    """
+    clip = 0.0  # smallest propensity, where settings have the largest weight
+    if settings.clip:
+        clip = 1.0 / settings.clip
     began = time.perf_counter()
     try:
         estimates = evaluate_lists(
@@ -171,7 +200,7 @@ def _offline(
             lists,
             metrics=settings.metrics.split(","),
             periods=periods,
-            clip=1.0 / settings.clip if settings.clip else 0.0,
+            clip=clip,
             level=settings.level,
         )
     except UserError as error:
@@ -180,7 +209,12 @@ def _offline(
 
 
 def _parts(groups: Sequence[Floats], arms: tuple[Flags, Flags]) -> Floats:
-    """Return (U,) each user's part of the sum of both arms' means: their mean is that sum."""
+    """Return values (U,) of users whose mean is the sum of the means of two groups.
+
+    Args:
+        groups: values of the users in each arm.
+        arms: (U,) flags of each arm's users.
+    """
     out = np.empty(len(arms[0]))
     for group, arm in zip(groups, arms, strict=True):
         out[arm] = group * (len(out) / max(len(group), 1))
@@ -188,7 +222,17 @@ def _parts(groups: Sequence[Floats], arms: tuple[Flags, Flags]) -> Floats:
 
 
 def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int, period: int) -> Floats:
-    """(A, 2, U) purchases of the listed items, shown and not shown."""
+    """Draw the purchases of listed items in one period, for all agents.
+
+    Args:
+        world: the world.
+        lists: (U, N) lists by agent, of A agents.
+        users_seed: seed of the users.
+        period: number of the period.
+
+    Returns:
+        (A, 2, U) number of each user's purchases of the listed items if these are shown, and if not.
+    """
     n_users = len(next(iter(lists.values())))
     out = np.empty((len(lists), 2, n_users))
     step = max(1, _BATCH_CELLS // world.n_items)
@@ -202,7 +246,11 @@ def one_period(world: ExposureWorld, lists: Mapping[str, Ints], users_seed: int,
 
 
 def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float, float]:
-    """The sum of independent groups' means, with Student's t at Welch's degrees of freedom."""
+    """Compute the sum of independent groups' means, with a t interval of Welch's degrees of freedom.
+
+    Returns:
+        The sum, and the lower and the upper end of its interval; infinite ends if a group has fewer than two values.
+    """
     from scipy.special import stdtrit
 
     value = float(sum(group.mean() for group in groups))
@@ -218,7 +266,7 @@ def _mean_interval(groups: Sequence[Floats], level: float) -> tuple[float, float
 
 
 class UpliftABTest(ABTest):
-    """A/B test that shows each agent's lists to half of the users, and nothing to the others."""
+    """Protocol of an A/B test that shows each agent's lists to half of the users, and nothing to the others."""
 
     summary = "an A/B test: lists are shown to half of the users (purchases)"
     metrics = ("uplift",)
@@ -227,16 +275,16 @@ class UpliftABTest(ABTest):
     def judge(self, study: Trial) -> list[Record]:
         """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`.
 
-        ``uplift@N``: purchases of the listed items, an item and period, in the arm that is shown them, less those of
-        the items that would have been listed in the arm that is not. The control arm is shown nothing, so it estimates
-        Y^T - Y^C and not the difference from the deployed recommender.
+        ``uplift@N`` is the number of purchases of listed items, per item and period, in the arm that is shown them,
+        minus that in the arm that is shown nothing. So it estimates Y^T - Y^C, not the difference from the deployed
+        recommender.
         """
         data: Lists = study.data
         n_periods = study.settings.test_periods
         study.report(f"A/B test, {n_periods} periods")
         began = time.perf_counter()
-        one = carrying(one_period, data.world, data.lists, data.users_seed)
-        jobs = [functools.partial(one, data.last + i) for i in range(n_periods)]
+        draw_period = carrying(one_period, data.world, data.lists, data.users_seed)
+        jobs = [functools.partial(draw_period, data.last + i) for i in range(n_periods)]
         sums = functools.reduce(np.add, run_in_order(jobs, study.executor))
         seconds = (time.perf_counter() - began) / len(data.lists)
         return [
@@ -245,17 +293,17 @@ class UpliftABTest(ABTest):
         ]
 
     def _record(self, study: Trial, agent: str, purchases: Floats, seconds: float) -> Record:
-        """Return the record of one agent; purchases (2, U) a period of its list, shown and not shown.
+        """Return the record of one agent, for which the users are split anew.
 
-        The split of the users is drawn anew for each agent.
+        ``purchases`` (2, U) are each user's mean purchases per period of listed items if these are shown, and if not.
         """
         data: Lists = study.data
         length = data.lists[agent].shape[1]
-        per_item, other = purchases / length
-        n_users = len(per_item)
+        if_shown, if_not_shown = purchases / length
+        n_users = len(if_shown)
         is_treated = uniforms(derive_seed(study.seed, f"ab_test/{agent}"), Stream.PROTOCOL, np.arange(n_users), 0) < 0.5
         arms = (is_treated, ~is_treated)
-        groups = [per_item[is_treated], -other[~is_treated]]
+        groups = [if_shown[is_treated], -if_not_shown[~is_treated]]
         interval = _mean_interval(groups, study.level)
         metric = f"uplift@{length}"
         n_treated = len(groups[0])
@@ -274,10 +322,10 @@ class UpliftABTest(ABTest):
 METRICS = ("precision", "uplift", "uplift_snips", "uplift_ips")
 
 _BIASED = ("uplift", "uplift_snips")
-"""Estimates that are shown after the others."""
+"""Metrics whose columns come after the others."""
 
 TRAINED = ("rmf", "bpr", "ulrmf", "ulbpr", "recresp", "cause", "cause-prod")
-"""Factor models, whose own defaults are the ten million updates of a paper."""
+"""Factor models, which get the comparison's parameters: by their own defaults they train for ten million updates."""
 
 
 @dataclass(frozen=True)
@@ -285,15 +333,15 @@ class UpliftSettings(Params):
     """Sizes of a comparison in the purchases world.
 
     Attributes:
-        users: whose log is learnt from and judged by; the A/B test splits them.
-        test_periods: periods after the world's own ``n_periods`` by which the metrics judge, and again as many in which
-            the A/B test runs.
-        length: items of a list, N.
-        metrics: of :data:`recsim_mnar.purchases.uplift.LIST_METRICS`, with commas.
-        clip: largest inverse propensity; 0, the default, for none: the IPS form is then unbiased.
-        level: of all intervals.
-        training: parameters of the factor models whose names give none: one for all of them, under which RMF and BPR
-            reach their precision in a second or so. None is tuned by itself, nor by any uplift.
+        users: number of users, of the log and of the A/B test.
+        test_periods: number of periods after the world's own ``n_periods`` on which the metrics are computed; the A/B
+            test runs in as many further ones.
+        length: number of items N in a list.
+        metrics: names from :data:`recsim_mnar.purchases.uplift.LIST_METRICS`, separated by commas.
+        clip: largest inverse propensity; 0, the default, for no bound, with which the IPS estimate is unbiased.
+        level: coverage of all intervals.
+        training: parameters of factor models that are named without any. They are the same for all models, and let RMF
+            and BPR reach their precision within about a second; they are not tuned for each model, nor for uplift.
     """
 
     users: int = 2000
@@ -305,7 +353,7 @@ class UpliftSettings(Params):
     training: str = "updates=3000000+factors=16+rate=0.003+penalty=0.001"
 
     def check(self) -> None:
-        """Refuse sizes that cannot be, and unknown metrics."""
+        """Raise UserError if a size is out of range or a metric is unknown."""
         if checked_users("train_users", self.users) < 2:
             raise UserError(f"train_users must be at least 2, an interval needs two, got {self.users}")
         whole_number(self.test_periods, "test_periods", 1)
@@ -318,16 +366,16 @@ class UpliftSettings(Params):
 
 @dataclass(frozen=True)
 class Lists:
-    """Data judged by the protocols of the purchases world.
+    """Data of a comparison, read by its protocols.
 
     Attributes:
-        world: with as many periods as the log has.
-        users_seed: of the users.
-        first: first period that is not learnt from.
-        last: the period after the log's last.
-        truth: both expected outcomes, of ``world.outcomes_of``.
-        rankings: scores by agent, references last.
-        lists: (U, N) items by agent.
+        world: the world, with the number of periods of the log.
+        users_seed: seed of the users.
+        first: first period after those of training.
+        last: first period after the log.
+        truth: true probabilities of both outcomes for all users.
+        rankings: scores by agent; references come last.
+        lists: (U, N) lists by agent.
     """
 
     world: ExposureWorld
@@ -340,12 +388,12 @@ class Lists:
 
 
 class PurchasesExperiment(Experiment):
-    """Comparison of agents on the same users throughout, since uplift models need their past.
+    """Comparison of agents, with the same users for training and evaluation, since uplift models need a user's past.
 
-    The log of the deployed recommender has the world's ``n_periods`` to learn from and ``test_periods`` more to judge
-    by; the A/B test runs in the periods after those. An agent with ``fit_exposures`` learns from what was recommended
-    and what was bought, any other from all purchases as views. Its list for a user is the N items that it ranks
-    highest, and stays.
+    The log of the deployed recommender has the world's ``n_periods`` for training and ``test_periods`` more for the
+    metrics; the A/B test runs in the periods after these. Agents with ``fit_exposures`` learn from recommendations and
+    purchases, others from all purchases as views. A user's list is the N items that an agent ranks highest, the same in
+    all periods.
     """
 
     settings_type = UpliftSettings
@@ -363,7 +411,7 @@ class PurchasesExperiment(Experiment):
     log_holds = frozenset({"clicks", "exposures"})
 
     def specs(self, preset: str | None, settings: UpliftSettings) -> Mapping[str, str]:
-        """Return the specification of each factor model that is named without parameters."""
+        """Return the specification, with parameters, of each factor model that is named without any."""
         return {agent: f"{agent}+{settings.training}" for agent in TRAINED}
 
     def targets(self, settings: UpliftSettings) -> tuple[Target, ...]:
@@ -371,7 +419,7 @@ class PurchasesExperiment(Experiment):
         return (Target(f"cp@{settings.length}", "uplift"),)
 
     def prepare(self, trial: Trial) -> None:
-        """Implement :meth:`Experiment.prepare`."""
+        """Implement :meth:`Experiment.prepare`: simulate the log, fit the agents, and make all lists."""
         world = trial.world
         sizes = trial.settings
         assert isinstance(world, ExposureWorld)
@@ -396,7 +444,7 @@ class PurchasesExperiment(Experiment):
         trial.data = Lists(longer, users_seed, first, longer.params.n_periods, truth, rankings, lists)
 
     def _rankings(self, trial: Trial, first: int) -> dict[str, RankedItems]:
-        """Return every agent's scores, learnt from the periods before ``first``."""
+        """Return every agent's scores, learnt from the periods before the period ``first``."""
         agents = trial.learners
         trial.report(f"train {len(agents)} agents on {first} periods")
         world = trial.world
@@ -409,7 +457,7 @@ class PurchasesExperiment(Experiment):
         return dict(zip(agents, run_in_order(jobs, trial.executor), strict=True))
 
     def truth(self, trial: Trial) -> list[Record]:
-        """True uplift of the lists, CP@N."""
+        """Implement :meth:`Experiment.truth`: the true uplift of the lists, CP@N, of agents and references."""
         trial.report("truth")
         data: Lists = trial.data
         uplift = data.truth.uplift
@@ -433,6 +481,6 @@ class PurchasesExperiment(Experiment):
         ]
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
-        """Implement :meth:`Experiment.columns`."""
+        """Implement :meth:`Experiment.columns`: the biased metrics come last."""
         keys = dict.fromkeys((r.protocol, r.metric) for r in records)
         return sorted(keys, key=lambda key: key[1].partition("@")[0] in _BIASED)

@@ -1,4 +1,4 @@
-"""Environments of purchases, single and vector: a step is a period in which a slate is recommended; and a recorder."""
+"""Environments of worlds of slates, single and vector, and recorders: a step is a period with a recommended slate."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Array = NDArray[Any]
 
 
 def purchases_env(preset: str | None = None, world: World | str | None = None, **params: Any) -> PurchasesEnv:
-    """The single environment of the purchases world.
+    """Make the single environment of the purchases world.
 
     Args:
         preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
-        world: instead, a world of slates that is there already, or a name.
+        world: an existing world of slates, or its name, instead of one made from the preset.
         **params: keywords of :class:`PurchasesEnv`, or fields of
             :class:`recsim_mnar.purchases.world.PurchasesParams` that differ from the preset's.
     """
@@ -39,26 +39,32 @@ def purchases_env(preset: str | None = None, world: World | str | None = None, *
 def purchases_vector_env(
     num_envs: int = 1, preset: str | None = None, world: World | str | None = None, **options: Any
 ) -> PurchasesVectorEnv:
-    """The vector environment of the purchases world.
+    """Make the vector environment of the purchases world.
 
     Args:
         num_envs: number of lanes.
-        preset: as :func:`purchases_env`.
-        world: as :func:`purchases_env`.
+        preset: ``personalised`` (default), ``uniform``, ``popularity`` or ``quick``.
+        world: an existing world of slates, or its name, instead of one made from the preset.
         **options: keywords of :class:`PurchasesVectorEnv`, or parameters.
     """
     return made_for(ExposureWorld, "purchases", preset, world, options, num_envs)
 
 
 def of_exposures(world: ExposureWorld, lanes: int | None, asked: Mapping[str, Any]) -> Any:
-    """Make the environment of users who are shown slates; with lanes the vector one."""
+    """Make the environment of a world of slates.
+
+    Args:
+        world: the world.
+        lanes: number of lanes of a vector environment; None for the single environment.
+        asked: keywords of the environment.
+    """
     if lanes is None:
         return PurchasesEnv(world, **asked)
     return PurchasesVectorEnv(world, lanes, **asked)
 
 
 class _Purchases(ShowsSeveral):
-    """Base of the purchases environments."""
+    """Actions that are slates, sets of a world's items; the reward is the number of purchases."""
 
     event = "bought"
     world: ExposureWorld
@@ -92,82 +98,81 @@ class _Purchases(ShowsSeveral):
         return np.add.reduceat(bought.astype(np.float64), transition.starts[:-1])
 
     def note(self, lanes: Ints, shown: NDArray[np.integer], transition: Transition) -> None:
-        """Implement :meth:`ShowsSeveral.note`: recommended items that were bought count as those bought without it."""
+        """Implement :meth:`ShowsSeveral.note`: bought items count as organic events do, recommended or not."""
         rows = earning_rows(transition)
         edges = rows.searchsorted(transition.starts)
-        self._observer.see(lanes.repeat(np.diff(edges)), transition.columns["action"][rows], None)
+        self._observer.add_events(lanes.repeat(np.diff(edges)), transition.columns["action"][rows], None)
 
 
 class PurchasesEnv(_Purchases, SeveralEnv):
-    """One user at a time; an episode is a user's life, a step a period in which a slate is recommended.
+    """Environment of one user at a time: an episode is a user's visit, a step is a period with a recommended slate.
 
-    The action holds N items. An item named twice is recommended once, and the second place is lost: that is the one
-    rule for duplicates. The reward is the number of items the user buys in the period, recommended or not, so that
-    an agent gains by what it causes and not by what would have been bought anyway. The observation counts the user's
-    purchases of each item so far. ``info`` carries ``user``, ``step`` and ``time`` (the period) of the decision
-    awaited, ``n_views``, the number of purchases without recommendation since the last one, and ``n_bought``, that of
-    recommended items that were bought; with ``info="views"`` the items themselves, ``views`` and ``bought``. Users are
-    addressed as in :class:`recsim_mnar.envs.WorldEnv`.
+    The action holds N items. A repeated item is recommended once, and its second place is lost. The reward is the
+    number of items that the user buys in the period, recommended or not, so that an agent gains only by purchases that
+    it causes. The observation counts the user's purchases of each item. ``info`` has ``user``, ``step`` and ``time``
+    (the period) of the awaited decision, ``n_views``, the number of purchases without a recommendation since the
+    previous decision, and ``n_bought``, the number of recommended items that were bought; with ``info="views"`` the
+    items themselves, ``views`` and ``bought``. Seeds and user ids work as in :class:`recsim_mnar.envs.WorldEnv`.
 
     Args:
-        world: where users buy.
-        **asked: keywords of :class:`recsim_mnar.envs.WorldEnv`; counted are purchases.
+        world: the world of slates.
+        **asked: keywords of :class:`recsim_mnar.envs.WorldEnv`, with purchases as the events.
     """
 
     _more_events = ("bought",)
 
     def _seen_after(self, shown: NDArray[np.integer], transition: Transition, info: Info) -> Any:
-        """Return a new observation: purchases without recommendation first, then those of the slate."""
+        """Add purchases without a recommendation, and then those of the slate, to the observation, and return it."""
         self._seen(info)
         self.note(self._lane, shown, transition)
-        return self._observer.alone()
+        return self._observer.observation_alone()
 
     def slate_uplift(self, action: Array) -> float:
-        """Truth: purchases that this slate is expected to cause now. For what judges, never for what acts."""
+        """Return the true number of purchases that a slate is expected to cause; for evaluation, never for agents."""
         self._check_waiting()
         assert self._queue.seed is not None
         return float(self.world.slate_uplift(self._queue.seed, self._queue.lanes.user, np.asarray(action)[None])[0])
 
 
 class PurchasesVectorEnv(_Purchases, SeveralVectorEnv):
-    """Lanes of one purchases world; see :class:`PurchasesEnv` for what a lane does and :class:`WorldVectorEnv`.
+    """Vector environment of a world of slates: each lane behaves like a :class:`PurchasesEnv`.
 
     Args:
-        world: where users buy.
+        world: the world of slates.
         num_envs: number of lanes.
-        **asked: keywords of :class:`WorldVectorEnv`; ``max_episode_steps`` are periods.
+        **asked: keywords of :class:`WorldVectorEnv`; ``max_episode_steps`` is a number of periods.
     """
 
     _more_events, _more_counts = ("bought",), ("n_bought",)
 
-    def _see(self, which: Ints, transition: Transition, infos: Info) -> None:
-        """Count the purchases of a transition and note them."""
-        super()._see(which, transition, infos)
-        self.note(which, np.zeros((0, 0), np.int64), transition)
+    def _observe_answers(self, which: Ints, transition: Transition, infos: Info) -> None:
+        """Add the purchases of a transition to the observations and to ``infos``."""
+        super()._observe_answers(which, transition, infos)
+        self.note(which, np.zeros((0, 0), np.int64), transition)  # which needs no slates
 
 
 # --------------------------------------------------------------------------------------------------------- the recorder
 
 
 def record_slates(env: gym.Env[Any, Any], policy: SlatePolicy, n_users: int, seed: int) -> Log:
-    """The log of ``simulate``, to the byte, from a single environment: users 0 .. n_users - 1 of a seed.
+    """Run a slate policy on the first users of a seed in a single environment, and return the log of ``simulate``.
 
     Args:
-        env: of a world whose ``slates`` are ``fixed``.
-        policy: as it recommends there.
-        n_users: how many.
-        seed: of the users and of the slates.
+        env: environment of a world whose parameter ``slates`` is ``fixed``.
+        policy: the slate policy; a fresh copy of it acts.
+        n_users: number of users.
+        seed: seed of the users and of the slates.
     """
     return recorded(env, _SlateRecorder(policy.fresh(), n_users, seed), n_users, seed)
 
 
 def record_slates_vector(env: PurchasesVectorEnv, policy: SlatePolicy, n_users: int, seed: int) -> Log:
-    """:func:`record_slates` through a vector environment in NEXT_STEP mode: the same log, for any number of lanes."""
+    """Run a slate policy in a vector environment in NEXT_STEP mode; the log equals that of :func:`record_slates`."""
     return recorded(env, _SlateRecorder(policy.fresh(), n_users, seed), n_users, seed)
 
 
 class _SlateRecorder:
-    """Decides for users and records the outcomes."""
+    """Runner of a slate policy, with the methods of :class:`recsim_mnar.envs.recording.Recorder`."""
 
     def __init__(self, policy: SlatePolicy, n_users: int, seed: int) -> None:
         self.policy = policy
@@ -177,6 +182,7 @@ class _SlateRecorder:
         self.shape = (policy.params.slate_size,)
 
     def arrive(self, info: Info) -> None:
+        """Record the user in the ``info`` of a reset, and start the user in the policy."""
         self.builder.begin(info)
         self.policy.reset(np.array([info["user"]]))
 
@@ -184,6 +190,7 @@ class _SlateRecorder:
         return self.builder.log(self._n_users)
 
     def decide(self, infos: list[Info]) -> Ints:
+        """Return slates (n, N) for the waiting users in ``infos``, drawn in groups of users in the same period."""
         users = np.array([i["user"] for i in infos])
         periods = np.array([i["time"] for i in infos]).astype(np.int64)
         self.slates = slates = np.empty((len(users), *self.shape), np.int64)
@@ -193,22 +200,24 @@ class _SlateRecorder:
             slates[rows], self.probability[rows] = self.policy.slates(self.seed, users[rows], int(period))
         return slates
 
-    def answer(self, before: list[Info], after: list[Info], *_: Any) -> None:
+    def record_outcomes(self, before: list[Info], after: list[Info], *_: Any) -> None:
+        """Record the outcome of each user's slate, and let the policy observe it with the user's own purchases."""
         slates = self.slates
-        for j, (info, came) in enumerate(zip(before, after, strict=True)):
+        for j, (info, next_info) in enumerate(zip(before, after, strict=True)):
             user = int(info["user"])
-            bought = events_of(came, "bought")
+            bought = events_of(next_info, "bought")
             order = np.argsort(slates[j])
-            of_first = float(slates[j, 0] in bought)  # what is read of a slate of one item
-            self.builder.answer(info, came, slates[j], self.probability[j], of_first)
-            alone = np.array(events_of(came, "views"), np.int32)
-            action = np.concatenate([slates[j][order], np.full(len(alone), -1)]).astype(np.int32)
+            reward = float(slates[j, 0] in bought)  # read only if a slate has one item
+            self.builder.add_step(info, next_info, slates[j], self.probability[j], reward)
+            unaided = np.array(events_of(next_info, "views"), np.int32)
+            action = np.concatenate([slates[j][order], np.full(len(unaided), -1)]).astype(np.int32)
+            # The columns of a log, as the policy gets them in a simulation: the slate's rows, then organic rows.
             self.policy.observe_events(
                 {
                     "user": np.full(len(action), user),
                     "action": action,
-                    "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), alone]),
+                    "item": np.concatenate([np.full(slates.shape[1], -1, np.int32), unaided]),
                     "reward": np.isin(action, bought).astype(np.float64),
-                    "propensity": np.append(self.probability[j][order], np.full(len(alone), np.nan)),
+                    "propensity": np.append(self.probability[j][order], np.full(len(unaided), np.nan)),
                 }
             )

@@ -1,9 +1,8 @@
 """Exposures: recommendations and purchases of users, the second part of a log of purchases.
 
-Uplift needs both sides of every recommendation (Sato et al. 2019): what was shown and bought, shown and not bought, not
-shown and bought. The grid users x items x periods is far too large to write out, and nearly all of it is the fourth
-class, neither shown nor bought. Only the other three are rows here; the propensity of any cell is a small table next to
-them.
+Uplift models (Sato et al. 2019) need every cell of the grid users x items x periods in one of four classes: recommended
+(R) or not (NR), and purchased (P) or not (NP). Nearly all cells are NR-NP. Only those of the other three classes are
+rows here; a table of propensities, for any cell, stands next to them.
 """
 
 from __future__ import annotations
@@ -41,11 +40,11 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class CSRLists:
-    """Items of each (period, user) in one observed class, as compressed rows.
+    """Items of each (period, user) in one class, as compressed sparse rows.
 
     Attributes:
-        indptr: (n_rows + 1,) int64; row r's items are ``items[indptr[r] : indptr[r + 1]]``.
-        items: int32, ascending within a row.
+        indptr: (n_rows + 1,) int64 bounds; row r has the items ``items[indptr[r] : indptr[r + 1]]``.
+        items: int32 items, ascending within a row.
     """
 
     indptr: Ints
@@ -56,18 +55,21 @@ class CSRLists:
         return self.items[self.indptr[row] : self.indptr[row + 1]]
 
     def counts(self) -> Ints:
-        """(n_rows,) number of items in each row."""
+        """Return the number (n_rows,) of items in each row."""
         return np.diff(self.indptr)
 
 
 @dataclass(frozen=True)
 class Classes:
-    """The observed classes of some periods; row ``k * n_users + u`` is user u in ``periods[k]``.
+    """Items of each class for all users in K periods; row ``k * n_users + u`` is user u in ``periods[k]``.
 
     Attributes:
-        periods: (K,) which.
-        n_users, n_items: sizes.
-        rp, rnp, nrp: R-P, R-NP and NR-P; every item in none of the three is NR-NP.
+        periods: (K,) numbers of the periods.
+        n_users: number of users.
+        n_items: number of items.
+        rp: recommended and purchased items, R-P.
+        rnp: recommended items that were not purchased, R-NP.
+        nrp: purchased items that were not recommended, NR-P. Items in none of the three classes are NR-NP.
     """
 
     periods: Ints
@@ -78,12 +80,12 @@ class Classes:
     nrp: CSRLists
 
     def active(self) -> Ints:
-        """Rows of users who bought something in the period."""
+        """Return the rows of users who bought an item in the period."""
         return np.flatnonzero(self.rp.counts() + self.nrp.counts() > 0)
 
 
 PropensityOf = Callable[[NDArray[Any], NDArray[Any], NDArray[Any]], Floats]
-"""(users, items, periods) -> P(recommended) of those cells, all of one length."""
+"""Function of users, items and periods, (n,) each, that returns the P(recommended) of these cells."""
 
 REQUIRED = {
     "user": "user, from 0",
@@ -96,20 +98,23 @@ REQUIRED = {
 
 @dataclass(frozen=True)
 class Exposures:
-    """The cells (user, item, period) that were recommended or purchased, or both; ordered by (time, user, item).
+    """Cells (user, item, period) that were recommended or purchased, or both; ordered by (time, user, item).
 
-    The arrays are read-only: a learner that changes one copies it first.
+    The arrays are read-only: a learner must copy an array before it changes it.
 
     Attributes:
-        user: (n,) int64 in 0 .. n_users - 1.
-        item: (n,) int32 in 0 .. n_items - 1.
+        user: (n,) int64 user in 0 .. n_users - 1.
+        item: (n,) int32 item in 0 .. n_items - 1.
         time: (n,) int32 period in 0 .. n_periods - 1.
-        recommended, purchased: (n,) flags; at least one is true.
-        n_users, n_items, n_periods: of the whole grid, cells without a row included.
-        propensities: P(recommended) of every cell: an array that broadcasts to (U, I, P) (for example (U, I, 1) where
-            it is the same in all periods, (1, I, P) where it is the same for all users), a function of
-            (users, items, periods), or None where it is unknown.
-        provenance: what made them; JSON types only.
+        recommended: (n,) flags of recommended cells.
+        purchased: (n,) flags of purchased cells; each row has at least one flag set.
+        n_users: number of users in the whole grid, including those without a row.
+        n_items: number of items in the whole grid.
+        n_periods: number of periods in the whole grid.
+        propensities: P(recommended) of every cell: an array that broadcasts to (U, I, P), for example (U, I, 1) if all
+            periods have the same, or (1, I, P) if all users have; a function of (users, items, periods); or None if
+            unknown.
+        provenance: description of their origin; JSON types only.
     """
 
     user: Ints
@@ -124,11 +129,11 @@ class Exposures:
     provenance: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Bring the arrays to their types and order, and check them.
+        """Convert the arrays to their types, sort them, and check them.
 
         Raises:
-            UserError: lengths that differ, an index out of range, a cell twice or in neither set, a table of another
-                shape or with values outside [0, 1].
+            UserError: lengths differ, an index is out of range, a cell is repeated or neither recommended nor
+                purchased, or the table of propensities has another shape or values outside [0, 1].
         """
         kinds = (("user", np.int64), ("item", np.int32), ("time", np.int32), ("recommended", bool), ("purchased", bool))
         arrays = {name: _typed(name, getattr(self, name), np.dtype(kind)) for name, kind in kinds}
@@ -167,12 +172,17 @@ class Exposures:
             object.__setattr__(self, "propensities", self._checked_table(self.propensities))
 
     def _key(self, users: NDArray[Any], items: NDArray[Any], times: NDArray[Any]) -> Ints:
+        """Return one integer per cell, by which cells are ordered as rows are."""
         return (np.asarray(times, np.int64) * self.n_users + users) * self.n_items + items
 
     def _checked_table(self, table: Any) -> NDArray[np.floating]:
-        """Return a table of propensities of the grid's shape, single or double precision."""
+        """Return a table of propensities as a read-only array, in double precision unless it has single precision.
+
+        Raises:
+            UserError: the table does not broadcast to the grid, or has values outside [0, 1].
+        """
         table = np.asarray(table)
-        if table.dtype != np.float32:  # single precision halves the table, but keeps 1 - e to 6e-8 only
+        if table.dtype != np.float32:  # kept, to save memory, although 1 - e is then accurate to 6e-8 only
             table = table.astype(np.float64)
         full = (self.n_users, self.n_items, self.n_periods)
         if table.ndim != 3 or any(a not in (1, b) for a, b in zip(table.shape, full, strict=True)):
@@ -191,7 +201,7 @@ class Exposures:
     # ---------------------------------------------------------------------------------------------------- propensities
 
     def propensity_of(self, users: Any, items: Any, times: Any) -> Floats:
-        """P(recommended) of cells; the arguments broadcast together, NaN where it is unknown."""
+        """Return P(recommended) of cells, NaN if unknown; the arguments are broadcast against each other."""
         users, items, times = np.broadcast_arrays(users, items, times)
         if self.propensities is None:
             return np.full(users.shape, np.nan)
@@ -204,7 +214,7 @@ class Exposures:
 
     @property
     def propensity(self) -> Floats:
-        """(n,) P(recommended) of the rows; NaN where it is unknown."""
+        """Return P(recommended) (n,) of the rows, NaN if unknown."""
         return self.propensity_of(self.user, self.item, self.time)
 
     def need_propensities(self) -> None:
@@ -216,17 +226,18 @@ class Exposures:
             )
 
     def with_propensities(self, propensities: NDArray[Any] | PropensityOf | None) -> Exposures:
-        """Return the same cells with other propensities."""
+        """Return a copy with other propensities."""
         return self._like(np.arange(len(self)), propensities=propensities)
 
     def _like(self, rows: Any, **changes: Any) -> Exposures:
+        """Return a copy with only the rows that ``rows`` selects, and with other fields changed."""
         values = {name: getattr(self, name)[rows] for name in REQUIRED}
         return replace(self, **values, provenance=dict(self.provenance), **changes)
 
     # ------------------------------------------------------------------------------------------------- periods, classes
 
     def rows_of(self, time: int) -> slice:
-        """The rows of one period.
+        """Return the slice of a period's rows.
 
         Raises:
             UserError: there is no such period.
@@ -237,20 +248,20 @@ class Exposures:
         return slice(int(first), int(last))
 
     def between(self, first: int, last: int) -> Exposures:
-        """Return periods ``first .. last - 1``, with their numbers.
+        """Return the exposures of periods ``first .. last - 1``, which keep their numbers.
 
         Raises:
-            UserError: no such periods.
+            UserError: these are not all periods of the exposures.
         """
         if not 0 <= first < last <= self.n_periods:
             raise UserError(f"periods {first}..{last - 1} are not within 0..{self.n_periods - 1}")
         return self._like((self.time >= first) & (self.time < last))
 
     def classes(self, periods: Sequence[int] | NDArray[Any] | None = None) -> Classes:
-        """The observed classes R-P, R-NP and NR-P of every user in these periods (all by default).
+        """Return the items of the classes R-P, R-NP and NR-P for every user in these periods, or in all if None.
 
         Raises:
-            UserError: no such period.
+            UserError: there is no such period.
         """
         chosen = np.arange(self.n_periods)
         if periods is not None:
@@ -259,18 +270,25 @@ class Exposures:
         index = np.r_[(np.zeros(0, np.int64), *parts)]
         period = np.repeat(np.arange(len(parts)), [part.stop - part.start for part in parts])
         row = period * self.n_users + self.user[index]
-        r = self.recommended[index]
-        p = self.purchased[index]
+        is_recommended = self.recommended[index]
+        is_purchased = self.purchased[index]
         item = self.item[index]
 
         def lists(mask: Flags) -> CSRLists:
             counts = np.bincount(row[mask], minlength=len(parts) * self.n_users)
             return CSRLists(np.append(0, np.cumsum(counts)), item[mask])
 
-        return Classes(chosen, self.n_users, self.n_items, lists(r & p), lists(r & ~p), lists(~r & p))
+        return Classes(
+            periods=chosen,
+            n_users=self.n_users,
+            n_items=self.n_items,
+            rp=lists(is_recommended & is_purchased),
+            rnp=lists(is_recommended & ~is_purchased),
+            nrp=lists(~is_recommended & is_purchased),
+        )
 
     def active_users(self, time: int) -> Ints:
-        """Users who bought something in a period, ascending.
+        """Return the users who bought an item in a period, ascending.
 
         Raises:
             UserError: no user did.
@@ -282,7 +300,12 @@ class Exposures:
         return users
 
     def flags(self, users: Any, items: Any, times: Any) -> tuple[Flags, Flags]:
-        """Return whether cells were recommended and whether they were purchased; the arguments broadcast together."""
+        """Look up cells; the arguments are broadcast against each other.
+
+        Returns:
+            Flags of recommended cells.
+            Flags of purchased cells.
+        """
         keys = self._key(*np.broadcast_arrays(users, items, times))
         known_keys: Ints = self._keys  # type: ignore[attr-defined]  # set by __post_init__
         if len(known_keys) == 0:
@@ -292,18 +315,24 @@ class Exposures:
         return has_row & self.recommended[row], has_row & self.purchased[row]
 
     def dense(self, time: int) -> tuple[Flags, Flags]:
-        """(U, I) whether recommended, and whether purchased, in one period."""
+        """Return the whole grid of one period.
+
+        Returns:
+            (U, I) flags of recommended cells.
+            (U, I) flags of purchased cells.
+        """
         rows = self.rows_of(time)
-        out = np.zeros((2, self.n_users, self.n_items), bool)
-        out[0, self.user[rows], self.item[rows]] = self.recommended[rows]
-        out[1, self.user[rows], self.item[rows]] = self.purchased[rows]
-        return out[0], out[1]
+        recommended = np.zeros((self.n_users, self.n_items), bool)
+        purchased = np.zeros((self.n_users, self.n_items), bool)
+        recommended[self.user[rows], self.item[rows]] = self.recommended[rows]
+        purchased[self.user[rows], self.item[rows]] = self.purchased[rows]
+        return recommended, purchased
 
     def validate(self) -> Exposures:
-        """Check that uplift can be learnt; returns the exposures themselves.
+        """Check that uplift can be learnt from the exposures, and return them.
 
         Raises:
-            UserError: nothing was recommended, nothing purchased, or a period has no purchase.
+            UserError: there is no recommendation, or a period has no purchase.
         """
         if not self.recommended.any():
             raise UserError("nothing is recommended in these exposures: uplift needs a log with recommendation flags")
@@ -323,17 +352,17 @@ class Exposures:
         n_periods: int | None = None,
         propensities: NDArray[Any] | PropensityOf | None = None,
     ) -> Exposures:
-        """Read a log: bandit rows are recommended cells, organic rows purchases without recommendation.
+        """Make exposures from a log: bandit rows are recommended cells, organic rows purchases without recommendation.
 
         Args:
-            log: ``time`` is the period.
-            n_users: one more than the largest met where it is left out.
-            n_items: likewise.
-            n_periods: likewise.
-            propensities: see the class; a log knows them for what was recommended only.
+            log: log whose column ``time`` holds the period.
+            n_users: number of users; None for one more than the largest id.
+            n_items: number of items; None for one more than the largest.
+            n_periods: number of periods; None for one more than the largest.
+            propensities: P(recommended) of every cell, see the class; the log holds it for recommended cells only.
 
         Raises:
-            UserError: a period that is not a whole number, a reward other than 0 or 1, a cell twice.
+            UserError: a period is not a whole number, a reward is not 0 or 1, or a cell is repeated.
         """
         recommended = log.is_bandit
         user = log["user"]
@@ -345,31 +374,32 @@ class Exposures:
             lambda row: f"row {row}: the reward of a recommendation must be 0 or 1 (purchased), got {reward[row]}",
         )
         return cls(
-            user,
-            item,
-            time,
-            recommended,
-            ~recommended | (reward == 1),
-            _size(n_users, user),
-            _size(n_items, item),
-            _size(n_periods, time),
-            propensities,
-            dict(log.provenance),
+            user=user,
+            item=item,
+            time=time,
+            recommended=recommended,
+            purchased=~recommended | (reward == 1),
+            n_users=_size(n_users, user),
+            n_items=_size(n_items, item),
+            n_periods=_size(n_periods, time),
+            propensities=propensities,
+            provenance=dict(log.provenance),
         )
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any], **sizes: Any) -> Exposures:
-        """Read a table of a user's own log: a mapping of columns, or a pandas DataFrame.
+        """Make exposures from a table of a user's own log: a mapping of columns, or a pandas DataFrame.
 
-        A row that is neither recommended nor purchased is dropped: it is implied. A column ``propensity`` is kept only
-        through ``propensities``, because the estimators need it on cells without a row too.
+        Rows neither recommended nor purchased are the default and are dropped. A column ``propensity`` is ignored: the
+        estimators need the propensities of cells without a row, too, so pass all of them as ``propensities``.
 
         Args:
-            columns: with those of :data:`REQUIRED`.
-            **sizes: n_users, n_items, n_periods, propensities, provenance; sizes from the largest index by default.
+            columns: table with the columns of :data:`REQUIRED`.
+            **sizes: n_users, n_items, n_periods, propensities, provenance. Sizes are one more than the largest number
+                by default.
 
         Raises:
-            UserError: a missing column, or what the class refuses.
+            UserError: a column is missing, or the class refuses a value.
         """
         for name, meaning in REQUIRED.items():
             if name not in columns:
@@ -383,7 +413,7 @@ class Exposures:
         return cls(**kept, **sizes)
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write ``exposures.parquet`` and, where the propensities are a table, ``propensities.npz``.
+        """Write ``exposures.parquet`` and, if the propensities are a table, ``propensities.npz`` into a folder.
 
         Raises:
             UserError: the propensities are a function, which no file can hold.
@@ -398,12 +428,12 @@ class Exposures:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Exposures:
-        """Read the folder of :meth:`write`, or its Parquet file.
+        """Read exposures from a folder that :meth:`write` wrote, from its Parquet file, or from a file of other origin.
 
-        A Parquet or CSV file of another make needs the columns of :data:`REQUIRED`.
+        The last may be Parquet or CSV with the columns of :data:`REQUIRED`.
 
         Raises:
-            UserError: nothing there, or a column is missing.
+            UserError: there is no such file, or a column is missing.
         """
         columns, metadata = read_files(path_of(path))
         for name in metadata:
@@ -415,18 +445,22 @@ class Exposures:
 
 
 def _size(size: int | None, values: NDArray[Any]) -> int:
-    """Return the size given, or one more than the largest value."""
+    """Return ``size``, or one more than the largest value if it is None."""
     if size is None:
         return int(values.max(initial=0)) + 1
     return size
 
 
 _KNOWN = ("n_users", "n_items", "n_periods", "propensities", "provenance")
-"""What a file says of a purchase log besides its rows."""
+"""Names in the metadata of a purchase log."""
 
 
 def _typed(name: str, values: Any, kind: np.dtype[Any]) -> NDArray[Any]:
-    """Convert values to a type; whole numbers may be floats, flags 0 and 1."""
+    """Convert the values of a column to a type: floats to whole numbers, 0 and 1 to flags.
+
+    Raises:
+        UserError: a value would change.
+    """
     values = np.asarray(values)
     if values.dtype == kind:
         return np.ascontiguousarray(values)
@@ -450,7 +484,7 @@ _META_KEY = b"recsim_mnar_exposures"
 def write_files(
     folder: Path, columns: Mapping[str, NDArray[Any]], known: Mapping[str, Any], propensities: NDArray[Any] | None
 ) -> None:
-    """Write the columns with their metadata ``known`` (JSON types), and the propensities if any."""
+    """Write columns with the metadata ``known`` (JSON types) to a Parquet file, and propensities to another."""
     import pyarrow as pa
 
     table = pa.table(dict(columns))
@@ -465,10 +499,14 @@ def write_files(
 
 
 def read_files(path: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read the columns and metadata of a folder or file.
+    """Read exposures from a folder or a file.
+
+    Returns:
+        The columns.
+        The metadata, with a table of propensities if there is one; {} for a file of other origin.
 
     Raises:
-        UserError: nothing there, nothing readable, or not what was written.
+        UserError: the file does not exist, cannot be read, or was changed after it was written.
     """
     file = path
     if path.is_dir():

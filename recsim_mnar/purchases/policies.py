@@ -1,9 +1,9 @@
 """Policies that recommend slates with known propensities, and simulation under them.
 
-Any policy of this package recommends slates through its ranking: item i of user u is shown with probability
-e_ui = clip(c_u w(rank_ui)), where w is the rules' decay by rank and c_u makes a slate of the rules' size. So every cell
-has a known propensity, strictly between 0 and 1, as uplift estimators need it, even where the policy itself is
-deterministic.
+Any policy of this package recommends slates through its ranking: user u is shown item i with probability
+e_ui = clip(c_u w(rank_ui)), where w is the world's weight of a rank and c_u makes the expected size that of a slate. So
+every user and item has a known propensity strictly between 0 and 1, which uplift estimators need, even if the policy
+itself is deterministic.
 """
 
 from __future__ import annotations
@@ -32,20 +32,18 @@ Actions = NDArray[np.int32]
 
 
 class SlatePolicy(ShardRecommender):
-    """Recommends slates by a policy's ranking.
+    """Recommender that draws slates by a policy's ranking.
 
-    Items with equal scores share the mean weight of their ranks, so a policy that scores all alike recommends
+    Items with equal scores share the mean weight of their ranks, so a policy with equal scores for all items recommends
     uniformly.
 
     Args:
-        policy: what ranks, by ``scores`` or else by its probabilities.
-        params: how slates are made, as the parameters of the purchases world say: ``n_items`` (I), ``slate_size`` (N;
-            expected where ``slates`` is ``independent``), ``rank_decay`` (weight of rank r from 1: ``power``,
-            r^-``exponent``, or ``log``, 1 / log2(1 + r)), ``smallest_propensity`` and ``largest_propensity`` (strictly
-            between 0 and 1), ``slates`` (``independent``, or ``fixed``: exactly N items).
+        policy: policy that ranks items, by its ``scores`` or else by its probabilities.
+        params: parameters of a world of slates, which define how slates are drawn; see
+            :class:`recsim_mnar.purchases.world.SlateParams`.
 
     Raises:
-        UserError: a softened policy, whose softening a ranking does not see, or one that learns from all users.
+        UserError: the policy is softened, which does not change a ranking, or learns from all users.
     """
 
     def __init__(self, policy: Any, params: Any) -> None:
@@ -67,13 +65,14 @@ class SlatePolicy(ShardRecommender):
         self.name = policy.name
         self.n_items = policy.n_items
         weights = weights_by_rank(self.n_items, params.rank_decay, params.exponent)
-        self._sums = np.concatenate([[0.0], np.cumsum(weights)])
+        self._sums = np.concatenate([[0.0], np.cumsum(weights)])  # of the weights of the first ranks
 
     def probabilities(self, seed: int, users: Ints) -> Floats:
-        """(n, I) P(shown) of every item in each user's present state."""
+        """Return the probability (n, I) that each item is shown to users (n,) of a seed in their present state."""
         scores = self._scores(users)
         weights = np.empty(scores.shape)
         for row, own_scores in zip(weights, scores, strict=True):
+            # Groups of equal scores, best first; each item gets the mean weight of its group's ranks.
             _values, place, count = np.unique(-own_scores, return_inverse=True, return_counts=True)
             edges = np.concatenate([[0], np.cumsum(count)])
             row[:] = ((self._sums[edges[1:]] - self._sums[edges[:-1]]) / count)[place]
@@ -81,7 +80,7 @@ class SlatePolicy(ShardRecommender):
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
     def _scores(self, users: Ints) -> Floats:
-        """(n, I) scores by which items are ranked."""
+        """Return the policy's scores (n, I); raise UserError for another shape or NaN."""
         scores = np.asarray(self.policy.scores(users), np.float64)
         if scores.shape != (len(users), self.n_items):
             raise UserError(f"policy {self.name!r}: its scores have shape {scores.shape}, not (users, items)")
@@ -90,10 +89,14 @@ class SlatePolicy(ShardRecommender):
         return scores
 
     def slates(self, seed: int, users: Ints, period: int) -> tuple[Actions, Floats]:
-        """Slates of exactly N items, (n, N), and the probability of each item, (n, N): for an environment's loop.
+        """Draw slates of exactly N items for users (n,) in a period, as actions of an environment.
+
+        Returns:
+            (n, N) items.
+            (n, N) probability of each item.
 
         Raises:
-            UserError: the world's ``slates`` are not ``fixed``.
+            UserError: the world's parameter ``slates`` is not ``fixed``.
         """
         if self.params.slates != "fixed":
             raise UserError("slates of one size need the world's parameter slates = 'fixed'")
@@ -103,15 +106,18 @@ class SlatePolicy(ShardRecommender):
 
     @property
     def changes(self) -> bool:
-        """Return whether users' behaviour can change their slates."""
+        """Return whether a user's events can change the probabilities; if not, they are computed once."""
         return self.policy.defines("observe") or self._learns
 
     def reset(self, users: Ints) -> None:
-        """Start these users."""
+        """Start users (n,), who have no events yet."""
         self.policy.reset(users)
 
     def observe_events(self, columns: Columns) -> None:
-        """Record the events of a period: recommendations and their purchases, then purchases without one."""
+        """Let the policy learn from a period's recommendations, and observe the purchases without one.
+
+        ``columns`` are rows of a log: user, action, item, reward and propensity.
+        """
         is_shown = columns["action"] >= 0
         if self._learns and is_shown.any():
             outcomes = (columns[name][is_shown] for name in ("user", "action", "reward", "propensity"))
@@ -120,7 +126,7 @@ class SlatePolicy(ShardRecommender):
             self.policy.observe(columns["user"][~is_shown], columns["item"][~is_shown])
 
     def shard(self, world: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool) -> Columns:
-        """Implement :meth:`recsim_mnar.simulation.items.ShardRecommender.shard`."""
+        """Implement :meth:`recsim_mnar.simulation.items.ShardRecommender.shard`: all users of a batch at a time."""
         parts: list[Columns] = []
         for users in _batches(first_user, n_users, world.n_items):
             recommender = self.fresh()
@@ -141,19 +147,19 @@ class SlatePolicy(ShardRecommender):
         return together(parts)
 
     def fresh(self) -> SlatePolicy:
-        """Return the same recommender without any user."""
+        """Return a copy of the recommender without state of any user."""
         return type(self)(self.policy.fresh(), self.params)
 
     def describe(self) -> dict[str, Any]:
-        """For a log's provenance."""
+        """Return the policy's entry in a log's provenance."""
         return self.policy.describe()
 
 
 class DeployedPolicy(SlatePolicy):
-    """The world's own recommender: uniform, by popularity or personalised, as its parameters say.
+    """The world's own recommender, whose propensities the world defines.
 
     Args:
-        world: it knows the truth, as a shop's recommender may know its customers; nothing that learns sees it.
+        world: the world; the policy may use its hidden parameters, learners may not.
     """
 
     name = DEPLOYED
@@ -170,22 +176,33 @@ class DeployedPolicy(SlatePolicy):
     changes = False
 
     def reset(self, users: Ints) -> None:
-        """Nothing is kept of users."""
+        """Do nothing: the policy has no state of users."""
 
     def observe_events(self, columns: Columns) -> None:
-        """Nothing is learnt."""
+        """Do nothing: the policy does not learn."""
 
     def fresh(self) -> DeployedPolicy:
-        """It keeps nothing."""
+        """Return the policy itself, which has no state."""
         return self
 
     def describe(self) -> dict[str, Any]:
-        """For a log's provenance."""
+        """Return the policy's entry in a log's provenance."""
         return {"name": self.name}
 
 
 def draw(seed: int, users: Ints, period: int, probability: Floats, params: Any) -> Flags:
-    """Draw (n, I) flags of the items shown, independently or in slates of exactly N."""
+    """Draw the shown items of users (n,) in a period, independently or as slates of exactly N items.
+
+    Args:
+        seed: seed of the users.
+        users: (n,) users.
+        period: number of the period.
+        probability: (n, I) probability that each item is shown.
+        params: parameters of a world of slates.
+
+    Returns:
+        (n, I) flags of the shown items.
+    """
     from recsim_mnar.purchases import _slates_kernel
 
     if params.slates == "fixed":
@@ -201,7 +218,11 @@ def draw(seed: int, users: Ints, period: int, probability: Floats, params: Any) 
 
 
 def fixed_slates(seed: int, users: Ints, period: int, probability: Floats, size: int) -> Actions:
-    """Draw (n, N) distinct items, each with its probability; rows of ``probability`` sum to N."""
+    """Draw slates (n, N) of distinct items, item i with probability[:, i].
+
+    Raises:
+        UserError: a row of the probabilities (n, I) does not sum to N, the ``size`` of a slate.
+    """
     from recsim_mnar.purchases import _slates_kernel
 
     if np.any(np.abs(probability.sum(axis=1) - size) > 1e-6 * size):
@@ -217,10 +238,10 @@ def fixed_slates(seed: int, users: Ints, period: int, probability: Floats, size:
 
 
 def as_slate_policy(policy: Any, params: Any) -> SlatePolicy:
-    """Adapt a user's object that recommends slates; a slate policy is returned as it is.
+    """Return a slate policy itself, or the one that recommends by the ranking of any other policy.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policies.door.as_policy` and :class:`SlatePolicy`.
+        UserError: the object is not a policy, or :class:`SlatePolicy` refuses it.
     """
     if isinstance(policy, SlatePolicy):
         return policy
@@ -230,31 +251,34 @@ def as_slate_policy(policy: Any, params: Any) -> SlatePolicy:
 # -------------------------------------------------------------------------------------------------------- simulation
 
 _CELLS = 1 << 22
-"""Cells (user, item) simulated at once; results do not depend on it."""
+"""Number of cells (user, item) that are simulated at a time; results do not depend on it."""
 
 _TABLE_BYTES = 1 << 31
-"""Bound on a table of propensities."""
+"""Largest size of a table of propensities."""
 
 
 def exposures_of(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> Exposures:
-    """Return the exposures of a simulated log, with the propensity of every cell.
+    """Return the exposures of a simulated log, with the propensity of every cell (user, item, period).
 
     Args:
-        world: that made the log.
-        policy: that made it.
-        log: of users 0 .. n_users - 1.
-        n_users: how many.
-        seed: of the log.
+        world: world in which the log was simulated.
+        policy: policy under which it was simulated.
+        log: log of users 0 .. n_users - 1.
+        n_users: number of users.
+        seed: seed of the log.
 
     Raises:
-        UserError: a table of the propensities would not fit.
+        UserError: the table of propensities would be too large.
     """
     sizes = {"n_users": n_users, "n_items": world.n_items, "n_periods": world.params.n_periods}
     return Exposures.from_log(log, **sizes, propensities=propensity_table(world, policy, log, n_users, seed))
 
 
 def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, seed: int) -> NDArray[np.float32]:
-    """Compute P(shown) of every cell: (U, I, 1) if the same in every period, else (U, I, P)."""
+    """Compute the propensities (U, I, P) of a policy on a simulated log, or (U, I, 1) if all periods have the same.
+
+    The arguments are those of :func:`exposures_of`. The policy observes the logged events, period by period.
+    """
     recommender = as_slate_policy(policy, world.params).fresh()
     n_periods = 1
     if recommender.changes:
@@ -278,34 +302,36 @@ def propensity_table(world: ExposureWorld, policy: Any, log: Log, n_users: int, 
 
 
 def write_exposures(folder: Path, world: ExposureWorld, policy: Any, n_users: int, seed: int, keep_truth: bool) -> None:
-    """Write the second part of a log in ``folder / "log"``, and with ``keep_truth`` ``outcomes.npz``.
+    """Write the exposures of the log in ``folder / "log"`` next to it and, with ``keep_truth``, ``outcomes.npz``.
 
-    That file holds P(Y^C) and P(Y^T) of every user and item, (U, I) float32 ``control`` and ``treated``.
+    The latter holds ``control`` and ``treated``, (U, I) float32: P(Y^C) and P(Y^T) of every user and item.
     """
     with RunFolder.fill(folder, keep_others=True) as into:
         exposures_of(world, policy, Log.read(folder / "log"), n_users, seed).write(folder)
         if not keep_truth:
             return
-        truth = np.empty((2, n_users, world.n_items), np.float32)
+        control = np.empty((n_users, world.n_items), np.float32)
+        treated = np.empty((n_users, world.n_items), np.float32)
         for users in _batches(0, n_users, world.n_items):
             outcomes = world.outcomes_of(seed, users)
-            truth[0, users] = outcomes.control
-            truth[1, users] = outcomes.treated
+            control[users] = outcomes.control
+            treated[users] = outcomes.treated
         with into.recording("outcomes.npz") as path, replacing(path) as temporary, temporary.open("wb") as file:
-            np.savez(file, control=truth[0], treated=truth[1])
+            np.savez(file, control=control, treated=treated)
 
 
 def _batches(first_user: int, n_users: int, n_items: int) -> Iterator[Ints]:
+    """Yield consecutive users in batches of at most :data:`_CELLS` cells (user, item)."""
     size = max(1, _CELLS // n_items)
     for first in range(first_user, first_user + n_users, size):
         yield np.arange(first, min(first + size, first_user + n_users))
 
 
 def simulated(world: ExposureWorld, request: Request) -> Written:
-    """Simulate under a policy or the world's own recommender; write the log and its exposures.
+    """Simulate users with the world's own recommender or the requested one, and write their log and exposures.
 
     Raises:
-        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
+        UserError: :func:`recsim_mnar.simulation.run_folder.simulate_to` refuses an argument or the folder.
     """
     policy: Any = DeployedPolicy(world)
     training = None

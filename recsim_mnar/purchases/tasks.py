@@ -1,4 +1,4 @@
-"""Runner of tasks in worlds of exposures: slates in a user's later periods, and the purchases that they cause."""
+"""Runner of tasks in worlds of slates: the purchases caused by slates in each user's later periods."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from recsim_mnar.tasks.running import Earned, Items, learner_of
 
 
 class TopSlates(SlatePolicy):
-    """The ``slate_size`` items that a policy ranks highest; items that tie for the last places are drawn evenly."""
+    """Recommender of the ``slate_size`` items that a policy ranks highest; ties for the last places by fair draws."""
 
     def probabilities(self, seed: int, users: Ints) -> Floats:
-        """Implement :meth:`SlatePolicy.probabilities`: 1 above the last place, 0 below it."""
+        """Implement :meth:`SlatePolicy.probabilities`: 1 or 0 unless an item ties for the last places."""
         return top_shares(self._scores(users), self.params.slate_size)
 
 
 def top_shares(scores: Floats, size: int) -> Floats:
-    """Return (n, I) the probability of each item to be in the top ``size``, ties drawn evenly."""
+    """Return the probability (n, I) of each item to be in the top ``size``, if ties are broken by fair draws."""
     last = np.partition(scores, -size, axis=1)[:, -size, None]
     above = scores > last
     tied = scores == last
@@ -36,7 +36,7 @@ def top_shares(scores: Floats, size: int) -> Floats:
 
 
 class UpliftOracle(DeployedPolicy):
-    """Shows each user the items of largest true uplift, which no slates surpass."""
+    """Reference policy that shows each user the items of largest true uplift; no other slates cause more purchases."""
 
     name = ORACLE
 
@@ -46,12 +46,12 @@ class UpliftOracle(DeployedPolicy):
 
 
 class LaterSlates(SlatePolicy):
-    """Recommends as the world's own recommender in the first periods, then as another that observed them.
+    """Recommender that acts like the world's own in the first periods, and then like another that has observed them.
 
     Args:
-        world: of slates.
-        own: who recommends later.
-        past: periods before.
+        world: world of slates.
+        own: recommender of the later periods.
+        past: number of first periods.
     """
 
     def __init__(self, world: Any, own: SlatePolicy, past: int) -> None:
@@ -91,10 +91,10 @@ class LaterSlates(SlatePolicy):
 
 
 class Slates(Items):
-    """Users who are shown slates; a value is the purchases that slates cause, by true uplift.
+    """Runner on users who are shown slates; a value is the number of purchases that slates cause, by true uplift.
 
-    The last periods of the world's lives are those of the horizon. In those before users live under the world's own
-    recommender: it is their past, from which learners know them, and which every policy observes.
+    The last periods are those of the horizon. In the periods before, the users' past, the world's own recommender acts:
+    learners are fitted on this past, and every policy observes it.
     """
 
     world: ExposureWorld  # type: ignore[assignment]  # users of both live apart in lanes
@@ -104,46 +104,51 @@ class Slates(Items):
 
     @property
     def learns_from(self) -> str:
-        """Implement :class:`Runner`."""
+        """Return a description of the log for learners."""
         return f"the users' own {self.past} periods before, under {self.task.logging}"
 
     @property
     def past(self) -> int:
-        """Periods before those of the horizon."""
+        """Return the number of periods before the horizon's."""
         return int(self.world.params.n_periods - self.task.horizon)
 
     def log(self) -> Log:
-        """Implement :meth:`Runner.log`: the past of the public users."""
+        """Implement :meth:`Runner.log`: the log of the public users' past."""
         return self._past_of(self.task.users, self.task.seed)[0]
 
     def _past_of(self, n: int, seed: int) -> tuple[Log, Exposures]:
-        """Simulate the past of n users; return its log and exposures."""
+        """Simulate the past of n users of a seed.
+
+        Returns:
+            The log.
+            Its exposures, with propensities.
+        """
         before = self.world.lasting(self.past)
         deployed = DeployedPolicy(before)
         log = simulate(before, deployed, n, seed)
         return log, exposures_of(before, deployed, log, n, seed)
 
     def random(self) -> Any:
-        """Implement :meth:`Runner.random`: each slate as likely."""
+        """Implement :meth:`Runner.random`: all slates have the same probability."""
         return TopSlates(super().random(), self.world.params)
 
     def taken(self, agent: Any) -> Any:
-        """Implement :meth:`Runner.taken`: slates as a policy of slates draws them, or what ranks items."""
+        """Implement :meth:`Runner.taken`: a slate policy itself, or a learner, which :meth:`run` fits."""
         if isinstance(agent, SlatePolicy):
             return agent
         return learner_of(agent)
 
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """Implement :meth:`Runner.run`; a learner is fitted on the past of these very users."""
+        """Implement :meth:`Runner.run`; a learner is fitted on the past of the same users."""
         if not isinstance(policy, SlatePolicy):
             policy = TopSlates(self._fitted(policy, n, seed), self.world.params)
         later = LaterSlates(self.world, policy, self.past)
         size = self.world.params.slate_size
-        rows = range(self.past * size, self.world.params.n_periods * size)
-        return self.summed(functools.partial(_uplift, self.world, seed), rows, later, n, seed, executor)
+        counted = range(self.past * size, self.world.params.n_periods * size)
+        return self.summed(functools.partial(_uplift, self.world, seed), counted, later, n, seed, executor)
 
     def _fitted(self, learner: Learner, n: int, seed: int) -> Policy:
-        """Return the policy of a learner fitted on the past of n users of a seed."""
+        """Fit a learner on the past of n users of a seed: on exposures if it can, else on the log."""
         if isinstance(unwrapped(learner), ReadyLearner):
             return fitted(learner, Log({}), n_items=self.world.n_items, seed=0)
         log, exposures = self._past_of(n, seed)
@@ -154,5 +159,14 @@ class Slates(Items):
 
 
 def _uplift(world: ExposureWorld, seed: int, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
-    """Return the true uplift of each item shown."""
+    """Return the true uplift of each shown item in a shard's log.
+
+    Args:
+        world: the world.
+        seed: seed of the users.
+        columns: columns of the log.
+        shown: flags of the rows of shown items.
+        users: ids of the shard's users.
+        place: index in ``users`` of each shown item's user.
+    """
     return world.outcomes_of(seed, users).uplift[place, columns["action"][shown]]

@@ -1,20 +1,21 @@
-"""Uplift from logs of recommendations and purchases, and where the truth is known (Sato et al. 2019, section 2).
+"""Uplift of lists, estimated from a log of recommendations and purchases or computed from the truth.
 
-Metrics of lists of N items per user, computed in each period and averaged over the periods, each weighing the same:
+See section 2 of Sato et al. 2019. Each user has a list of N items. Metrics are computed in each period and averaged
+over the periods with equal weights; Y is a purchase and e the propensity of a recommendation:
 
-- ``uplift`` (equation 4): mean purchases of the list's items that were recommended, minus that of the others;
-- ``uplift_snips`` (5): the same with weights 1/e and 1/(1 - e), a ratio in each user;
-- ``uplift_ips``: (1/N) (sum of Y/e over the recommended - sum of Y/(1 - e) over the others);
-- ``uplift_pooled``: weights as in (5), one ratio over all users of a period;
-- ``precision``: mean purchases of the list's items; ``precision_recommended``: of those that were recommended.
+- ``uplift`` (equation 4): mean Y of the list's recommended items minus mean Y of its other items;
+- ``uplift_snips`` (5): the same with weights 1/e and 1/(1 - e), a self-normalised ratio for each user;
+- ``uplift_ips``: (1/N) (sum of Y/e over the recommended items - sum of Y/(1 - e) over the others);
+- ``uplift_pooled``: weights as in (5), with one ratio over all users of a period;
+- ``precision``: mean Y of the list's items; ``precision_recommended``: of its recommended items.
 
-Where recommendations are random, the first three are unbiased. Where they are personal, ``uplift`` is confounded: what
-was recommended is what the user would rather buy. ``uplift_snips`` removes that only as far as a ratio of few weighted
-items in each user can, because its denominator varies with the recommendations. ``uplift_ips`` is unbiased given the
-true propensities, ``uplift_pooled`` for many users.
+If recommendations are random, the first three are unbiased. If they are personal, ``uplift`` is confounded, because
+users are recommended what they are likely to buy. ``uplift_snips`` corrects this in part only: a ratio of few weighted
+items per user is biased, as its denominator varies with the recommendations. ``uplift_ips`` is unbiased with the true
+propensities, and ``uplift_pooled`` for many users.
 
-A list that is wholly in or wholly outside what was recommended has no ``uplift`` or ``uplift_snips``: the paper only
-assumes that neither half is empty.
+``uplift`` and ``uplift_snips`` are undefined for a list whose items were all recommended, or none of them; the paper
+assumes that there are both.
 """
 
 from __future__ import annotations
@@ -34,22 +35,24 @@ from recsim_mnar.kernels.checks import level_of, refuse_first
 from recsim_mnar.purchases.exposures import Exposures, Flags, Floats, Ints
 
 LEAST_ESS, FEW_ESS = 100.0, 30.0
+"""Effective sample sizes below which a finding is raised, and below which it is grave."""
 WIDE, USELESS = 0.4, 1.0
-"""Half widths over the larger of the effect and the purchase rates it is a difference of, as for off-policy values."""
+"""Half widths of an interval, relative to the larger of effect and purchase rate, from which a finding is raised, and
+from which it is grave; the limits of off-policy values."""
 _METHOD = "Student on sums by user, with the heaviest step"
 
 
 @dataclass(frozen=True)
 class _Statistic:
-    """A value, and the users that its error comes from.
+    """Estimate and the contributions of U users to its error.
 
     Attributes:
         value: the estimate.
-        influence: (U,) each user's part of its error.
-        rewarded: (U,) users with a purchase.
-        n: cells.
-        ess: effective cells.
-        step: largest change that one more purchase could make, up or down.
+        influence: (U,) each user's term of the estimate's error; the sum of their squares is its variance.
+        rewarded: (U,) flags of users with a purchase.
+        n: number of cells (user, item, period).
+        ess: effective number of cells, after weighting.
+        step: largest change of the estimate, up or down, by one more purchase.
     """
 
     value: float
@@ -69,20 +72,21 @@ def _estimate(
     scale: float | None = None,
     findings: Sequence[Finding] = (),
 ) -> Estimate:
-    """Return the estimate of a statistic, with its interval and verdict.
+    """Return the estimate of a statistic, with its interval, and a verdict from the findings about it.
 
     Args:
         statistic: value and influences.
         level: nominal coverage.
-        name: of the estimator.
-        diagnostics: to keep.
-        scale: unit of the width besides the value; None where the width says nothing of trust.
-        findings: of the estimator.
+        name: name of the estimator.
+        diagnostics: further numbers for the estimate's diagnostics.
+        scale: purchase rate to which the interval's width is compared, if it exceeds the value; None for no comparison.
+        findings: findings of the estimator, added to those about the interval.
     """
     level = level_of(level)
     value = statistic.value
     influence = statistic.influence
     users = len(influence)
+    # Second, third and fourth moments of the influences, for variance, skewness and degrees of freedom.
     square = influence**2
     second = float(square.sum())
     fourth = float((square**2).sum())
@@ -102,7 +106,7 @@ def _estimate(
     if scale is not None:
         doubts.append(_wide_interval((below + above) / 2.0, max(scale, abs(value))))
     if fourth > 0.0:
-        equal_users = second**2 / fourth
+        equal_users = second**2 / fourth  # n if n users have equal influences and the others none
         message = f"the spread rests on the equivalent of {equal_users:.2g} equal users, so its own size is uncertain"
         severity = min(scaled(equal_users, 10.0, 2.0), CAUTION)
         doubts.append(Finding("uneven_users", severity, equal_users, message, _MORE_USERS))
@@ -112,9 +116,11 @@ def _estimate(
 
 
 _MORE_USERS = "use more users"
+"""Advice of several findings."""
 
 
 def _wide_interval(half_width: float, scale: float) -> Finding:
+    """Return the finding about the half width of an interval relative to ``scale``."""
     ratio = math.inf
     if scale > 0.0:
         ratio = half_width / scale
@@ -123,10 +129,11 @@ def _wide_interval(half_width: float, scale: float) -> Finding:
 
 
 def checked_lists(lists: Any, exposures: Exposures, n_periods: int) -> Ints:
-    """Return lists as (1 or P, U, N).
+    """Return lists as an integer array (P, U, N), or (1, U, N) if all periods have the same.
 
     Raises:
-        UserError: another shape, an item out of range or twice in a list, N larger than the number of items.
+        UserError: the shape is another, an item is out of range or repeated in a list, or N exceeds the number of
+            items.
     """
     table = np.asarray(lists)
     if table.ndim == 2:
@@ -155,9 +162,9 @@ def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimat
     """Compute CP@K, the mean true uplift of the items in lists of K.
 
     Args:
-        uplift: (U, I) tau: expected, or that of one draw of both outcomes.
+        uplift: (U, I) tau: its expectation, or its value in one draw of both outcomes.
         lists: (U, K) items.
-        level: nominal coverage of the interval, for other users of the same kind.
+        level: nominal coverage of the interval, for which users are the sample.
     """
     tau = np.asarray(uplift, np.float64)
     lists = np.asarray(lists)
@@ -166,7 +173,14 @@ def causal_precision(uplift: Any, lists: Any, *, level: float = 0.95) -> Estimat
 
 
 def causal_dcg(uplift: Any, scores: Any, *, level: float = 0.95, seed: int = 0) -> Estimate:
-    """Compute CDCG: the sum of tau / log2(1 + rank) over a user's whole ranking, averaged over users."""
+    """Compute CDCG: the sum of tau / log2(1 + rank) over a user's ranking of all items, averaged over users.
+
+    Args:
+        uplift: (U, I) tau: its expectation, or its value in one draw of both outcomes.
+        scores: (U, I) scores by which items are ranked.
+        level: nominal coverage of the interval, for which users are the sample.
+        seed: seed of the draws that break ties.
+    """
     tau = np.asarray(uplift, np.float64)
     ranking = top_items(scores, tau.shape[1], seed=seed)
     gains = 1.0 / np.log2(np.arange(2, tau.shape[1] + 2))
@@ -174,6 +188,7 @@ def causal_dcg(uplift: Any, scores: Any, *, level: float = 0.95, seed: int = 0) 
 
 
 def _mean(values: Floats, level: float, name: str, n: int) -> Estimate:
+    """Return the estimate of a mean of values (U,) over users, from n cells."""
     mean = float(values.mean())
     influence = (values - mean) / len(values)
     return _estimate(_Statistic(mean, influence, np.ones(len(values), bool), n, float(n)), level, name, diagnostics={})
@@ -181,6 +196,7 @@ def _mean(values: Floats, level: float, name: str, n: int) -> Estimate:
 
 LIST_METRICS = ("uplift", "uplift_snips", "uplift_ips", "uplift_pooled", "precision", "precision_recommended")
 COUNTED = {"leave_out": "are left out", "zero": "count 0", "half": "count their other half"}
+"""Treatments of lists without recommended or without other items, with their wording in findings."""
 EMPTY = tuple(COUNTED)
 WEIGHTED = ("uplift_snips", "uplift_ips", "uplift_pooled")
 
@@ -200,19 +216,20 @@ def evaluate_lists(
 
     Args:
         exposures: the log.
-        lists: (U, N) distinct items of each user, or (P, U, N) for the periods.
-        metrics: of :data:`LIST_METRICS`; the module says what each is.
-        periods: which; all by default.
-        present: users who count: ``all``, ``active`` (who bought something in the period), or (U, n_periods) flags.
-        empty: how to count users whose list has an empty half; the diagnostics number them. ``leave_out``: the mean
-            is over the others, so that a list of which almost nothing is ever recommended is judged by few users;
-            ``zero``: such users count 0; ``half``: the half without items counts 0, the other stays.
-        clip: raises e, and 1 - e, to at least this: less variance for some bias.
-        level: nominal coverage of the intervals, whose independent parts are users.
+        lists: (U, N) distinct items of each user, or (P, U, N) with lists of each period.
+        metrics: names from :data:`LIST_METRICS`, which the module's description defines.
+        periods: numbers of the periods; None for all.
+        present: users who count in a period: ``all``, ``active`` for those who bought an item in it, or flags
+            (U, n_periods).
+        empty: treatment of users whose list has no recommended items, or no others; the diagnostics count them.
+            ``leave_out``: the mean is over the other users, who may be few if a list's items are hardly ever
+            recommended; ``zero``: these users count 0; ``half``: the missing mean counts 0.
+        clip: lower bound of e and of 1 - e in the weights, which lowers the variance and adds bias; 0 for none.
+        level: nominal coverage of the intervals, for which users are the sample.
 
     Raises:
-        UserError: an unknown metric or ``empty``, lists that are not distinct items of all users, no propensities, one
-            of 0 or 1 where its inverse is needed, or a period in which no user has an estimate.
+        UserError: a metric or ``empty`` is unknown; the lists are not distinct items for all users; propensities are
+            unknown, or 0 or 1 where an inverse is needed; or a period has no user with an estimate.
     """
     for metric in metrics:
         if metric not in LIST_METRICS:
@@ -236,15 +253,15 @@ def evaluate_lists(
 
 @dataclass(frozen=True)
 class _Period:
-    """The lists of n users in one period, and what the log says of their items.
+    """The log's data about the list items of n users in one period.
 
     Attributes:
         period: number of the period.
-        users: (n,) who are present.
+        users: (n,) users who count.
         treated: (n, N) flags of recommended items.
         bought: (n, N) flags of purchased items.
-        propensities: (n, N) P(recommended); NaN where unknown.
-        weights: (n, N) 1/e where recommended, 1/(1 - e) where not; ones where no metric is weighted.
+        propensities: (n, N) P(recommended); NaN if unknown.
+        weights: (n, N) 1/e of recommended items and 1/(1 - e) of others; ones if no metric is weighted.
     """
 
     period: int
@@ -256,7 +273,9 @@ class _Period:
 
 
 def _shown_in(exposures: Exposures, period: int, users: Ints, items: Ints, clip: float | None) -> _Period:
-    """Look up the items of lists in one period of the log; with ``clip`` weigh them.
+    """Look up the items (n, N) of lists of users (n,) in one period of the log.
+
+    With ``clip`` they get weights, whose inverse is at least ``clip``; with None all weights are 1.
 
     Raises:
         UserError: a weight is infinite.
@@ -281,7 +300,7 @@ def _shown_in(exposures: Exposures, period: int, users: Ints, items: Ints, clip:
 
 
 def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, empty: str, level: float) -> Estimate:
-    """Return the estimate of one metric: its mean over the periods."""
+    """Return the estimate of one metric: its mean over the periods, with findings about it."""
     values = []
     influences = np.zeros((len(periods), exposures.n_users))
     rewarded = np.zeros(exposures.n_users, bool)
@@ -311,18 +330,21 @@ def _list_estimate(metric: str, periods: list[_Period], exposures: Exposures, em
         ess = sum(_kish(part.weights) for part in periods)
     value = float(np.mean(values))
     statistic = _Statistic(value, np.mean(influences, axis=0), rewarded, n, ess, step / len(periods))
+    scale = purchase_rate  # of which an uplift is a difference; a precision is a purchase rate itself
+    if metric.startswith("precision"):
+        scale = abs(value)
     return _estimate(
         statistic,
         level,
         metric,
         diagnostics=details,
-        scale=abs(value) if metric.startswith("precision") else purchase_rate,
+        scale=scale,
         findings=_list_findings(metric, periods, exposures, details),
     )
 
 
 def _kish(weights: Floats) -> float:
-    """Effective number of cells with these weights (Kish 1965)."""
+    """Return the effective number of cells with these weights (Kish 1965)."""
     square = float((weights**2).sum())
     if square > 0:
         return float(weights.sum()) ** 2 / square
@@ -330,9 +352,9 @@ def _kish(weights: Floats) -> float:
 
 
 def _largest_step(metric: str, weights: Floats) -> float:
-    """Largest change of a metric in one period by one more purchase, for weights (n, N)."""
+    """Return the largest change of a metric in one period by one more purchase, for weights (n, N)."""
     if metric in ("uplift", "uplift_snips", "precision_recommended"):
-        return 1.0 / len(weights)  # of a ratio within one user
+        return 1.0 / len(weights)  # a user's ratio changes by at most 1
     if metric == "uplift_pooled":
         return float(weights.max()) / float(weights.sum())
     heaviest = 1.0
@@ -342,7 +364,7 @@ def _largest_step(metric: str, weights: Floats) -> float:
 
 
 def _list_findings(metric: str, periods: list[_Period], exposures: Exposures, details: dict[str, Any]) -> list[Finding]:
-    """Return the doubts about a list metric that do not depend on its interval."""
+    """Return the findings about a list metric that do not depend on its interval: confounding and undefined lists."""
     if metric not in ("uplift", "uplift_snips"):
         return []
     findings = []
@@ -365,7 +387,7 @@ def _list_findings(metric: str, periods: list[_Period], exposures: Exposures, de
     if n_empty:
         share = n_empty / details["user_periods"]
         worst = CAUTION
-        # Where every item is recommended with the same probability, which lists are left out is chance alone.
+        # If all propensities are equal, it is by chance alone which lists are left out: no bias.
         if at_random and details["empty"] == "leave_out":
             worst = 0.0
         message = (
@@ -376,7 +398,15 @@ def _list_findings(metric: str, periods: list[_Period], exposures: Exposures, de
 
 
 def _in_period(metric: str, part: _Period, empty: str) -> tuple[float, Floats]:
-    """Compute a metric in one period and each user's share of its error, (n,)."""
+    """Compute a metric in one period.
+
+    Returns:
+        The value.
+        (n,) influence of each user: 0 for users without an estimate.
+
+    Raises:
+        UserError: no user has an estimate.
+    """
     treated = part.treated
     weighted_purchases = part.weights * part.bought
     if metric == "uplift_pooled":
@@ -392,18 +422,26 @@ def _in_period(metric: str, part: _Period, empty: str) -> tuple[float, Floats]:
     else:
         with np.errstate(invalid="ignore"):
             values = (part.bought & treated).sum(axis=1) / treated.sum(axis=1)
-    there = ~np.isnan(values)
-    if not there.any():
+    defined = ~np.isnan(values)
+    if not defined.any():
         raise UserError(
             f"period {part.period}: no user's list has both a recommended and an unrecommended item, so {metric} has "
             "no estimate; use uplift_ips, or longer lists"
         )
-    value = float(values[there].mean())
-    return value, np.where(there, values - value, 0.0) / there.sum()
+    value = float(values[defined].mean())
+    return value, np.where(defined, values - value, 0.0) / defined.sum()
 
 
 def _pooled_uplift(part: _Period, weighted_purchases: Floats) -> tuple[float, Floats]:
-    """Compute one ratio over all users for each half, and each user's share of the error (delta method)."""
+    """Compute the pooled uplift of one period: the difference of two weighted means over all users.
+
+    Returns:
+        The value.
+        (n,) influence of each user, by the delta method.
+
+    Raises:
+        UserError: all items of the lists were recommended, or none.
+    """
     treated = part.treated
     if treated.all() or not treated.any():
         which = "everything" if treated.any() else "nothing"
@@ -420,13 +458,14 @@ def _pooled_uplift(part: _Period, weighted_purchases: Floats) -> tuple[float, Fl
 
 
 def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floats:
-    """Compute each user's uplift: weighted mean purchases of the recommended items less that of the others.
+    """Compute each user's uplift (n,): the weighted mean of purchases of recommended items minus that of others.
 
     Args:
-        z: (n, N) whether recommended.
-        y: (n, N) whether purchased.
-        weight: (n, N) of each item in its half.
-        empty: of :data:`EMPTY`; with ``leave_out`` a user without an estimate has NaN.
+        z: (n, N) flags of recommended items.
+        y: (n, N) flags of purchased items.
+        weight: (n, N) weights of items.
+        empty: treatment of users without recommended or without other items, one of :data:`EMPTY`; with ``leave_out``
+            they have NaN.
     """
     bought = weight * y
     with np.errstate(invalid="ignore"):
@@ -441,6 +480,7 @@ def halves(z: Flags, y: Flags, weight: Floats, empty: str = "leave_out") -> Floa
 
 
 def _present(exposures: Exposures, present: Any, period: int) -> Ints:
+    """Return the users who count in a period, by the argument ``present`` of :func:`evaluate_lists`."""
     if isinstance(present, str):
         if present == "all":
             return np.arange(exposures.n_users)

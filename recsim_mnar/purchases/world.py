@@ -1,8 +1,8 @@
-"""Worlds whose users are shown several items at a time, and the purchases world (Sato et al. 2019).
+"""Worlds whose users are shown slates, sets of items, and the purchases world (Sato et al. 2019).
 
-Each user buys or does not buy each item in each period. Both potential outcomes are there: Y^T where the item is
-recommended, Y^C where it is not. Uplift is tau = Y^T - Y^C; only one of the two is ever seen. In the purchases world
-people would have bought some of what is recommended anyway.
+Each user buys or does not buy each item in each period. Both potential outcomes are defined: Y^T if the item is
+recommended, Y^C if it is not. Uplift is tau = Y^T - Y^C; a log shows only one of the two. In the purchases world users
+would buy some of the recommended items without the recommendation.
 """
 
 from __future__ import annotations
@@ -35,25 +35,26 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-LAWS = ("power", "log")
+RANK_DECAYS = ("power", "log")
 COUPLINGS = ("independent", "shared")
 
 
 @dataclass(frozen=True)
 class SlateParams(Params):
-    """Parameters of a user's own world of slates; derive, and add others with defaults.
+    """Parameters of a user's own world of slates; derive a class from it, and add others with defaults.
 
     Attributes:
         n_items: number of items I.
-        n_periods: periods that a user lives.
-        slate_size: items recommended to a user in a period, N (expected number where ``slates`` is ``independent``).
-        rank_decay: weight of rank r from 1: ``power`` r^-exponent, ``log`` 1 / log2(1 + r).
-        exponent: of the power law.
-        smallest_propensity: no item is recommended with a smaller probability; above 0.
-        largest_propensity: nor with a larger one; below 1.
-        slates: each item is drawn by itself (``independent``), or slates of exactly N items (``fixed``).
-        catalogue_seed: of the items.
-        coupling: see :class:`recsim_mnar.purchases.world.PurchasesParams`.
+        n_periods: number of periods of each user.
+        slate_size: number N of items recommended to a user in a period; its expectation if ``slates`` is
+            ``independent``.
+        rank_decay: weight of rank r, from 1: ``power`` for r^-exponent, ``log`` for 1 / log2(1 + r).
+        exponent: exponent of the power.
+        smallest_propensity: smallest probability with which an item is recommended, above 0.
+        largest_propensity: largest probability with which an item is recommended, below 1.
+        slates: ``independent`` to draw each item by itself, ``fixed`` for slates of exactly N items.
+        catalogue_seed: seed of the items.
+        coupling: joint distribution of Y^C and Y^T: ``independent``, or ``shared`` for one uniform that decides both.
     """
 
     n_items: int = 50
@@ -73,18 +74,18 @@ class SlateParams(Params):
 
 
 RULES = tuple(name for name in SlateParams.__dataclass_fields__ if name != "catalogue_seed")
-"""Parameters that a world of slates must have."""
+"""Parameters that a world of slates must have, to say how slates are drawn."""
 
 
 def check_slates(p: Any) -> None:
-    """Raise UserError naming the parameter by which slates cannot be made; ``p`` has those of :class:`SlateParams`."""
+    """Raise UserError naming the parameter of ``p``, with the fields of :class:`SlateParams`, that prevents slates."""
     must(p, "be at least 1", "n_items", "n_periods", "slate_size")
     if p.slate_size > p.n_items:
         raise UserError(f"slate_size = {p.slate_size} is larger than the number of items, n_items = {p.n_items}")
     if p.n_items * p.n_periods >= 2**32:
         raise UserError("n_items times n_periods must be below 2**32: lower one of them")
     must(p, "not be negative", "exponent")
-    one_of(p, rank_decay=LAWS, slates=("independent", "fixed"), coupling=COUPLINGS)
+    one_of(p, rank_decay=RANK_DECAYS, slates=("independent", "fixed"), coupling=COUPLINGS)
     low = p.smallest_propensity
     high = p.largest_propensity
     if not 0 < low <= high < 1:
@@ -102,11 +103,11 @@ def check_slates(p: Any) -> None:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Truth of some users: probabilities of both potential outcomes, (n, I).
+    """True probabilities of both potential outcomes for n users.
 
     Attributes:
-        control: P(Y^C = 1), bought without a recommendation.
-        treated: P(Y^T = 1), bought with one.
+        control: (n, I) P(Y^C = 1), the probability of a purchase without a recommendation.
+        treated: (n, I) P(Y^T = 1), the probability of a purchase with one.
     """
 
     control: Floats
@@ -114,19 +115,23 @@ class Outcomes:
 
     @property
     def uplift(self) -> Floats:
-        """E[tau] = P(Y^T) - P(Y^C)."""
+        """Return E[tau] = P(Y^T) - P(Y^C), (n, I)."""
         return self.treated - self.control
 
 
 def flags_of(slates: Ints, n_items: int) -> Flags:
-    """Return (n, I) flags of the items in slates; an item that is named twice is shown once."""
+    """Return flags (n, I) of the items in slates (n, N); a repeated item is shown once."""
     flags = np.zeros((len(slates), n_items), bool)
     np.put_along_axis(flags, slates, True, axis=1)
     return flags
 
 
 def addresses(seeds: Any, users: Ints, periods: Ints, coupling: str) -> tuple[Seeds, np.uint64, Ints, Ints, bool]:
-    """Return the first arguments of the kernels that draw purchases; the last is the coupling flag."""
+    """Return the first arguments of the kernels that draw purchases: the addresses of the draws, and the coupling.
+
+    Returns:
+        (n,) seeds; stream; (n,) users; (n,) periods; True if one uniform decides both outcomes.
+    """
     seeds = np.ascontiguousarray(np.broadcast_to(np.asarray(seeds, np.uint64), users.shape))
     users = np.ascontiguousarray(users)
     periods = np.ascontiguousarray(periods, np.int64)
@@ -134,15 +139,15 @@ def addresses(seeds: Any, users: Ints, periods: Ints, coupling: str) -> tuple[Se
 
 
 class PurchasesLanes(CountedLanes):
-    """Implement :class:`recsim_mnar.worlds.base.Lanes`; opened by :meth:`ExposureWorld.open_lanes`.
+    """Lanes of a world of slates; opened by :meth:`ExposureWorld.open_lanes`.
 
-    A decision is a slate. Its rows come first, items ascending, then the purchases without recommendation, items
-    ascending; ``time`` is the period.
+    A decision is a slate, and a step a period. Its rows are the shown items, ascending, followed by the items bought
+    without a recommendation, ascending; ``time`` is the period.
 
     Args:
-        world: the world that opens them.
-        n_lanes: users side by side.
-        truth_column: name of the column of P(Y^T) of what is shown; None to leave it out.
+        world: the world that opens the lanes.
+        n_lanes: number of lanes.
+        truth_column: name of the column with P(Y^T) of each shown item; None for no such column.
     """
 
     trusted = True
@@ -156,16 +161,16 @@ class PurchasesLanes(CountedLanes):
 
     @property
     def state(self) -> Floats:
-        """Implement :attr:`Lanes.state`: here P(Y^T) of all items, (n, I)."""
+        """Implement :attr:`Lanes.state`: P(Y^T) of all items, (n, I)."""
         return self._treated.copy()
 
     @property
     def uplift(self) -> Floats:
-        """Truth, E[tau] of all items, (n, I), for what judges."""
+        """Return the true E[tau] (n, I) of all items, for evaluation."""
         return self._treated - self._control
 
     def begin(self, which: Ints, seeds: Seeds, users: Ints) -> Transition:
-        """Implement :meth:`Lanes.begin`: nothing has happened yet."""
+        """Implement :meth:`Lanes.begin`: users start without any event."""
         for seed, rows in self.seat(which, seeds, users):
             truth = self._world.checked_outcomes(seed, users[rows])
             self._control[which[rows]] = truth.control
@@ -174,7 +179,7 @@ class PurchasesLanes(CountedLanes):
         return Transition(starts, columns, np.ones(len(which), np.bool_))
 
     def take(self, which: Ints, actions: NDArray[Any], propensities: Floats) -> Transition:
-        """Implement :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` one per item or per user."""
+        """Implement :meth:`Lanes.take`: ``actions`` are slates (n, N), ``propensities`` (n, N), or one per user."""
         slates = checked_slates(np.asarray(actions).reshape(len(which), -1), len(which), self._params.n_items)
         probability = np.zeros((len(which), self._params.n_items))
         stated = np.broadcast_to(np.asarray(propensities, np.float64).reshape(len(which), -1), slates.shape)
@@ -182,13 +187,19 @@ class PurchasesLanes(CountedLanes):
         return self.show(which, flags_of(slates, self._params.n_items), probability)
 
     def show(self, which: Ints, shown: Flags, probability: Floats) -> Transition:
-        """Show items in lanes ``which`` for one period: (n, I) flags and probabilities."""
+        """Show items in lanes ``which`` (n,) for one period, draw the purchases, and return the transition.
+
+        Args:
+            which: (n,) lanes.
+            shown: (n, I) flags of the shown items.
+            probability: (n, I) probability with which each item is shown.
+        """
         from recsim_mnar.purchases import _slates_kernel
 
         bought = np.empty(shown.shape, np.uint8)
         control = self._control
         treated = self._treated
-        if not np.array_equal(which, np.arange(len(self.user))):  # all lanes, as ``simulate`` has it, need no copy
+        if not np.array_equal(which, np.arange(len(self.user))):  # all lanes, as in a simulation, need no copy
             control = control[which]
             treated = treated[which]
         with np.errstate(over="ignore"):
@@ -215,11 +226,11 @@ class PurchasesLanes(CountedLanes):
 
 
 class ExposureWorld(LaneWorld):
-    """World of independent users who are shown slates, with both potential outcomes known.
+    """Base of worlds of independent users who are shown slates, with known potential outcomes.
 
-    In every period a user buys or does not buy each item: with probability ``treated`` where it is recommended, else
-    with ``control``. A world of one's own says these (:meth:`outcomes_of`), and its ``params_class`` derives from
-    :class:`SlateParams`; all else follows, and may be defined otherwise.
+    In every period a user buys each item with probability ``treated`` if it is recommended, else with probability
+    ``control``. A world of a user's own defines these in :meth:`outcomes_of`, and its ``params_class`` derives from
+    :class:`SlateParams`; other methods have defaults.
     """
 
     truth_column = "purchase_probability"
@@ -232,7 +243,7 @@ class ExposureWorld(LaneWorld):
     params: Any
 
     def check_params(self) -> None:
-        """Implement :meth:`World.check_params`: they say how slates are made."""
+        """Implement :meth:`World.check_params`: the parameters must say how slates are drawn."""
         lacking = [rule for rule in RULES if not hasattr(self.params, rule)]
         if lacking:
             raise UserError(
@@ -242,47 +253,53 @@ class ExposureWorld(LaneWorld):
 
     @property
     def most_decisions(self) -> int:  # type: ignore[override]  # by its parameters
-        """Implement :class:`World`: one in every period."""
+        """Return the number of a user's decisions: one in every period."""
         return int(self.params.n_periods)
 
     @abstractmethod
     def outcomes_of(self, seed: int, users: Any) -> Outcomes:
-        """Truth: both probabilities of every item for users (n,) of a seed, (n, n_items) each.
+        """Return the true probabilities (n, n_items) of both outcomes of every item for users (n,) of a seed.
 
-        They must depend on the seed and on each user alone, not on who else is asked for.
+        A user's probabilities must depend on the seed and on that user only, not on other users in the call.
         """
 
     def deployed_propensities(self, seed: int, users: Any) -> Floats:
-        """P(shown) of every item to users of a seed in any period, by the world's own recommender; (n, n_items).
+        """Return the probability (n, n_items) that the world's own recommender shows each item, in any period.
 
-        Uniform unless defined. Where the parameter ``slates`` is ``fixed``, rows sum to ``slate_size``.
+        Here it is the same for all items. If the parameter ``slates`` is ``fixed``, rows must sum to ``slate_size``.
         """
         return np.full((len(np.atleast_1d(users)), self.n_items), self.params.slate_size / self.n_items)
 
     def potential_outcomes(self, seed: int, users: Any, period: int) -> tuple[Flags, Flags]:
-        """Truth: Y^C and Y^T of every item for users of a seed in one period, (n, n_items) flags each."""
+        """Draw the true outcomes of every item for users (n,) of a seed in one period.
+
+        Returns:
+            (n, n_items) Y^C, flags of items that are bought without a recommendation.
+            (n, n_items) Y^T, flags of items that are bought with one.
+        """
         from recsim_mnar.purchases import _slates_kernel
 
         users = np.asarray(users, np.int64)
         truth = self.checked_outcomes(seed, users)
-        y = np.empty((2, *truth.control.shape), np.uint8)
+        y_control = np.empty(truth.control.shape, np.uint8)
+        y_treated = np.empty(truth.control.shape, np.uint8)
         with np.errstate(over="ignore"):
             drawn_at = addresses(seed, users, np.full(len(users), period), self.params.coupling)
-            _slates_kernel.outcomes(*drawn_at, truth.control, truth.treated, y[0], y[1])
-        return y[0].astype(bool), y[1].astype(bool)
+            _slates_kernel.outcomes(*drawn_at, truth.control, truth.treated, y_control, y_treated)
+        return y_control.astype(bool), y_treated.astype(bool)
 
     def slate_uplift(self, seed: int, users: Any, slates: Any) -> Floats:
-        """Truth: expected purchases that these slates cause, (n,): the sum of E[tau] over their distinct items."""
+        """Return the true expected purchases (n,) that slates (n, N) cause: E[tau] summed over their distinct items."""
         slates = checked_slates(slates, len(np.atleast_1d(users)), self.n_items)
         flags = flags_of(slates, self.n_items)
         return np.where(flags, self.outcomes_of(seed, users).uplift, 0.0).sum(axis=1)
 
     def reward_means(self, state: Floats) -> Floats:
-        """Truth: (n, n_items) P(Y^T), what a recommended item earns; it is the lanes' state."""
+        """Return the true expected reward (n, n_items) of each recommended item: P(Y^T), which is the lanes' state."""
         return np.asarray(state, np.float64)
 
     def lasting(self, n_periods: int) -> Self:
-        """Return the same world, users and draws, with ``n_periods`` periods."""
+        """Return a world with the same users and draws, and ``n_periods`` periods."""
         longer = copy.copy(self)
         longer.params = dataclasses.replace(self.params, n_periods=n_periods)
         return longer
@@ -292,7 +309,7 @@ class ExposureWorld(LaneWorld):
         return PurchasesLanes(self, n_lanes, truth_column=self.kept_truth(keep_truth))
 
     def checked_outcomes(self, seed: int, users: Ints) -> Outcomes:
-        """Return :meth:`outcomes_of`; UserError where they are no probabilities of the right shape."""
+        """Return :meth:`outcomes_of`; raise UserError unless they are probabilities of the right shape."""
         outcomes = self.outcomes_of(seed, users)
         shape = (len(users), self.n_items)
         for name in ("control", "treated"):
@@ -309,7 +326,7 @@ class ExposureWorld(LaneWorld):
 
 
 def weights_by_rank(n_items: int, rank_decay: str, exponent: float) -> Floats:
-    """(n_items,) weight of rank r = 1, 2, ...: ``power`` r^-exponent, ``log`` 1 / log2(1 + r)."""
+    """Return the weight (n_items,) of each rank r from 1: r^-exponent for ``power``, 1 / log2(1 + r) for ``log``."""
     rank = np.arange(1, n_items + 1, dtype=np.float64)
     if rank_decay == "log":
         logs = elementary.log(rank + 1.0)
@@ -318,7 +335,10 @@ def weights_by_rank(n_items: int, rank_decay: str, exponent: float) -> Floats:
 
 
 def scaled(weights: Floats, size: int, smallest: float, largest: float) -> Floats:
-    """Return (n, I) probabilities min(max(c weights, smallest), largest), with c such that rows sum to ``size``."""
+    """Scale and clip weights (n, I) to probabilities in [smallest, largest] whose rows sum to ``size``.
+
+    They are min(max(c w, smallest), largest) with a factor c for each row.
+    """
     from recsim_mnar.purchases import _slates_kernel
 
     out = np.empty_like(weights)
@@ -335,27 +355,27 @@ class PurchasesParams(Params):
 
     Attributes:
         n_items: number of items I.
-        n_periods: periods that a user lives.
-        slate_size: items recommended to a user in a period, N (expected number where ``slates`` is ``independent``).
-        n_factors: rank of the tastes and of the personal part of what a recommendation does.
-        base: log odds of buying an item of mean appeal to a user of no taste, unrecommended.
-        sigma_item: standard deviation of the items' offsets in those log odds.
-        sigma_taste: standard deviation of a user's taste for an item.
-        effect: mean of what a recommendation adds to the log odds.
-        effect_popularity: what it adds for each unit of the item's offset; below 0, popular items gain less.
-        sigma_effect: standard deviation of the rest of what it adds, personal to user and item.
-        deployment: the deployed policy shows items by chance ``uniform``, by the item's rank of offset
-            (``popularity``) or by the rank of the user's (P(Y^T) + P(Y^C)) / 2 (``personalised``).
-        rank_decay: weight of rank r from 1: ``power`` r^-exponent, ``log`` 1 / log2(1 + r).
-        exponent: of the power law.
-        smallest_propensity: no cell is recommended by the deployed policy with a smaller probability; above 0.
-        largest_propensity: nor with a larger one; below 1.
-        slates: the deployed policy draws each item by itself (``independent``), or slates of exactly N items
-            (``fixed``).
-        catalogue_seed: of the items.
-        coupling: Y^C and Y^T of a cell are drawn apart (``independent``), or by one uniform (``shared``), so that a
-            recommendation that changes no probability changes no purchase. Expected uplifts, metrics and the law of a
-            log are the same under both.
+        n_periods: number of periods of each user.
+        slate_size: number N of items recommended to a user in a period; its expectation if ``slates`` is
+            ``independent``.
+        n_factors: number of latent factors of tastes, and of the personal effects of recommendations.
+        base: mean log odds of buying an item without a recommendation.
+        sigma_item: standard deviation of the items' offsets in these log odds.
+        sigma_taste: standard deviation of a user's taste for an item, in the same units.
+        effect: mean effect of a recommendation on the log odds.
+        effect_popularity: change of the effect per unit of the item's offset; below 0, popular items gain less.
+        sigma_effect: standard deviation of the part of the effect that is personal to user and item.
+        deployment: order by which the deployed policy prefers items: ``uniform`` for none, ``popularity`` for the
+            items' offsets, ``personalised`` for the user's (P(Y^T) + P(Y^C)) / 2.
+        rank_decay: weight of rank r, from 1: ``power`` for r^-exponent, ``log`` for 1 / log2(1 + r).
+        exponent: exponent of the power.
+        smallest_propensity: smallest probability with which the deployed policy recommends an item, above 0.
+        largest_propensity: largest probability with which it recommends an item, below 1.
+        slates: ``independent`` to draw each item by itself, ``fixed`` for slates of exactly N items.
+        catalogue_seed: seed of the items.
+        coupling: joint distribution of Y^C and Y^T of a user, item and period: ``independent``, or ``shared`` for one
+            uniform that decides both, so that a recommendation without effect changes no purchase. Expected uplifts,
+            metrics and the distribution of logs do not depend on it.
     """
 
     n_items: int = 200
@@ -394,24 +414,25 @@ PRESETS: dict[str, tuple[PurchasesParams, str]] = {
 
 
 def rank_weights(n_items: int, params: PurchasesParams) -> Floats:
-    """(I,) weight of the items of rank 1, 2, ... under the parameters' deployment and law."""
+    """Return the weight (I,) of the items of rank 1, 2, ... under the parameters' deployment and rank decay."""
     if params.deployment == "uniform":
         return np.ones(n_items)
     return weights_by_rank(n_items, params.rank_decay, params.exponent)
 
 
 class PurchasesWorld(ExposureWorld):
-    """People buy in periods and are recommended slates.
+    """World whose users buy items in periods and are recommended slates.
 
-    Model: log odds of buying without a recommendation are base + offset_i + taste_u . direction_i, and a recommendation
-    adds effect + effect_popularity offset_i + sigma_effect sensitivity_u . response_i. Given both, Y^C and Y^T of every
-    (user, item, period) are drawn as ``coupling`` says, and no recommendation changes them.
+    Model: the log odds of a purchase without a recommendation are base + offset_i + taste_u . direction_i, and a
+    recommendation adds effect + effect_popularity offset_i + sigma_effect sensitivity_u . response_i. Y^C and Y^T of
+    each user, item and period are drawn from these probabilities, and do not depend on recommendations.
 
     Args:
-        params: the synthetic model.
-        control: (U, I) P(Y^C) that is used instead of the model's; user u is row u mod U.
-        treated: (U, I) P(Y^T), likewise.
-        propensities: (U, I) or (1, I) probabilities of being recommended, instead of ``deployment``'s; in (0, 1).
+        params: parameters; None for the preset ``personalised``.
+        control: (U, I) P(Y^C) in place of the model's; user u has row u mod U. None for the model's.
+        treated: (U, I) P(Y^T) in place of the model's; given if ``control`` is.
+        propensities: (U, I) or (1, I) probabilities in (0, 1) with which the deployed policy recommends items; None for
+            those of ``deployment``.
     """
 
     name = "purchases"
@@ -447,6 +468,7 @@ class PurchasesWorld(ExposureWorld):
                 raise UserError("propensities must be in (0, 1): uplift needs a probability of both")
 
     def _matrix(self, values: Any, name: str) -> Floats:
+        """Return a user's matrix of probabilities as an array; raise UserError for another shape or other values."""
         matrix = np.ascontiguousarray(values, np.float64)
         if matrix.ndim != 2 or matrix.shape[1] != self.n_items:
             raise UserError(f"{name} has shape {matrix.shape}, the parameters say {self.n_items} items")
@@ -457,7 +479,15 @@ class PurchasesWorld(ExposureWorld):
 
     @classmethod
     def from_matrices(cls, control: Any, treated: Any, propensities: Any = None, **params: Any) -> PurchasesWorld:
-        """A world of given probabilities; ``params`` as in :class:`PurchasesParams`."""
+        """Make a world of given probabilities of purchases (U, I), with one period by default.
+
+        Args:
+            control: (U, I) P(Y^C).
+            treated: (U, I) P(Y^T).
+            propensities: (U, I) or (1, I) probabilities with which the deployed policy recommends items; None for those
+                of ``deployment``.
+            **params: fields of :class:`PurchasesParams` that differ from the defaults.
+        """
         n_items = np.asarray(control).shape[1]
         sizes = {"n_items": n_items, "n_periods": 1, "slate_size": min(10, (n_items + 1) // 2), **params}
         return cls(PurchasesParams(**sizes), control=control, treated=treated, propensities=propensities)
@@ -466,15 +496,21 @@ class PurchasesWorld(ExposureWorld):
 
     @functools.cached_property
     def _items(self) -> tuple[Floats, Floats, Floats]:
-        """Directions (I, K), responses (I, K), both of mean square length 1, and offsets (I,)."""
+        """Draw the latent factors of the items.
+
+        Returns:
+            (I, K) directions of taste, of mean square length 1.
+            (I, K) responses to recommendations, of mean square length 1.
+            (I,) offsets.
+        """
         p = self.params
-        drawn = rng.normals(p.catalogue_seed, Stream.CATALOGUE, 0, (p.n_items, 2 * p.n_factors))
-        drawn /= math.sqrt(p.n_factors)
+        factors = rng.normals(p.catalogue_seed, Stream.CATALOGUE, 0, (p.n_items, 2 * p.n_factors))
+        factors /= math.sqrt(p.n_factors)
         offsets = rng.normals(p.catalogue_seed, Stream.OFFSETS, 0, (p.n_items, 1))[:, 0] * p.sigma_item
-        return drawn[:, : p.n_factors], drawn[:, p.n_factors :], offsets
+        return factors[:, : p.n_factors], factors[:, p.n_factors :], offsets
 
     def outcomes_of(self, seed: int, users: Any) -> Outcomes:
-        """Truth: both probabilities of every item for users of a seed, (n, I) each."""
+        """Implement :meth:`ExposureWorld.outcomes_of`, by the model or the given matrices."""
         users = np.asarray(users, np.int64)
         if self._given is not None:
             rows = users % len(self._given.control)
@@ -497,7 +533,7 @@ class PurchasesWorld(ExposureWorld):
         return Outcomes(control, treated)
 
     def deployed_propensities(self, seed: int, users: Any) -> Floats:
-        """Implement :meth:`ExposureWorld.deployed_propensities`: as ``deployment`` says, or as given."""
+        """Implement :meth:`ExposureWorld.deployed_propensities`, by ``deployment`` or the given matrix."""
         users = np.asarray(users, np.int64)
         p = self.params
         if self._deployed is not None:
@@ -506,7 +542,7 @@ class PurchasesWorld(ExposureWorld):
         return scaled(weights, p.slate_size, p.smallest_propensity, p.largest_propensity)
 
     def _ranks(self, seed: int, users: Ints) -> Ints:
-        """Return (n, I) ranks, from 0, by which the deployed policy recommends."""
+        """Return the rank (n, I) of each item, from 0, in the order by which the deployed policy prefers items."""
         if self.params.deployment == "personalised":
             truth = self.outcomes_of(seed, users)
             order = np.argsort(-(truth.control + truth.treated), axis=1, kind="stable")

@@ -42,34 +42,37 @@ Policies = Mapping[str, Replayed]
 T = TypeVar("T")
 
 UNSUPPORTED = "_unsupported"
-"""Ending of the column, next to a policy's, of its mass where the logging probability is 0."""
+"""Suffix of the column with a policy's probability of all actions that the logging policy never takes."""
 OF_RANKING = ("_conditional", "_slate", "_set")
-"""Endings of the columns next to a ranking policy's, whose own column holds the probability of an item at its place:
-those of the item given the items above, of the slate in this order, and of its items in any order."""
+"""Suffixes of further columns of a ranking policy, whose column without suffix is the probability of an item at its
+place: of the item given the items above it, of the slate in this order, and of its items in any order."""
 _CELLS = 1 << 22
+"""Entries of the tables (users, items) of probabilities that are held at a time."""
 _REPLAYED = ("user", "event", "item", "action", "propensity", "reward", "slate")
-_NOBODY = np.zeros(0, np.int64)
+"""Columns of a log that a replay reads."""
+_NO_ROWS = np.zeros(0, np.int64)
 
 
 def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats:
-    """Compute the probability with which a policy, shown each user's events as logged, takes each logged action.
+    """Compute the probability with which a policy, having observed each user's logged events, takes each logged action.
 
-    A policy that learns from all users is replayed on a whole log of
-    :func:`recsim_mnar.simulation.items.simulate_online` only: round by round, by one copy of the object that is handed
-    in, which must not have learned yet. The one that made the log gets the propensities that are logged, or an error.
+    A policy that learns from all users can be replayed only on a complete log of
+    :func:`recsim_mnar.simulation.items.simulate_online`: one copy of it goes through the rounds. The policy handed in
+    must not have learned yet. If it is the one that made the log, its replayed propensities must equal those logged.
 
     Args:
-        log: ordered by (user, step).
-        policy: a :class:`~recsim_mnar.policies.base.Policy`, or what :func:`as_policy` makes one of; it is not changed.
-        executor: to spread users over; the result is the same with and without.
+        log: log ordered by (user, step).
+        policy: a :class:`~recsim_mnar.policies.base.Policy`, or any object that :func:`as_policy` accepts; it is not
+            changed.
+        executor: executor to spread users over; the result does not depend on it.
 
     Returns:
-        (n,) probabilities, NaN on organic rows; in a log of slates those of each item at its place.
+        Probabilities (n,), NaN on organic rows; in a log of slates, of each item at its place.
 
     Raises:
-        UserError: the log holds items that the policy does not know, or the policy answers with what is no probability
-            or learns from all users, and the log is not the whole of an online run, or says otherwise of its own
-            policy.
+        UserError: the log holds items that the policy does not know; the policy returns values that are not
+            probabilities; or it learns from all users, and the log is not a complete online run, or was made by this
+            policy with other propensities.
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
     policy = as_replayed(policy, slate_size_of(log))
@@ -82,20 +85,21 @@ def replay(log: Log, policy: Any, *, executor: Executor | None = None) -> Floats
 def replay_with_support(
     log: Log, policy: Any, logging: Any, *, executor: Executor | None = None
 ) -> tuple[Floats, Floats]:
-    """Replay a policy, and compute its probability of actions that the log cannot show.
+    """Replay a policy, and compute its probability of actions that the logging policy never takes.
 
     Args:
-        log: ordered by (user, step).
-        policy: the target; it is not changed.
+        log: log ordered by (user, step).
+        policy: the target policy; it is not changed.
         logging: the policy under which the log was collected; it is not changed.
-        executor: to spread users over; the result is the same with and without.
+        executor: executor to spread users over; the result does not depend on it.
 
     Returns:
-        (n,) probabilities of the logged actions, and (n,) masses in [0, 1]: the policy's probability, before each
-        logged decision, of all the actions that the logging policy never takes. NaN on organic rows.
+        Probabilities (n,) of the logged actions, NaN on organic rows.
+        The target's probability (n,) in [0, 1], at each logged decision, of all actions together whose probability
+        under the logging policy is 0; NaN on organic rows.
 
     Raises:
-        UserError: as :func:`replay`; or one of the two learns from all users.
+        UserError: :func:`replay` refuses the log or a policy; or one of the two learns from all users.
     """
     size = slate_size_of(log)
     probability, missing = _replayed(log, as_replayed(policy, size), as_replayed(logging, size), executor)
@@ -106,18 +110,18 @@ def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -
     """Compute all probabilities of a ranking policy on a log of slates.
 
     Args:
-        log: ordered by (user, step), with the column ``position``.
-        policy: a ranking policy, or what :func:`as_policy` takes.
-        executor: to spread users over; the result is the same with and without.
+        log: log ordered by (user, step), with the column ``position``.
+        policy: a ranking policy, or any object that :func:`as_policy` accepts.
+        executor: executor to spread users over; the result does not depend on it.
 
     Returns:
-        (n,) each, NaN on organic rows: ``marginal`` of an item at its place, ``conditional`` on the items above,
-        ``slate`` and ``set``.
+        Probabilities (n,) by name, NaN on organic rows: ``marginal``, of the item at its place; ``conditional``, given
+        the items above it; ``slate``, of the ranking; ``set``, of its items in any order.
     """
     of_type(log, "log", Log, "a Log (read_log reads one)")
     policies = {"": as_ranking_policy(policy, slate_size_of(log))}
     check_replayable(log.highest_item, policies)
-    keep = functools.partial(added, policies)
+    keep = functools.partial(added_columns, policies)
     blocks = list(replay_blocks(blocks_of(log), policies, None, keep, executor))
     columns = {}
     for ending in ("", *OF_RANKING):
@@ -126,21 +130,21 @@ def replay_ranking(log: Log, policy: Any, *, executor: Executor | None = None) -
 
 
 def slate_size_of(log: Log) -> int:
-    """Items of each slate of a log, 1 where it has no places."""
+    """Return the number of items in each slate of a log; 1 if the log has no column ``position``."""
     if "position" in log.columns:
         return int(log["position"].max(initial=0)) + 1
     return 1
 
 
 def as_replayed(policy: Any, slate_size: int) -> Replayed:
-    """Adapt a user's object to a log with slates of this size."""
+    """Adapt a user's object to a policy, or to a ranking policy if slates hold several items."""
     if slate_size == 1:
         return as_policy(policy)
     return as_ranking_policy(policy, slate_size)
 
 
 def gives_propensities(log: Log, policy: Any, *, executor: Executor | None = None) -> bool:
-    """Return whether a policy's replayed propensities are those of a log; not so where it cannot be replayed there."""
+    """Return whether a policy's replayed propensities equal those of a log; False if it cannot be replayed on it."""
     try:
         replayed = replay(log, policy, executor=executor)
     except UserError:
@@ -155,18 +159,18 @@ def replay_blocks(
     reduce: Callable[[Columns], T],
     executor: Executor | None,
 ) -> Iterator[T]:
-    """Yield ``reduce(columns)`` of every block, in order, with each policy's replayed columns added.
+    """Replay policies on blocks of a log, and yield ``reduce(columns)`` of each block with the replayed columns added.
 
     Args:
-        blocks: columns of whole users, ordered by (user, step). With :data:`SHARD_USERS` users each, which is what
-            :func:`replay` hands to a policy at a time, the columns have the bits that it gives.
-        policies: by the names of their columns, checked by :func:`check_replayable`.
-        logging: the policy under which the log was collected, where it is known: then there is a second column of each
-            policy, its mass on actions that the logging policy never takes.
-        reduce: what is made of the columns, where the job runs.
-        executor: to spread blocks over; the result is the same with and without.
+        blocks: columns of whole users, ordered by (user, step). With :data:`SHARD_USERS` users each, the results equal
+            those of :func:`replay` to the bit, because a policy gets the same batches.
+        policies: policies by the names of their columns, checked by :func:`check_replayable`.
+        logging: policy under which the log was collected, or None if unknown. If it is known, each policy gets a second
+            column with its probability of actions that the logging policy never takes.
+        reduce: function of a block's columns; an executor runs it in the job that replays the block.
+        executor: executor to spread blocks over; the result does not depend on it.
     """
-    job = carrying(_reduced_block, reduce, policies, logging, with_gaps(policies, logging), in_python=True)
+    job = carrying(_reduced_block, reduce, policies, logging, may_lack_support(policies, logging), in_python=True)
     return run_in_order((functools.partial(job, block) for block in blocks), executor)
 
 
@@ -174,31 +178,32 @@ def _reduced_block(
     reduce: Callable[[Columns], T],
     policies: Policies,
     logging: Replayed | None,
-    gaps: Sequence[str],
+    unsupported: Sequence[str],
     columns: Columns,
 ) -> T:
+    """Replay policies on a block and reduce its columns: the job of :func:`replay_blocks`."""
     rows = replayed_columns(columns)
-    prices = Prices(rows, policies, logging, gaps)
-    for decisions, acting, logger in walks(rows, policies, logging, gaps):
-        prices.add(decisions, acting, logger)
-    return reduce({**columns, **prices.columns})
+    collected = ReplayedProbabilities(rows, policies, logging, unsupported)
+    for decisions, acting, logger in replay_passes(rows, policies, logging, unsupported):
+        collected.add(decisions, acting, logger)
+    return reduce({**columns, **collected.columns})
 
 
-def added(names: Iterable[str], columns: Columns) -> Columns:
-    """Select the columns of these policies from a replayed block."""
+def added_columns(names: Iterable[str], columns: Columns) -> Columns:
+    """Select the columns that a replay added for the policies of these names."""
     own_columns = {name + ending for name in names for ending in ("", UNSUPPORTED, *OF_RANKING)}
     return {name: values for name, values in columns.items() if name in own_columns}
 
 
 def replayed_columns(columns: Columns | Log) -> Columns:
-    """List the columns of a log that a replay reads."""
+    """Select the columns of a log that a replay reads."""
     if isinstance(columns, Log):
         columns = columns.columns
     return {name: columns[name] for name in _REPLAYED if name in columns}
 
 
 def blocks_of(log: Log, size: int = SHARD_USERS) -> Iterator[Columns]:
-    """Read the columns for a replay, ``size`` users at a time, none divided."""
+    """Yield the columns that a replay reads in blocks of ``size`` whole users."""
     edges = [*user_starts(log["user"])[::size].tolist(), len(log)]
     columns = replayed_columns(log)
     for first, last in itertools.pairwise(edges):
@@ -206,17 +211,23 @@ def blocks_of(log: Log, size: int = SHARD_USERS) -> Iterator[Columns]:
 
 
 def check_replayable(highest_item: int, policies: Policies, logging: Replayed | None = None) -> None:
-    """Refuse policies that cannot be replayed on a log with such items.
+    """Refuse policies that cannot be replayed on a log whose largest item number is ``highest_item``.
 
     Raises:
-        UserError: as :func:`replay`.
+        UserError: a policy draws from a generator of its own, learns from all users, or does not know all items. The
+            logging policy need not know all: its probabilities of the logged actions are not asked for.
     """
-    for one in (*policies.values(), *([] if logging is None else [logging])):
-        _refuse_unknown(highest_item if one is not logging else -1, one)
-        refuse_common_learning(one, "replay")
+    for policy in policies.values():
+        known_up_to = -1 if policy is logging else highest_item
+        _refuse_unknown(known_up_to, policy)
+        refuse_common_learning(policy, "replay")
+    if logging is not None:
+        _refuse_unknown(-1, logging)
+        refuse_common_learning(logging, "replay")
 
 
 def _refuse_unknown(highest_item: int, policy: Replayed) -> None:
+    """Raise UserError if a policy cannot be replayed at all, or not on a log with this largest item number."""
     if not policy.replayable:
         raise UserError(
             f"policy {policy.name!r} is not replayable: it draws from its own generator, so its choices cannot "
@@ -227,150 +238,161 @@ def _refuse_unknown(highest_item: int, policy: Replayed) -> None:
 
 
 def _replayed(log: Log, policy: Replayed, logging: Replayed | None, executor: Executor | None) -> list[Floats]:
+    """Replay one policy on a log, with progress.
+
+    Returns:
+        The probabilities (n,) of the logged actions; with a logging policy, also the probability (n,) of all actions
+        that it never takes.
+    """
     policies = {"policy": policy}
     check_replayable(log.highest_item, policies, logging)
     names = ["policy"]
     if logging is not None:
         names.append("policy" + UNSUPPORTED)
+    keep = functools.partial(added_columns, policies)
     blocks: list[Columns] = []
     advance = counted(int(np.count_nonzero(log.is_bandit)), "decisions")
-    for columns in replay_blocks(blocks_of(log), policies, logging, functools.partial(added, policies), executor):
+    for columns in replay_blocks(blocks_of(log), policies, logging, keep, executor):
         blocks.append(columns)
         advance(int(np.count_nonzero(~np.isnan(columns["policy"]))))
     return [np.concatenate([np.zeros(0), *(columns[name] for columns in blocks)]) for name in names]
 
 
-# ------------------------------------------------------------------------------------------------------------- the walk
+# ----------------------------------------------------------------------------------------------- replay through rounds
 
 
 class Round(NamedTuple):
-    """Rows of a log that policies meet together, each by ascending user.
+    """Rows of a log that one call each of a policy's methods handles, each array by ascending user.
 
     Attributes:
-        arrived: a row of each user who begins.
-        views: that come before the decisions.
-        decisions: to be priced and learned from.
-        later: views that follow them.
-        left: a row of each user who leaves.
+        arrived: one row of each user who starts, for ``reset``.
+        views: organic events before the decisions, for ``observe``.
+        decisions: decisions, whose probabilities are computed before ``learn``.
+        later: organic events after the decisions, for ``observe``.
+        left: one row of each user who leaves, for ``forget``.
     """
 
     arrived: Rows
     views: Rows
     decisions: Rows
-    later: Rows = _NOBODY
-    left: Rows = _NOBODY
+    later: Rows = _NO_ROWS
+    left: Rows = _NO_ROWS
 
 
 def walk(log: Log | Columns, acting: Iterable[Replayed], rounds: Iterable[Round]) -> Iterator[Rows]:
-    """Show policies a log as it was logged; yield the rows of decisions before they learn from them."""
+    """Drive policies through the rounds of a log, and yield the rows of decisions before they learn from them."""
     user, item, action, reward, propensity = (log[name] for name in ("user", "item", "action", "reward", "propensity"))
     policies = list(acting)
     learners = [policy for policy in policies if learning_of(policy) != "nothing"]
-    for now in rounds:
+    for events in rounds:
         for policy in policies:
-            if len(now.arrived):
-                policy.reset(user[now.arrived])
-            if len(now.views):
-                observe_events(policy, user[now.views], item[now.views], reward[now.views])
-        if len(now.decisions):
-            yield now.decisions
+            if len(events.arrived):
+                policy.reset(user[events.arrived])
+            if len(events.views):
+                observe_events(policy, user[events.views], item[events.views], reward[events.views])
+        if len(events.decisions):
+            yield events.decisions
             for policy in learners:
-                policy.learn(*(values[now.decisions] for values in (user, action, reward, propensity)))
+                policy.learn(*(values[events.decisions] for values in (user, action, reward, propensity)))
         for policy in policies:
-            if len(now.later):
-                observe_events(policy, user[now.later], item[now.later], reward[now.later])
-            if len(now.left):
-                policy.forget(user[now.left])
+            if len(events.later):
+                observe_events(policy, user[events.later], item[events.later], reward[events.later])
+            if len(events.left):
+                policy.forget(user[events.left])
 
 
-def walks(
-    rows: Columns, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
+def replay_passes(
+    rows: Columns, policies: Policies, logging: Replayed | None = None, unsupported: Sequence[str] = ()
 ) -> Iterator[tuple[Rows, dict[str, Replayed], Replayed | None]]:
-    """Walk fresh copies of policies through a log: those that observe together, those that learn together.
+    """Drive fresh copies of policies through a log: first all that only observe, then all that learn.
+
+    Policies that only observe get long rounds; those that learn get one decision of each user per round, as does any
+    policy that is compared with a logging policy that learns.
 
     Args:
-        rows: of whole users, ordered by (user, step).
-        policies: by name.
-        logging: that walks along with those whose names are in ``gaps``.
-        gaps: see :func:`with_gaps`.
+        rows: columns of whole users, ordered by (user, step).
+        policies: policies by name.
+        logging: logging policy, a copy of which goes along with the policies named in ``unsupported``; None if unknown.
+        unsupported: names of policies that may take actions that the logging policy never takes.
 
     Yields:
-        Rows of decisions, before they are learned from, copies of the policies by name that stand before them, and that
-        of the logging policy or None.
+        Rows of decisions from which the policies have not learned yet.
+        Copies of policies by name, in the state before these decisions.
+        The copy of the logging policy, or None.
     """
     logger_learns = logging is not None and learning_of(logging) != "nothing"
     stepwise = {
-        name: learning_of(policy) != "nothing" or (logger_learns and name in gaps) for name, policy in policies.items()
+        name: learning_of(policy) != "nothing" or (logger_learns and name in unsupported)
+        for name, policy in policies.items()
     }
     for one_by_one in (False, True):
         acting = {name: policies[name].fresh() for name, steps in stepwise.items() if steps is one_by_one}
         if not acting:
             continue
-        walkers = list(acting.values())
+        driven = list(acting.values())
         logger = None
-        if logging is not None and set(acting) & set(gaps):
+        if logging is not None and set(acting) & set(unsupported):
             logger = logging.fresh()
-            walkers.append(logger)
-        for decisions in walk(rows, walkers, rounds_of(rows, one_by_one=one_by_one)):
+            driven.append(logger)
+        for decisions in walk(rows, driven, rounds_of(rows, one_by_one=one_by_one)):
             yield decisions, acting, logger
 
 
 def rounds_of(log: Log | Columns, *, one_by_one: bool) -> Iterator[Round]:
-    """Yield a log in rounds of views and then decisions, of all users at once.
+    """Split a log into rounds, each with views and then decisions of all users who have any left.
 
-    Views after a user's last decision are left out.
+    Views after a user's last decision are left out: no probability depends on them.
 
     Args:
-        log: ordered by (user, step).
-        one_by_one: each user has at most one decision a round (for policies that learn); otherwise all the decisions
-            up to the user's next view, in which the state of a policy that only observes does not change.
+        log: log ordered by (user, step).
+        one_by_one: True for one decision of a user per round, for policies that learn. False for all of a user's
+            decisions up to the next view, during which the state of a policy that only observes does not change.
     """
     user = log["user"]
     bandit = log["event"] == schema.BANDIT
     begins = user_begins(user)
     after_decision = np.concatenate([[False], bandit[:-1]]) & ~begins
     columns = log.columns if isinstance(log, Log) else log
-    if "slate" in columns:  # the places of a slate are one decision
+    if "slate" in columns:  # the rows of a slate are one decision
         after_decision[1:] &= ~bandit[1:] | (log["slate"][1:] != log["slate"][:-1])
     new_round = after_decision
     if not one_by_one:
         new_round = after_decision & ~bandit
-    so_far = np.cumsum(new_round)
+    rounds_before = np.cumsum(new_round)  # counted over all users
     starts = np.flatnonzero(begins)
-    number = np.cumsum(begins) - 1
-    rounds = so_far - so_far[starts][number]
-    # Views that no decision follows are of no use: the last decision's round bounds what is kept.
+    number = np.cumsum(begins) - 1  # of each row's user
+    rounds = rounds_before - rounds_before[starts][number]  # round of each row, from 0 for each user
     last_round = np.full(len(starts), -1)
     np.maximum.at(last_round, number[bandit], rounds[bandit])
     kept = np.flatnonzero(rounds <= last_round[number])
     order = kept[np.argsort(rounds[kept], kind="stable")]
     edges = np.searchsorted(rounds[order], np.arange(rounds.max(initial=0) + 2))
-    arrived = starts
+    arrived = starts  # all users start in the first round
     for a, b in itertools.pairwise(edges):
         if a == b:
             return
         rows = order[a:b]
         is_decision = bandit[rows]
         yield Round(arrived, rows[~is_decision], rows[is_decision])
-        arrived = _NOBODY
+        arrived = _NO_ROWS
 
 
-class Prices:
-    """Policies' probabilities of the logged actions of a block of rows.
+class ReplayedProbabilities:
+    """Collector of policies' probabilities of the logged actions in a block of rows.
 
     Args:
-        rows: of whole users, ordered by (user, step).
-        policies: by name.
-        logging: see :func:`replay_blocks`.
-        gaps: see :func:`with_gaps`.
+        rows: columns of whole users, ordered by (user, step).
+        policies: policies by name.
+        logging: logging policy, or None if unknown.
+        unsupported: names of policies that may take actions that the logging policy never takes.
 
     Attributes:
-        columns: (n,) probabilities by the names of policies and, where the logging policy is known, masses that it
-            never takes; NaN on organic rows.
+        columns: probabilities (n,) by the names of policies and suffixes; if the logging policy is known, also each
+            policy's probability of actions that it never takes. NaN on organic rows.
     """
 
     def __init__(
-        self, rows: Columns | Log, policies: Policies, logging: Replayed | None = None, gaps: Sequence[str] = ()
+        self, rows: Columns | Log, policies: Policies, logging: Replayed | None = None, unsupported: Sequence[str] = ()
     ) -> None:
         decision_rows = rows["event"] == schema.BANDIT
         self.columns: dict[str, Floats] = {}
@@ -382,11 +404,11 @@ class Prices:
                 self.columns[name + UNSUPPORTED] = np.where(decision_rows, 0.0, np.nan)
         self._user = rows["user"]
         self._action = rows["action"]
-        self._gaps = gaps
-        self._looked: set[str] = set()
+        self._unsupported = unsupported
+        self._spot_checked: set[str] = set()
 
     def add(self, decisions: Rows, acting: Policies, logger: Replayed | None = None) -> None:
-        """Add policies' probabilities in the state before these decisions."""
+        """Fill in the rows ``decisions`` with the probabilities of policies in their present state."""
         users = self._user[decisions]
         actions = self._action[decisions]
         begins = user_begins(users)
@@ -394,16 +416,17 @@ class Prices:
             if isinstance(policy, RankingPolicy):
                 self._add_rankings(name, policy, decisions)
                 continue
-            if name not in self._looked:  # at a few users, whether its probabilities are any
+            if name not in self._spot_checked:  # once, for a few users: do its probabilities sum to 1?
                 spot_check_probabilities(policy, np.unique(users))
-                self._looked.add(name)
+                self._spot_checked.add(name)
             self.columns[name][decisions] = call_propensity_of(policy, users, actions)
-            if isinstance(logger, Policy) and name in self._gaps:
-                # Between two views of a user no state changes: one answer is good for all the decisions there.
-                mass = _mass_outside(policy, logger, users[begins])
+            if isinstance(logger, Policy) and name in self._unsupported:
+                # The state is the same at all of a user's decisions in this round: compute the mass once per user.
+                mass = _unsupported_mass(policy, logger, users[begins])
                 self.columns[name + UNSUPPORTED][decisions] = mass[np.cumsum(begins) - 1]
 
     def _add_rankings(self, name: str, policy: RankingPolicy, decisions: Rows) -> None:
+        """Fill in the rows ``decisions``, k per slate from the top, with all probabilities of a ranking policy."""
         size = policy.slate_size
         if len(decisions) % size:
             raise UserError(f"a slate of the log has not {size} rows: the places of each must be there, from 0 on")
@@ -417,40 +440,43 @@ class Prices:
             self.columns[name + ending][places] = values
 
 
-def _mass_outside(policy: Policy, logging: Policy, users: Ints) -> Floats:
-    """Return (n,) a policy's probability of the items that the logging policy never takes, in each user's state."""
-    decided = policy.act(users, np.full(len(users), 0.5))
+def _unsupported_mass(policy: Policy, logging: Policy, users: Ints) -> Floats:
+    """Return a policy's probability (n,) of all items that the logging policy never takes, in each user's state."""
+    decided = policy.act(users, np.full(len(users), 0.5))  # any uniform shows whether the policy is deterministic
     actions, propensities = checked_decisions(policy, decided, n=len(users), n_items=policy.n_items)
-    # A policy that is sure of an action takes no other: only the other users' whole distributions are of interest.
+    # If an action has propensity 1, the mass is 1 or 0 by that action alone. Otherwise all items are summed.
     mass = (call_propensity_of(logging, users, actions) <= 0.0).astype(np.float64)
     unsure = np.flatnonzero(propensities < 1.0)
     fixed = policy.fixed_distribution()
     step = max(1, _CELLS // policy.n_items)
     for start in range(0, len(unsure), step):
-        some = unsure[start : start + step]
-        possible = logging.probabilities(users[some]) > 0.0
+        chunk = unsure[start : start + step]
+        possible = logging.probabilities(users[chunk]) > 0.0
         if fixed is None:
-            impossible = np.where(possible, 0.0, policy.probabilities(users[some]))
-            mass[some] = np.minimum(impossible.sum(axis=1), 1.0)
+            impossible = np.where(possible, 0.0, policy.probabilities(users[chunk]))
+            mass[chunk] = np.minimum(impossible.sum(axis=1), 1.0)
         else:
             row, item = np.nonzero(possible)
-            covered = np.bincount(row, weights=fixed[item], minlength=len(some))
-            mass[some] = np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)  # what rounding leaves is nothing
+            covered = np.bincount(row, weights=fixed[item], minlength=len(chunk))
+            mass[chunk] = np.where(covered > 1.0 - 1e-12, 0.0, 1.0 - covered)  # a difference by rounding is 0
     return mass
 
 
-# ------------------------------------------------------------------------------- what is known by the kind of policy
+# ---------------------------------------------------------------------------- facts that follow from the kind of policy
 
 
-def with_gaps(policies: Policies, logging: Replayed | None) -> list[str]:
-    """Return names of policies that may take actions that the logging policy cannot."""
+def may_lack_support(policies: Policies, logging: Replayed | None) -> list[str]:
+    """Return the names of policies that may take actions that the logging policy never takes.
+
+    There are none if it is unknown, takes every action, or shows rankings, for which this is not computed.
+    """
     if logging is None or isinstance(logging, RankingPolicy) or least_propensity(logging) is not None:
         return []
     return [name for name, policy in policies.items() if not identical_policies(policy, logging)]
 
 
 def identical_policies(policy: Replayed, logging: Replayed) -> bool:
-    """Return whether two policies are known to act identically."""
+    """Return whether two policies are known to act identically; False in doubt."""
     if policy is logging:
         return True
     if isinstance(policy, PlackettLuce) and isinstance(logging, PlackettLuce):
@@ -459,21 +485,24 @@ def identical_policies(policy: Replayed, logging: Replayed) -> bool:
         return False
     if isinstance(policy, EpsilonMixture) and isinstance(logging, EpsilonMixture):
         return policy.epsilon == logging.epsilon and identical_policies(policy.inner, logging.inner)
-    if type(policy) is not type(logging) or not isinstance(policy, Stored) or not isinstance(logging, Stored):
+    if type(policy) is not type(logging):
         return False
-    (arrays, parameters), (other_arrays, theirs) = policy.fitted(), logging.fitted()
+    if not (isinstance(policy, Stored) and isinstance(logging, Stored)):  # no fitted arrays to compare
+        return False
+    arrays, parameters = policy.fitted()
+    logging_arrays, logging_parameters = logging.fitted()
     return (
         policy.n_items == logging.n_items
-        and parameters == theirs
-        and arrays.keys() == other_arrays.keys()
-        and all(np.array_equal(arrays[key], other_arrays[key]) for key in arrays)
+        and parameters == logging_parameters
+        and arrays.keys() == logging_arrays.keys()
+        and all(np.array_equal(arrays[key], logging_arrays[key]) for key in arrays)
     )
 
 
 def probability_range(policy: Replayed) -> tuple[float, float]:
-    """Return bounds of a policy's probabilities of any action in any state, by its kind.
+    """Return the least and the largest probability of any action in any state that a policy's kind implies.
 
-    0 and 1 if unknown. Of rankings: of an item at a place.
+    They are 0 and 1 if nothing is known. For rankings they bound the probability of an item at a place.
     """
     if isinstance(policy, RankingPolicy):
         uniform = 1.0 / policy.n_items
@@ -498,15 +527,15 @@ def probability_range(policy: Replayed) -> tuple[float, float]:
 
 
 def least_propensity(policy: Replayed) -> float | None:
-    """The least of :func:`probability_range`; None if it may be 0 or is unknown."""
+    """Return a positive lower bound on a policy's probability of any action; None if it may be 0 or is unknown."""
     return probability_range(policy)[0] or None
 
 
 def largest_ratio(policy: Replayed, logging: Replayed | None) -> float | None:
-    """Return a bound on target / propensity in any state, by the policies' kinds; None if there is none.
+    """Return a bound on the importance weight target / propensity in any state; None if the policies' kinds imply none.
 
-    A policy softened by epsilon takes what the policy within takes with at least 1 - epsilon times its probability, and
-    a mixture with at least the part's weight.
+    An epsilon mixture takes each action with at least (1 - epsilon) times the inner policy's probability, and a mixture
+    with at least a part's weight times that part's: so a bound for the part gives one for the whole.
     """
     if logging is None or not logging.replayable:
         return None
@@ -532,16 +561,24 @@ def largest_ratio(policy: Replayed, logging: Replayed | None) -> float | None:
 
 
 def learns_online(provenance: Mapping[str, Any], policy: Any) -> bool:
-    """Return whether a policy learns from all users and a log is of an online run.
+    """Return whether a policy learns from all users and a log's provenance is of an online run.
 
-    It is replayed on all its rows then.
+    The policy must then be replayed on the whole log at once.
     """
-    full = policy if isinstance(policy, RankingPolicy) else as_policy(policy)
-    return learning_of(full) == "all users" and "online" in provenance
+    if not isinstance(policy, RankingPolicy):
+        policy = as_policy(policy)
+    return learning_of(policy) == "all users" and "online" in provenance
 
 
 def _replay_online(log: Log, policy: Policy) -> Floats:
-    """Replay every round as :func:`recsim_mnar.simulation.items.simulate_online` made it, through one object."""
+    """Replay one copy of a policy through the rounds in which ``simulate_online`` made the log.
+
+    Returns:
+        Probabilities (n,) of the logged actions, NaN on organic rows.
+
+    Raises:
+        UserError: the log is incomplete, or was made by this policy with other propensities.
+    """
     run = log.provenance["online"]
     n_rounds = int(log["round"].max(initial=-1)) + 1
     if (len(log), n_rounds) != (run["rows"], run["rounds"]):
@@ -550,12 +587,12 @@ def _replay_online(log: Log, policy: Policy) -> Floats:
             "a policy that learns from all users is replayed on the whole log only"
         )
     acting = {"policy": policy.fresh()}
-    prices = Prices(log, acting)
+    collected = ReplayedProbabilities(log, acting)
     for decisions in walk(log, acting.values(), _logged_rounds(log)):
-        prices.add(decisions, acting)
-    replayed = prices.columns["policy"]
+        collected.add(decisions, acting)
+    replayed = collected.columns["policy"]
     logged = log["propensity"]
-    differs = np.abs(replayed - logged) > TOLERANCE  # never on organic rows, which have none
+    differs = np.abs(replayed - logged) > TOLERANCE  # False on organic rows, where both are NaN
     if differs.any() and json.loads(json.dumps(policy.describe())) == log.provenance.get("policy"):
         row = int(np.argmax(differs))
         raise UserError(
@@ -567,15 +604,16 @@ def _replay_online(log: Log, policy: Policy) -> Floats:
 
 
 def _logged_rounds(log: Log) -> Iterator[Round]:
-    """The rounds of an online run."""
+    """Yield the rounds of an online run: within a round, views before the decisions come first, then the later ones."""
     user = log["user"]
     rounds = log["round"]
     bandit = log.is_bandit
     firsts = user_starts(user)
     lasts = np.append(firsts[1:], len(user)) - 1
     n_bandit = np.cumsum(bandit)
-    before_user: Rows = np.repeat(n_bandit[firsts] - bandit[firsts], np.diff(np.append(firsts, len(user))))
-    phase = np.where(bandit, 1, np.where(n_bandit == before_user, 0, 2))
+    n_before_user: Rows = np.repeat(n_bandit[firsts] - bandit[firsts], np.diff(np.append(firsts, len(user))))
+    # Phases of a round: 0 views before a user's first decision, 1 decisions, 2 views after a decision.
+    phase = np.where(bandit, 1, np.where(n_bandit == n_before_user, 0, 2))
     n_rounds = int(rounds.max(initial=-1)) + 1
     rows = _by_key(np.arange(len(user)), 3 * rounds + phase, 3 * n_rounds)
     arrived, left = (_by_key(ends, rounds[ends], n_rounds) for ends in (firsts, lasts))
@@ -584,7 +622,7 @@ def _logged_rounds(log: Log) -> Iterator[Round]:
 
 
 def _by_key(rows: Rows, key: NDArray[np.integer], n_keys: int) -> Iterator[Rows]:
-    """The rows (n,) of each key 0 .. n_keys - 1, in their order."""
+    """Yield the rows that have each key 0 .. n_keys - 1, in their order; ``key`` (n,) is that of each row."""
     order = np.argsort(key, kind="stable")
     edges = np.searchsorted(key[order], np.arange(n_keys + 1)).tolist()
     return (rows[order[a:b]] for a, b in itertools.pairwise(edges))

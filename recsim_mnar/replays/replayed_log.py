@@ -15,7 +15,7 @@ import numpy as np
 
 from recsim_mnar.log.blocks import Columns, LogBlocks, Survey
 from recsim_mnar.log.table import record_part, write_stream
-from recsim_mnar.replays.probabilities import Policies, Replayed, added, check_replayable, replay_blocks
+from recsim_mnar.replays.probabilities import Policies, Replayed, added_columns, check_replayable, replay_blocks
 from recsim_mnar.runs.folder import REPLAY, RunFolder
 from recsim_mnar.runs.receipts import digest_of, file_digest
 from recsim_mnar.simulation.executor import SHARD_USERS
@@ -29,16 +29,16 @@ _FORM = "parquet"
 
 @dataclass(frozen=True)
 class ReplayRun:
-    """Replay of policies on a log in files.
+    """Replay of policies on a log in files, which writes the log with the policies' probabilities as columns.
 
     Attributes:
-        log: in files.
-        survey: of it.
-        policies: by the names of their columns.
-        logging: the policy under which the log was collected, where it is known.
-        executor: to spread blocks of users over.
-        progress: called with the number of rows done since the last call.
-        fitted_on: what the policies were fitted on, for the provenance; see
+        log: the log in files.
+        survey: its number of users and rows, its largest item, and columns with missing values.
+        policies: policies by the names of their columns.
+        logging: policy under which the log was collected; None if unknown.
+        executor: executor to spread blocks of users over.
+        progress: function that is called with the number of rows done since the last call.
+        fitted_on: description of the log on which the policies were fitted, for the provenance; see
             :mod:`recsim_mnar.own_log.replaying`.
     """
 
@@ -54,27 +54,30 @@ class ReplayRun:
         """Refuse policies that cannot be replayed on this log.
 
         Raises:
-            UserError: there is one.
+            UserError: a policy cannot be replayed.
         """
         check_replayable(self.survey.highest_item, self.policies, self.logging)
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """Build the provenance of the replayed log."""
+        """Return the provenance of the replayed log."""
         return {**self.log.provenance, **self.fitted_on}
 
     def _blocks(self) -> Iterator[Columns]:
+        """Read the log's columns in blocks of :data:`SHARD_USERS` whole users."""
         return (block.columns for block in self.log.blocks(SHARD_USERS, self.survey.with_gaps))
 
     def to_file(self, out: Path, form: str) -> None:
-        """Write one file, as the rows at once would be written, and its receipt.
+        """Write the replayed log to one file, block by block, with the bytes that writing it whole would give.
+
+        Formats other than CSV get a receipt next to the file.
 
         Args:
             out: the file.
-            form: as :func:`recsim_mnar.log.table.write_stream`.
+            form: format, one that :func:`recsim_mnar.log.table.write_stream` takes.
 
         Raises:
-            UserError: the log cannot be read, or is none, or a policy answers with what is no probability.
+            UserError: the log cannot be read or is not a log, or a policy returns values that are not probabilities.
             OSError: the file cannot be written.
         """
 
@@ -87,16 +90,19 @@ class ReplayRun:
             write_file(out, self.survey.n_rows, write)
 
     def _columns(self) -> Iterator[Columns]:
-        """Yield the columns of each block, followed by those of the policies."""
+        """Yield each block's columns, all of the log's and then those of the policies.
+
+        Only the policies' columns come back from the executor; the log's wait here, to spare the way through it.
+        """
         waiting: collections.deque[Columns] = collections.deque()
 
-        def kept() -> Iterator[Columns]:
+        def blocks() -> Iterator[Columns]:
             for block in self._blocks():
                 waiting.append(block)
                 yield block
 
-        of_policies = functools.partial(added, frozenset(self.policies))
-        for result in replay_blocks(kept(), self.policies, self.logging, of_policies, self.executor):
+        of_policies = functools.partial(added_columns, frozenset(self.policies))
+        for result in replay_blocks(blocks(), self.policies, self.logging, of_policies, self.executor):
             columns = waiting.popleft()
             self.progress(len(columns["user"]))
             yield {**columns, **result}
@@ -106,16 +112,17 @@ class ReplayRun:
 
         Args:
             out: a new folder, or with ``resume`` that of an interrupted run.
-            asked: what was asked for, for the manifest; JSON types only.
-            resume: keep the parts that are what their receipts say, and make the others.
+            asked: settings of the run for the manifest; JSON types only.
+            resume: True to keep the parts that match their receipts, and make the others.
 
         Returns:
-            how many parts were kept.
+            The number of parts that were kept.
 
         Raises:
-            UserError: as :meth:`to_file`; or the folder holds something else, or what was made otherwise.
+            UserError: the log or a policy is refused, as by :meth:`to_file`; or the folder holds other files or a run
+                with other settings.
         """
-        n_parts = -(-self.survey.n_users // (SHARD_USERS * PART_SHARDS))
+        n_parts = -(-self.survey.n_users // (SHARD_USERS * PART_SHARDS))  # rounded up
         run_config = {**asked, "log": digest_of_files(self.log.parts), "format": _FORM}
         settings = {**run_config, "code": origin_of(*self.policies.values())}
         with (
@@ -125,10 +132,11 @@ class ReplayRun:
             return self._fill(parts, n_parts)
 
     def _fill(self, parts: RunFolder, n_parts: int) -> int:
-        lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]
+        """Write the parts of the log that are missing or damaged, and return the number of those that were kept."""
+        lacks = [parts.whole(part_path(parts.path, i).name) is None for i in range(n_parts)]  # missing or damaged
         blocks = (block for i, block in enumerate(self._blocks()) if lacks[i // PART_SHARDS])
-        result = replay_blocks(blocks, self.policies, self.logging, dict, self.executor)
-        n_blocks = -(-self.survey.n_users // SHARD_USERS)
+        result = replay_blocks(blocks, self.policies, self.logging, reduce=dict, executor=self.executor)
+        n_blocks = -(-self.survey.n_users // SHARD_USERS)  # rounded up
         for i in np.flatnonzero(lacks).tolist():
             rows = list(itertools.islice(result, min(PART_SHARDS, n_blocks - i * PART_SHARDS)))
             record_part(parts, i, rows, self.provenance, _FORM)
@@ -137,7 +145,7 @@ class ReplayRun:
 
 
 def digest_of_files(parts: Parts) -> str:
-    """A digest of the bytes of a log."""
+    """Return a digest of the bytes of a log's files, from their receipts if it has an index of them."""
     receipts = {}
     if parts.index is not None:
         receipts = parts.index.receipts

@@ -31,7 +31,7 @@ SHARD_USERS = 1024
 """Users simulated as one unit of work. Results do not depend on it; memory and the overhead of a step do."""
 
 MOST_USERS = 1 << 32
-"""Of one log; a number above it is a slip of the keyboard, and would be noticed by what it does to memory."""
+"""Largest number of users of one log: a larger one is a typing error, which would exhaust the memory."""
 
 T = TypeVar("T")
 
@@ -49,41 +49,43 @@ def checked_users(name: str, n: Any) -> int:
 
 
 def user_shards(first_user: int, n_users: int, size: int | None = None) -> Iterator[tuple[int, int]]:
-    """First user and number of users of consecutive shards of ``size`` users, :data:`SHARD_USERS` where None."""
-    last = first_user + n_users
-    size = size or SHARD_USERS
-    for first in range(first_user, last, size):
-        yield first, min(size, last - first)
+    """Yield (first user, number of users) of consecutive shards of ``size`` users; None for :data:`SHARD_USERS`."""
+    stop = first_user + n_users
+    if size is None:
+        size = SHARD_USERS
+    for first in range(first_user, stop, size):
+        yield first, min(size, stop - first)
 
 
 def together(parts: list[Columns]) -> Columns:
-    """Concatenate the rows of parts."""
+    """Concatenate the rows of tables with the same columns."""
     if len(parts) == 1:
         return parts[0]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 class Carried(Generic[T]):
-    """Constant data of many jobs (a world, a fitted policy): pickled once, and loaded once by a process.
+    """Constant data of many jobs, such as a world or a fitted policy, pickled once and loaded once per process.
 
-    In threads it is the object itself. Pickled, it is the path of a private temporary file and the digest of its bytes.
+    Threads share the object itself. Its pickled form is the path of a private temporary file with the object's bytes,
+    and their digest.
 
     Attributes:
-        in_python: what is done with it holds the interpreter's lock for longer than a few threads can share.
+        in_python: True if jobs with it run in Python, holding the interpreter's lock, for most of their time.
     """
 
     def __init__(self, value: T, *, in_python: bool = False) -> None:
-        self._value: Any = (value,)
+        self._value: Any = (value,)  # in a tuple: None means that the object is not loaded yet, and it may be None
         self._lock = threading.Lock()
         self._sent: tuple[str, str] | None = None
         self.in_python = in_python
 
     @property
     def value(self) -> T:
-        """The object.
+        """Return the object, which a process reads from its file on first use.
 
         Raises:
-            OSError: the file has gone, or holds other bytes.
+            OSError: the file is missing, or holds other bytes.
         """
         if self._value is None:
             path, digest = cast("tuple[str, str]", self._sent)
@@ -91,14 +93,14 @@ class Carried(Generic[T]):
         return self._value[0]
 
     def pickled(self) -> bytes:
-        """The object as bytes."""
-        # Dask's pickler, where it is in use, knows classes of scripts, which workers cannot import.
+        """Return the object as bytes."""
+        # cloudpickle, loaded if Dask is in use, pickles classes of a script, which workers cannot import, by value.
         pickler: Any = sys.modules.get("cloudpickle", pickle)
         return pickler.dumps(self.value, protocol=5)
 
     def store(self) -> tuple[str, str]:
-        """Write the file, for this user alone, where it is not written yet; return its path and digest."""
-        with self._lock:  # executors pickle in threads of their own
+        """Write the file, readable by this user only, unless it is written; return its path and digest."""
+        with self._lock:  # executors pickle jobs in threads of their own
             if self._sent is None:
                 data = self.pickled()
                 folder = tempfile.TemporaryDirectory(prefix="recsim-mnar-")
@@ -109,31 +111,35 @@ class Carried(Generic[T]):
             return self._sent
 
     def __reduce__(self) -> Any:
-        return _received, (self._sent if self._value is None else self.store(),)
+        if self._value is None:  # a process that has not loaded it passes the file on
+            return _received, (self._sent,)
+        return _received, (self.store(),)
 
 
 def carrying(function: Callable[..., T], *common: Any, in_python: bool = False) -> Callable[..., T]:
-    """Return a function with its first arguments bound as :class:`Carried`; jobs are partials of it.
+    """Return ``function`` with its first arguments bound as :class:`Carried`; jobs are partials of the result.
 
     Args:
-        function: what is called.
-        *common: its first arguments.
-        in_python: see :class:`Carried`.
+        function: function that does a job.
+        *common: first arguments of every call, constant over all jobs.
+        in_python: True if the function runs in Python, holding the interpreter's lock, for most of its time.
     """
     return functools.partial(_called, Carried((function, common), in_python=in_python))
 
 
 def carried_by(job: Callable[..., Any]) -> list[Carried[Any]]:
-    """Get the data that a job carries."""
+    """Return the :class:`Carried` arguments of a job made by :func:`carrying`."""
     return [argument for argument in getattr(job, "args", ()) if isinstance(argument, Carried)]
 
 
 def _called(carried: Carried[Any], *own: Any) -> Any:
+    """Call a carried function with its carried first arguments and a job's own."""
     function, common = carried.value
     return function(*common, *own)
 
 
 def _received(sent: tuple[str, str]) -> Carried[Any]:
+    """Make the unpickled form of :class:`Carried` from the path and the digest of its file."""
     carried: Carried[Any] = Carried(None)
     carried._sent = sent
     carried._value = None
@@ -143,11 +149,15 @@ def _received(sent: tuple[str, str]) -> Carried[Any]:
 _LOADED: collections.OrderedDict[str, Any] = collections.OrderedDict()
 _LOADING = threading.Lock()
 _MOST_LOADED = 4
-"""Objects that a process keeps for jobs to come."""
+"""Number of objects that a process keeps for later jobs; the least recently used one goes first."""
 
 
 def object_of(digest: str, read: Callable[[], bytes]) -> Any:
-    """Return the object of a digest, unpickled unless cached; bytes of another digest are refused."""
+    """Return the unpickled object of a digest from the cache, or from the bytes that ``read`` returns.
+
+    Raises:
+        OSError: the bytes have another digest.
+    """
     with _LOADING:
         if digest not in _LOADED:
             data = read()
@@ -162,8 +172,8 @@ def object_of(digest: str, read: Callable[[], bytes]) -> Any:
 
 
 def executor_size(executor: Executor) -> int:
-    """Get how many jobs an executor runs at a time: its own statement, else the number of processors."""
-    client = getattr(executor, "_client", None)  # of Dask, whose cluster may grow
+    """Return the number of jobs that an executor runs at a time, as far as it states it; else that of processors."""
+    client = getattr(executor, "_client", None)  # Dask's, whose cluster may grow
     with contextlib.suppress(AttributeError, TypeError):
         return max(1, sum(client.nthreads().values()))  # type: ignore[union-attr]  # None has none
     for name in ("_max_workers", "max_workers", "num_workers"):
@@ -174,16 +184,16 @@ def executor_size(executor: Executor) -> int:
 
 
 def check_executor(executor: Any) -> None:
-    """Raise UserError for what is no executor, and not None."""
+    """Raise UserError unless the argument is an executor or None."""
     if executor is not None and not callable(getattr(executor, "submit", None)):
         raise UserError(f"executor must be one of concurrent.futures, or None, got {executor!r}")
 
 
 def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> Iterator[T]:
-    """Yield the results of jobs in order; at most a few are submitted at a time.
+    """Yield the results of jobs in their order, with a few jobs submitted ahead.
 
-    On an executor of processes a job is pickled: it is best a ``functools.partial`` of what :func:`carrying` returns,
-    with what only it needs.
+    An executor of processes pickles each job: let it be a ``functools.partial`` of a function of :func:`carrying`, so
+    that only the job's own arguments are sent with it.
     """
     check_executor(executor)
     if executor is None:
@@ -196,10 +206,10 @@ def run_in_order(jobs: Iterable[Callable[[], T]], executor: Executor | None) -> 
     try:
         while True:
             if len(pending) <= size:
-                # Up to twice what runs at a time, so that no worker waits; asked again, for a cluster may grow.
+                # Twice as many as run at a time, so that no worker waits. The size is read again: a cluster may grow.
                 size = executor_size(executor)
-                more = itertools.islice(jobs, 2 * size + 1 - len(pending))
-                pending.extend(executor.submit(job) for job in more)
+                new_jobs = itertools.islice(jobs, 2 * size + 1 - len(pending))
+                pending.extend(executor.submit(job) for job in new_jobs)
             if not pending:
                 return
             yield pending.popleft().result()

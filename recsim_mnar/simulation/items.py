@@ -1,6 +1,6 @@
-"""Simulation of users under a policy: ``simulate``, shard by shard, on any executor.
+"""Simulation of users under a policy that recommends items or rankings.
 
-Items one by one or in rankings; and ``simulate_online``, where one policy learns from all users, round by round.
+:func:`simulate` runs shards of users on any executor. In :func:`simulate_online` one policy learns from all users.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ Ints = NDArray[np.int64]
 
 
 LANE_BYTES = 1 << 28
-"""Bound on what the lanes of one shard may remember of their items; above it fewer lanes are opened and refilled. No
-result depends on it."""
+"""Largest memory of one shard's lanes, at four bytes per item and lane. If all users of a shard need more, they share
+fewer lanes. Results do not depend on it."""
 
 _STATE_BYTES = 1 << 26
-"""Bound on what a policy may keep of the users of one shard, at eight bytes per item."""
+"""Largest memory of a policy's state of the users in one batch, at eight bytes per item and user."""
 
 T = TypeVar("T")
 
 
 class ShardRecommender(abc.ABC):
-    """Recommender of a world whose users are shown sets of items: it runs a shard of them itself.
+    """Recommender of a world whose users are shown sets of items, with a simulation of its own.
 
     Attributes:
-        name: as results have it.
-        n_items: of the catalogue.
+        name: name in results.
+        n_items: number of items in the catalogue.
     """
 
     name: str
@@ -67,11 +67,11 @@ class ShardRecommender(abc.ABC):
 
     @abc.abstractmethod
     def shard(self, world: Any, seed: int, first_user: int, n_users: int, *, keep_truth: bool) -> Columns:
-        """The columns of a few users, ordered by (user, step), as :func:`simulate_shard` gives them."""
+        """Simulate a shard of users, and return the columns of their log, ordered by (user, step)."""
 
     @abc.abstractmethod
     def describe(self) -> Mapping[str, Any]:
-        """For a log's provenance."""
+        """Return the policy's entry in a log's provenance; JSON types only."""
 
 
 Recommender = Policy | RankingPolicy | ShardRecommender
@@ -87,39 +87,41 @@ def simulate(
     executor: Executor | None = None,
     keep_truth: bool = False,
 ) -> Log:
-    """Simulate users ``first_user .. first_user + n_users - 1`` of a seed under a policy; return the log.
+    """Simulate users ``first_user .. first_user + n_users - 1`` of a seed under a policy, and return their log.
 
     Args:
-        world: where they live.
-        policy: what recommends: a :class:`~recsim_mnar.policies.base.Policy`, what ``as_policy`` makes one of, or what
-            the world makes a :class:`ShardRecommender` of. It is not changed (every shard acts through a fresh copy).
-        n_users: how many, at least 1.
-        seed: of the users and of the policy's uniforms, in [0, 2**64).
-        first_user: id of the first.
-        executor: any ``concurrent.futures.Executor`` to spread shards over; the log is the same with and without.
-        keep_truth: add the world's truth column (``click_probability`` in sessions, ``expected_reward`` in ratings) of
-            the action shown. It is truth: estimators must not see it.
+        world: world of the users.
+        policy: policy that recommends: a :class:`~recsim_mnar.policies.base.Policy`, any object that ``as_policy``
+            accepts, or one of which the world makes a :class:`ShardRecommender`. It is not changed: each shard uses a
+            fresh copy.
+        n_users: number of users, at least 1.
+        seed: seed of the users and of the policy's uniforms, in [0, 2**64).
+        first_user: id of the first user.
+        executor: any ``concurrent.futures.Executor`` to spread shards over; the log does not depend on it.
+        keep_truth: True to add the world's truth column (``click_probability`` in sessions, ``expected_reward`` in
+            ratings) for the shown action. It is for evaluation only, never for estimators.
 
     Returns:
-        a log ordered by (user, step), whose provenance suffices to make it again.
+        A log ordered by (user, step), whose provenance suffices to simulate it again.
 
     Raises:
-        UserError: a bad argument, or a policy that returns an impossible action or propensity, or that learns from all
-            users (run that by :func:`recsim_mnar.simulation.items.simulate_online`).
+        UserError: an argument is invalid; the policy returns an impossible action or propensity; or it learns from all
+            users, which :func:`recsim_mnar.simulation.items.simulate_online` can run.
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, first_user)
     if executor is None and not acts_in_python(policy):
-        # No shards and no policy to ask: all lives go into one table as they are made.
+        # The kernel draws from the fixed distribution: a single call fills the whole table.
         columns = simulate_shard(world, policy, seed, first_user, n_users, keep_truth=keep_truth)
     else:
         shards = list(user_shards(first_user, n_users))
-        columns = _joined(list(mapped(dict, world, policy, seed, shards, executor, keep_truth)))
+        parts = mapped(dict, world, policy, seed=seed, shards=shards, executor=executor, keep=keep_truth)
+        columns = _joined(list(parts))
     return Log(columns, provenance(world, policy, n_users, seed, first_user))
 
 
 def _joined(parts: list[Columns]) -> Columns:
-    """Concatenate the rows of parts, freeing each column of theirs in turn."""
+    """Concatenate the rows of parts, whose columns are removed one by one: memory peaks at one more column."""
     columns = {}
     for name in list(parts[0]):
         columns[name] = np.concatenate([part.pop(name) for part in parts])
@@ -128,7 +130,7 @@ def _joined(parts: list[Columns]) -> Columns:
 
 
 def provenance(world: World, policy: Recommender, n_users: int, seed: int, first_user: int = 0) -> Provenance:
-    """Build everything needed to make a log again."""
+    """Return a log's provenance: package, world, policy, seed and users, which suffice to simulate it again."""
     return {
         **made_by(world),
         "policy": described(policy),
@@ -139,7 +141,7 @@ def provenance(world: World, policy: Recommender, n_users: int, seed: int, first
 
 
 def described(policy: Recommender) -> Provenance:
-    """Return a policy's description for a log, marked where the policy cannot be replayed."""
+    """Return a policy's description for a log's provenance, with a mark if the policy cannot be replayed."""
     description = dict(policy.describe())
     if not getattr(policy, "replayable", True):
         description["replayable"] = False
@@ -147,17 +149,17 @@ def described(policy: Recommender) -> Provenance:
 
 
 def made_by(world: World) -> Provenance:
-    """Return the head of every log's provenance: package and world."""
+    """Return the entries of a log's provenance that name the package's version and the world."""
     from recsim_mnar._version import __version__
 
     return {"package": f"recsim-mnar {__version__}", "world": world.describe()}
 
 
 def as_recommender(world: World, policy: Any) -> Recommender:
-    """Adapt a user's object to this world.
+    """Adapt a user's object to the kind of recommender that a world needs.
 
     Raises:
-        UserError: as :func:`recsim_mnar.policies.door.as_policy`, it learns from all users, or the world is none.
+        UserError: the object is not a policy for this world, it learns from all users, or the world is not a world.
     """
     as_world(world)
     if world.recommended_by:
@@ -165,13 +167,13 @@ def as_recommender(world: World, policy: Any) -> Recommender:
     decision_world(world, "simulate")
     if isinstance(policy, ShardRecommender):
         raise UserError(f"policy {policy.name!r} recommends slates, the {world.name} world asks for one item")
-    full = _full_policy(world, policy)
-    refuse_common_learning(full, "simulate")
-    return full
+    adapted = _adapted_policy(world, policy)
+    refuse_common_learning(adapted, "simulate")
+    return adapted
 
 
-def _full_policy(world: World, policy: Any) -> Policy | RankingPolicy:
-    """Return a full policy of the kind that the world's slate size asks for."""
+def _adapted_policy(world: World, policy: Any) -> Policy | RankingPolicy:
+    """Adapt a user's object to a policy that recommends items or, if the world's slates hold several, rankings."""
     if world.slate_size > 1:
         return as_ranking_policy(policy, world.slate_size)
     return as_policy(policy)
@@ -188,10 +190,22 @@ def map_shards(
     keep: bool = False,
     shard_users: int | None = None,
 ) -> Iterator[T]:
-    """Yield ``reduce(columns)`` of every shard, in order; an executor runs reductions with the simulation."""
+    """Simulate users in shards, and yield ``reduce(columns)`` of each shard, in order.
+
+    Args:
+        reduce: function of a shard's columns; an executor runs it in the job that simulates the shard.
+        world: world of the users.
+        policy: policy that recommends.
+        n_users: number of users.
+        seed: seed of the users and of the policy's uniforms.
+        executor: executor to spread shards over.
+        keep: True to include the truth column.
+        shard_users: users of a shard; None for :data:`SHARD_USERS`.
+    """
     policy = as_recommender(world, policy)
-    n_users, seed = checked_run(world, policy, n_users, seed, 0)
-    return mapped(reduce, world, policy, seed, list(user_shards(0, n_users, shard_users)), executor, keep)
+    n_users, seed = checked_run(world, policy, n_users, seed, first_user=0)
+    shards = list(user_shards(0, n_users, shard_users))
+    return mapped(reduce, world, policy, seed=seed, shards=shards, executor=executor, keep=keep)
 
 
 def mapped(
@@ -203,7 +217,10 @@ def mapped(
     executor: Executor | None,
     keep: bool,
 ) -> Iterator[T]:
-    """Yield ``reduce(columns)`` of shards (first user, number of users), with progress."""
+    """Yield ``reduce(columns)`` of shards (first user, number of users) in order, and report progress.
+
+    The arguments are those of :func:`map_shards`, checked and adapted.
+    """
     shard = carrying(_reduced_shard, reduce, world, policy, seed, keep, in_python=acts_in_python(policy))
     results = run_in_order((functools.partial(shard, first, n) for first, n in shards), executor)
     advance = counted(sum(n for _, n in shards), "users")
@@ -213,17 +230,22 @@ def mapped(
 
 
 def acts_in_python(policy: Recommender) -> bool:
-    """Return whether the policy decides in Python; else users live in kernels, without the interpreter's lock."""
+    """Return whether a policy decides in Python; if it has a fixed distribution, kernels run without Python's lock."""
     return not (isinstance(policy, Policy) and has_fixed_distribution(policy))
 
 
 def users_at_once(world: World) -> int:
-    """Batch size when results are reduced immediately and no executor waits: fewer steps, bounded state."""
+    """Return the number of users in a batch without an executor: as many shards as the policy's state allows."""
     return SHARD_USERS * max(1, _STATE_BYTES // (8 * world.n_items * SHARD_USERS))
 
 
 def checked_run(world: World, policy: Recommender, n_users: int, seed: int, first_user: int) -> tuple[int, int]:
-    """Check the arguments of a run; return the number of users and the seed."""
+    """Check the arguments of a simulation.
+
+    Returns:
+        The number of users, as an int.
+        The seed, as an int.
+    """
     n_users = checked_users("n_users", n_users)
     if first_user < 0:
         raise UserError(f"first_user must not be negative, got {first_user}")
@@ -239,6 +261,7 @@ def checked_run(world: World, policy: Recommender, n_users: int, seed: int, firs
 def _reduced_shard(
     reduce: Callable[[Columns], T], world: World, policy: Any, seed: int, keep: bool, first: int, n: int
 ) -> T:
+    """Simulate a shard and reduce its columns: the job of :func:`mapped`."""
     return reduce(simulate_shard(world, policy, seed, first, n, keep_truth=keep))
 
 
@@ -251,15 +274,15 @@ def simulate_shard(
     *,
     keep_truth: bool = False,
 ) -> Columns:
-    """Simulate a few users; return the columns ordered by (user, step).
+    """Simulate a shard of users, and return the columns of their log, ordered by (user, step).
 
     Args:
-        world: where they live.
-        policy: as :func:`as_recommender` gives it: the door is where a run begins, not in each of its shards.
-        seed: of the users and of the policy's uniforms.
-        first_user: id of the first.
-        n_users: how many.
-        keep_truth: as :func:`simulate`.
+        world: world of the users.
+        policy: result of :func:`as_recommender`, which is called once per run and not per shard.
+        seed: seed of the users and of the policy's uniforms.
+        first_user: id of the first user.
+        n_users: number of users.
+        keep_truth: True to include the world's truth column.
     """
     if isinstance(policy, ShardRecommender):
         return policy.shard(world, seed, first_user, n_users, keep_truth=keep_truth)
@@ -274,13 +297,21 @@ def simulate_shard(
         in_runs = policy.batches_decisions
     n_lanes = max(1, min(n_users, LANE_BYTES // (4 * world.n_items)))
     lanes = world.lanes(n_lanes, keep_truth=keep_truth)
-    rounds = drive(world, decider(policy, world.n_items), lanes, seed, first_user, n_users, in_runs=in_runs)
+    rounds = drive(
+        world,
+        decider(policy, world.n_items),
+        lanes,
+        seed=seed,
+        first_user=first_user,
+        n_users=n_users,
+        in_runs=in_runs,
+    )
     events = [transition.columns for transitions, _ in rounds for transition in transitions]
     return in_user_order(together(events), first_user, n_users)
 
 
 def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
-    """Sort rows by user; the rows of each user are in order already."""
+    """Sort columns by user; the rows of each user are in order already, and stay so."""
     from recsim_mnar.kernels import _vectors_kernel
 
     index = np.empty(len(columns["user"]), np.int64)
@@ -290,12 +321,12 @@ def in_user_order(columns: Columns, first_user: int, n_users: int) -> Columns:
 
 
 class Decided(NamedTuple):
-    """Decisions for n users: an item each, (n,), or a ranking of k, (n, k).
+    """Decisions for n users.
 
     Attributes:
-        items: what is shown.
-        propensities: of each item, at its place.
-        columns: further columns of the rows of rankings, (n, k) each.
+        items: (n,) items, or (n, k) rankings.
+        propensities: probability of each item, in a ranking at its place; same shape.
+        columns: further log columns of rankings by name, (n, k) each; {} for items.
     """
 
     items: NDArray[np.int32]
@@ -304,16 +335,16 @@ class Decided(NamedTuple):
 
 
 class ItemDecider:
-    """Decides one item at a time, by uniforms addressed by seed, user and decision.
+    """Adapter of a policy that recommends single items: its uniforms have addresses (seed, user, decision).
 
     Args:
         policy: the policy that acts.
         n_items: number of items of the world.
-        original: the object that ``policy`` is a copy of, see :class:`Acting`.
+        original: the object of which ``policy`` is a fresh copy, named in error messages.
 
     Attributes:
-        ranker: the policy whose scores or probabilities decide.
-        learns: whether the policy receives outcomes.
+        ranker: the policy whose scores or probabilities decide, here ``policy``.
+        learns: True if the policy must be given the outcomes.
     """
 
     def __init__(self, policy: Policy, n_items: int, original: Policy) -> None:
@@ -323,15 +354,15 @@ class ItemDecider:
         self._acting = Acting(policy, n_items, original)
 
     def decide(self, seed: int, users: Ints, decisions: Ints) -> Decided:
-        """Decide for users (n,) at their decisions of these numbers (n,), from 0.
+        """Decide for users (n,), each at a decision (n,) numbered from 0.
 
-        If the policy batches decisions, a user may occur repeatedly.
+        A user may occur repeatedly, with several decisions in the same state, if the policy batches decisions.
         """
         return Decided(*self._acting(users, policy_uniforms(seed, users, decisions)), {})
 
 
 class RankingDecider:
-    """Decides on rankings, with the columns of their probabilities; see :class:`ItemDecider`."""
+    """Adapter of a ranking policy, with the attributes of :class:`ItemDecider`; it adds columns of probabilities."""
 
     def __init__(self, policy: RankingPolicy) -> None:
         self.policy = policy
@@ -339,7 +370,7 @@ class RankingDecider:
         self.learns = learning_of(policy) != "nothing"
 
     def decide(self, seed: int, users: Ints, decisions: Ints) -> Decided:
-        """Decide for users (n,) at their decisions of these numbers (n,), from 0."""
+        """Decide for users (n,), each at a decision (n,) numbered from 0."""
         size = self.policy.slate_size
         rankings = drawn_rankings(self.policy, users, ranking_uniforms(seed, users, decisions, size))
         propensities = checked_propensities_of(self.policy, users, rankings)
@@ -355,7 +386,7 @@ Decider = ItemDecider | RankingDecider
 
 
 def decider(policy: Policy | RankingPolicy, n_items: int) -> Decider:
-    """Return the decider of a fresh copy of a policy, in a world of so many items."""
+    """Make the decider of a fresh copy of a policy, in a world of ``n_items`` items."""
     if isinstance(policy, RankingPolicy):
         return RankingDecider(policy.fresh())
     return ItemDecider(policy.fresh(), n_items, policy)
@@ -364,35 +395,37 @@ def decider(policy: Policy | RankingPolicy, n_items: int) -> Decider:
 def drive(
     world: DecisionWorld, acting: Decider, lanes: Lanes, seed: int, first_user: int, n_users: int, in_runs: bool = False
 ) -> Iterator[tuple[list[Transition], Floats]]:
-    """Run users under a policy, as many side by side as there are lanes, round by round.
+    """Run users under a policy round by round, with as many users at a time as there are lanes.
 
-    In a round users arrive in the free lanes and show their views, then comes ``act`` for everyone who waits, then
-    ``learn``, the views that followed, and ``forget`` of those who left: each of them one call, users ascending. The
-    policy does not meet users who leave without a trace in the log, so that the log holds all that it is given.
+    In a round, new users start in the free lanes and the policy observes their views; then come ``act`` for all waiting
+    users, ``learn``, the views that followed, and ``forget`` for users who left. Each is one call with users ascending.
+    The policy gets no call for users who leave without a row in the log, so that the log holds all that it was given.
 
     Args:
-        world: where the users live.
+        world: world of the users.
         acting: decider of the policy.
         lanes: lanes of the world.
         seed: seed of the users and of the policy's uniforms.
         first_user: id of the first user.
         n_users: number of users.
-        in_runs: ask at once for all decisions that a user awaits before the next event, see ``batches_decisions``.
+        in_runs: True to take all decisions of a user before the next organic event in one call (``batches_decisions``).
 
     Yields:
-        The transitions of a round, and the rewards of its decisions by ascending user; empty where they come in runs.
+        The transitions of a round.
+        The rewards of its decisions by ascending user; empty with ``in_runs``.
     """
-    last = first_user + n_users
+    stop = first_user + n_users
     next_user = first_user
     free = np.arange(len(lanes.user))
     waiting = np.zeros(0, np.int64)
-    while len(waiting) or next_user < last:
+    while len(waiting) or next_user < stop:
         transitions: list[Transition] = []
         arrived: list[Ints] = []
-        gone = [np.zeros(0, np.int64)]
+        finished = [np.zeros(0, np.int64)]
         rewards = np.zeros(0)
-        while len(free) and next_user < last:
-            users = np.arange(next_user, min(next_user + len(free), last))
+        # Repeated while users leave without a decision, so that every lane has a waiting user if any is left.
+        while len(free) and next_user < stop:
+            users = np.arange(next_user, min(next_user + len(free), stop))
             next_user += len(users)
             which = free[: len(users)]
             transition = lanes.begin(which, np.full(len(which), seed, np.uint64), users)
@@ -400,7 +433,7 @@ def drive(
             alive = transition.alive
             in_log = alive | (np.diff(transition.starts) > 0)
             arrived.append(users[in_log])
-            gone.append(users[in_log & ~alive])
+            finished.append(users[in_log & ~alive])
             waiting = np.append(waiting, which[alive])
             free = np.append(free[len(users) :], which[~alive])
         if transitions:
@@ -412,30 +445,31 @@ def drive(
             users = lanes.user[waiting]
             transition, rewards = _decide(world, acting, lanes, seed, waiting, in_runs)
             transitions.append(transition)
-            gone.append(users[~transition.alive])
+            finished.append(users[~transition.alive])
             free = np.append(free, waiting[~transition.alive])
             waiting = waiting[transition.alive]
-        left = np.concatenate(gone)
-        if len(left):
-            acting.policy.forget(np.sort(left))
+        forgotten = np.concatenate(finished)
+        if len(forgotten):
+            acting.policy.forget(np.sort(forgotten))
         yield transitions, rewards
 
 
 def _decide(
     world: DecisionWorld, acting: Decider, lanes: Lanes, seed: int, waiting: Ints, in_runs: bool
 ) -> tuple[Transition, Floats]:
-    """Take the policy's next decisions in the lanes ``waiting`` (n,), let it learn, and show it the views that follow.
+    """Take the next decisions in the lanes ``waiting`` (n,); the policy learns and observes the views that follow.
 
     Returns:
-        The transition of these lanes, and the rewards (n,); none where decisions are taken in runs.
+        The transition of these lanes.
+        The rewards (n,), summed over the places of a ranking; empty if decisions are taken in runs.
     """
     users = lanes.user[waiting]
     decisions = lanes.n_decisions[waiting]
     if isinstance(acting.ranker, Oracle):
         acting.ranker.see(users, lanes.state[waiting])
     if in_runs:
-        runs = lanes.runs(waiting)
-        lane = np.repeat(np.arange(len(runs)), runs)  # of each decision, among those that wait
+        runs = lanes.runs(waiting)  # (n,) number of decisions before each user's next organic event
+        lane = np.repeat(np.arange(len(runs)), runs)  # index in ``waiting`` of each decision
         first_decision = np.cumsum(runs) - runs
         place_in_run = np.arange(len(lane)) - first_decision[lane]
         decided = acting.decide(seed, users[lane], decisions[lane] + place_in_run)
@@ -445,7 +479,7 @@ def _decide(
     decided = acting.decide(seed, users, decisions)
     transition = lanes.take(waiting, decided.items, decided.propensities)
     columns = transition.columns
-    rows = transition.starts[:-1, None] + np.arange(world.slate_size)
+    rows = transition.starts[:-1, None] + np.arange(world.slate_size)  # (n, k) rows of the shown items
     for name, values in decided.columns.items():
         columns[name][rows] = values
     if acting.learns:
@@ -456,7 +490,7 @@ def _decide(
 
 
 def show(world: DecisionWorld, policy: Policy | RankingPolicy, columns: Columns) -> None:
-    """Let a policy observe the views or ratings among rows of a log."""
+    """Let a policy observe the organic events, views or ratings, among rows of a log."""
     views = np.flatnonzero(columns["event"] == schema.ORGANIC)
     if len(views) == 0:
         return
@@ -471,19 +505,19 @@ def show(world: DecisionWorld, policy: Policy | RankingPolicy, columns: Columns)
 # ------------------------------------------------------------------------------------- one policy learns from all users
 
 ROUND = "round"
-"""Name of the column that says in which round a row was made, from 0."""
+"""Name of the log column with the round, from 0, in which a row was made."""
 
 _ROUNDS_TOGETHER = 4096
-"""Rounds whose rows are kept apart before they become one: small arrays take more room than what they hold."""
+"""Number of rounds whose rows are concatenated at a time: many small arrays take more memory than their contents."""
 
 
 @dataclass(frozen=True)
 class Curve:
-    """Earnings of a policy, round by round; R rounds.
+    """Cumulative rewards of a policy over R rounds.
 
     Attributes:
-        decisions: (R,) made up to the end of each round.
-        rewards: (R,) earned by then.
+        decisions: (R,) number of decisions up to the end of each round.
+        rewards: (R,) sum of their rewards.
     """
 
     decisions: Ints
@@ -491,7 +525,7 @@ class Curve:
 
     @property
     def mean_rewards(self) -> Floats:
-        """(R,) mean reward of all decisions up to the end of each round; NaN before the first decision."""
+        """Return the mean reward (R,) of all decisions up to each round's end; NaN before the first decision."""
         with np.errstate(invalid="ignore"):
             return self.rewards / self.decisions
 
@@ -501,10 +535,10 @@ class OnlineRun:
     """Result of :func:`simulate_online`.
 
     Attributes:
-        log: ordered by (user, step), with the column :data:`ROUND`. Its users are not independent of each other: what
-            was shown to one depends on what others did.
-        policy: the object that acted and learned.
-        curve: what it earned.
+        log: log ordered by (user, step), with the column :data:`ROUND`. Its users are not independent: the items shown
+            to one depend on the rewards of others.
+        policy: copy of the policy that acted and learned.
+        curve: rewards by round.
     """
 
     log: Log
@@ -513,45 +547,45 @@ class OnlineRun:
 
 
 def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: int = 1) -> OnlineRun:
-    """Simulate users 0 .. n_users - 1 of a seed under one object that acts and learns throughout.
+    """Simulate users 0 .. n_users - 1 of a seed under one copy of a policy that learns from all of them.
 
-    A round is one decision for every user who waits for one. In each, users who arrive (one in every lane that is free)
-    are reset and show their views, then comes ``act``, then ``learn``, then the views that followed, then ``forget`` of
-    those who left: each of them one call, users ascending. The order is a function of the arguments, so the bytes are
-    too; with another number of lanes a policy that learns from all users meets them in another order.
+    A round is one decision for each waiting user. Users who start in free lanes are reset and the policy observes their
+    views; then come ``act``, ``learn``, the views that followed, and ``forget`` for users who left. Each is one call,
+    with users ascending. The log is a function of the arguments; with another number of lanes, users arrive in another
+    order.
 
     Args:
-        world: whose users are recommended one item at a time.
-        policy: as :func:`recsim_mnar.policies.door.as_policy` takes it, or the name of an agent that needs no log
-            (``lin-ucb+alpha=0.5``). It is not changed: what acts is one ``fresh()`` copy, which is
-            :attr:`OnlineRun.policy`.
-        n_users: how many, at least 1.
-        seed: of the users and of the policy's uniforms, in [0, 2**64).
-        lanes: users who live side by side: decisions between two calls of ``learn``.
+        world: world whose users are recommended items or rankings.
+        policy: any object that :func:`recsim_mnar.policies.door.as_policy` accepts, or the name of an agent that needs
+            no log (``lin-ucb+alpha=0.5``). It is not changed: one ``fresh()`` copy acts, :attr:`OnlineRun.policy`.
+        n_users: number of users, at least 1.
+        seed: seed of the users and of the policy's uniforms, in [0, 2**64).
+        lanes: number of users at a time, which is the number of decisions between two calls of ``learn``.
 
     Returns:
-        The log, ordered by (user, step), the policy as it was left, and what it earned.
+        The log, the policy after the last round, and its rewards by round.
 
     Raises:
-        UserError: a bad argument, or a policy that returns an impossible action or propensity.
+        UserError: an argument is invalid, or the policy returns an impossible action or propensity.
     """
     world = decision_world(world, "simulate_online")
     if isinstance(policy, str):
         policy = registry.learner(policy).fit(Log({}), n_items=world.n_items)
-    acting = decider(_full_policy(world, policy), world.n_items)
-    n_users, seed = checked_run(world, acting.policy, n_users, seed, 0)
+    acting = decider(_adapted_policy(world, policy), world.n_items)
+    n_users, seed = checked_run(world, acting.policy, n_users, seed, first_user=0)
     n_lanes = whole_number(lanes, "lanes", 1)
-    description = described(acting.policy)
+    opened = world.lanes(min(n_lanes, n_users))
+    description = described(acting.policy)  # before it learns
     parts: list[Columns] = []
     compacted: list[Columns] = []
     decisions: list[int] = []
     rewards: list[float] = []
-    for transitions, earned in drive(world, acting, world.lanes(min(n_lanes, n_users)), seed, 0, n_users):
+    for transitions, earned in drive(world, acting, opened, seed=seed, first_user=0, n_users=n_users):
         columns = together([transition.columns for transition in transitions])
         parts.append({**columns, ROUND: np.full(len(columns["user"]), len(decisions))})
         decisions.append(len(earned))
         rewards.append(float(earned.sum()))
-        if len(parts) == _ROUNDS_TOGETHER:
+        if len(parts) == _ROUNDS_TOGETHER:  # to save memory
             compacted.append(together(parts))
             parts = []
     total = in_user_order(together(compacted + parts), 0, n_users)
@@ -562,7 +596,7 @@ def simulate_online(world: Any, policy: Any, n_users: int, seed: int, *, lanes: 
 
 
 def online_provenance(log: Log, policy: Policy | RankingPolicy, lanes: int) -> Provenance:
-    """Return the provenance of an online run, by which ``replay`` checks that a log is whole."""
+    """Return the provenance entry of an online run, from which ``replay`` checks that a log is complete."""
     return {
         "learns": learning_of(policy),
         "lanes": lanes,

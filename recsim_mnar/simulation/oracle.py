@@ -1,6 +1,6 @@
-"""References: an oracle that knows the users' states, and a planner that sees observations alone.
+"""Reference policies: an oracle that knows the users' hidden states, and a planner that infers them.
 
-The planner knows the world, follows each user's interests, and thinks of later.
+The planner knows the world's parameters, estimates each user's interests from events, and plans ahead.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ORACLE = "oracle"
 
 
 class _Reference(Policy):
-    """One item per decision, and the world by which it is chosen."""
+    """Base of deterministic policies that choose items by a world's parameters."""
 
     world: Any
 
@@ -35,20 +35,20 @@ class _Reference(Policy):
 
 
 class Oracle(_Reference):
-    """Shows each user the item of the largest expected reward in the user's hidden state.
+    """Policy that shows each user the item with the largest expected reward in the user's hidden state.
 
-    No policy that sees observations alone earns more at the next decision. Over a whole life it is the best there is
-    where what is shown changes nothing later. It acts in a simulation only: a log does not hold states.
+    No policy earns more at the next decision. Over a user's whole visit it is optimal if recommendations do not change
+    the user's state. It acts in simulations only, because a log does not hold states.
 
     Args:
-        world: whose users it is shown to.
-        plans: show what is worth most with what it changes later (:meth:`DecisionWorld.planned_values`) instead.
+        world: world of the users.
+        plans: True to maximise the value that includes later rewards, :meth:`DecisionWorld.planned_values`, instead.
 
     Raises:
-        UserError: the world does not say its expected rewards, or its users do not decide one by one.
+        UserError: the world does not define its expected rewards, or shows sets of items.
     """
 
-    batches_decisions = True  # within a run of decisions the state is the same
+    batches_decisions = True  # the state does not change within a run of decisions
     replayable = False
 
     def __init__(self, world: World, *, plans: bool = False) -> None:
@@ -58,11 +58,11 @@ class Oracle(_Reference):
             raise UserError(f"the {world.name} world does not say its expected rewards, which an oracle shows by")
         self.name = "planning-oracle" if plans else ORACLE
         self.n_items = world.n_items
-        self._best: dict[int, int] = {}
-        self._values: dict[int, Floats] = {}
+        self._best: dict[int, int] = {}  # best item by user
+        self._values: dict[int, Floats] = {}  # value of every item by user, for rankings only
 
     def see(self, users: Ints, state: Floats) -> None:
-        """Receive the hidden states (n, .) of users (n,) at their next decisions."""
+        """Receive the hidden states (n, d) of users (n,) at their next decisions, before :meth:`act`."""
         if self.plans:
             values = self.world.planned_values(state)
         else:
@@ -72,7 +72,7 @@ class Oracle(_Reference):
             self._values.update(zip(users.tolist(), values, strict=True))
 
     def scores(self, users: Ints) -> Floats:
-        """Implement :meth:`Policy.scores`: rankings are in the order of what each item is worth."""
+        """Implement :meth:`Policy.scores`: rankings sort items by their values."""
         if self.world.slate_size == 1:
             return self.probabilities(users)
         rows = [self._values[user] for user in users.tolist()]
@@ -94,18 +94,19 @@ class Oracle(_Reference):
 
 
 class Planner(_Reference, StatefulPolicy):
-    """Shows what is worth most with what it changes later, in the state that a user's views and showings suggest.
+    """Policy that maximises planned value in a user state estimated from the user's views and shown items.
 
-    Of the world it knows parameters and catalogue, of a user only what a recommender sees. Interests are followed by a
-    Gaussian filter: a view is an observation of a softmax, whose gradient and curvature at the present mean are taken
-    (an extended Kalman filter). What was shown is known; satisfaction is what the mean makes of it.
+    It knows the world's parameters and catalogue, but of a user only what any recommender observes. An extended Kalman
+    filter holds a Gaussian for each user's interests: a view is an observation of a softmax over items, expanded to
+    second order at the present mean. Recency and weariness follow from the shown items; satisfaction is computed as if
+    the mean were the true interests.
 
     Args:
-        world: whose users it is shown to.
-        myopic: show what earns most at once instead.
+        world: a sessions world.
+        myopic: True to maximise the expected reward of the next decision only.
 
     Raises:
-        UserError: no sessions world, or one with a calendar: a recommender does not see when a user arrived.
+        UserError: it is not a sessions world, or has a calendar: a recommender does not observe a user's arrival time.
     """
 
     name = "planner"
@@ -129,6 +130,7 @@ class Planner(_Reference, StatefulPolicy):
         self._start()
 
     def _entries(self) -> dict[str, Entry]:
+        """Return the arrays of state per user; without fatigue, recency has no columns."""
         p = self.world.params
         n_recent = self.n_items if p.fatigue > 0.0 else 0
         return {
@@ -146,19 +148,24 @@ class Planner(_Reference, StatefulPolicy):
     def observe(self, users: Ints, items: Ints) -> None:
         """Implement :meth:`Policy.observe`."""
         slots = self._slots.find(users)
-        for some in _one_each(slots):
-            self._view(slots[some], np.asarray(items)[some])
+        for events in _events_by_rank(slots):
+            self._view(slots[events], np.asarray(items)[events])
 
     def _view(self, slots: Indices, items: Ints) -> None:
+        """Update the filter for one view of each of some users.
+
+        The information form of the update: the inverse covariance grows by the curvature of the softmax's logarithm
+        (the covariance of the item factors under it), and the mean moves along its gradient.
+        """
         p = self.world.params
         factors = self.world.catalogue.item_factors
         self._fade(slots)
         if p.fatigue > 0.0:
             self._recency[slots, items] += p.fatigue_of_views
         mean = self._mean[slots]
-        likely = self.world.view_probabilities(mean)
-        expected = likely @ factors
-        curvature = np.einsum("np,pi,pj->nij", likely, factors, factors, optimize=True)
+        probabilities = self.world.view_probabilities(mean)
+        expected = probabilities @ factors
+        curvature = np.einsum("np,pi,pj->nij", probabilities, factors, factors, optimize=True)
         curvature -= expected[:, :, None] * expected[:, None, :]
         before = self._covariance[slots] + p.sigma_omega**2 * np.eye(p.n_factors)
         after = np.linalg.inv(np.linalg.inv(before) + curvature)
@@ -166,13 +173,13 @@ class Planner(_Reference, StatefulPolicy):
         self._mean[slots] = mean + np.einsum("nij,nj->ni", after, factors[items] - expected)
 
     def _fade(self, slots: Indices) -> None:
-        """Let recency and weariness fade by one event."""
+        """Multiply recency and weariness by the memory of fatigue: one event has passed."""
         if self.world.params.fatigue > 0.0:
             self._recency[slots] *= self.world.params.fatigue_memory
             self._weariness[slots] *= self.world.params.fatigue_memory
 
     def learn(self, users: Ints, actions: Ints, rewards: Floats, propensities: Floats) -> None:
-        """Implement :meth:`Policy.learn`: what was shown, and where a click moved the interests."""
+        """Implement :meth:`Policy.learn`: update fatigue and satisfaction, and move interests towards clicked items."""
         p = self.world.params
         slots = self._slots.find(users)
         actions = np.asarray(actions)
@@ -184,22 +191,24 @@ class Planner(_Reference, StatefulPolicy):
             self._weariness[slots] += self._recency[slots, actions]
             self._recency[slots, actions] += 1.0
         if p.retention > 0.0:
-            length = np.maximum(np.sqrt((mean**2).sum(axis=1)), 1e-9)
+            length = np.maximum(np.sqrt((mean**2).sum(axis=1)), 1e-9)  # a mean of 0 suits no item
             suits = np.tanh((mean * factors_shown).sum(axis=1) / length)
-            kept = p.retention_memory
-            self._satisfaction[slots] = kept * self._satisfaction[slots] + (1.0 - kept) * suits
+            memory = p.retention_memory
+            self._satisfaction[slots] = memory * self._satisfaction[slots] + (1.0 - memory) * suits
         if p.influence > 0.0:
-            moved = slots[np.asarray(rewards) > 0.0]
-            self._mean[moved] += p.influence * (factors_shown[np.asarray(rewards) > 0.0] - self._mean[moved])
+            is_clicked = np.asarray(rewards) > 0.0
+            clicking = slots[is_clicked]
+            self._mean[clicking] += p.influence * (factors_shown[is_clicked] - self._mean[clicking])
 
     def scores(self, users: Ints) -> Floats:
-        """Implement :meth:`Policy.scores`: what each item is worth."""
+        """Implement :meth:`Policy.scores`: the value of each item in the estimated states."""
         slots = self._slots.find(users)
         fading = self.world.params.fatigue_memory
         if not self.world.params.changes:
             return self.world.reward_means(self._mean[slots])
+        # The columns of a state in the sessions world; fatigue fades before the coming decision.
         weariness = fading * self._weariness[slots]
-        time = np.zeros(len(slots))
+        time = np.zeros(len(slots))  # unknown, and of no effect without a calendar
         state = np.column_stack(
             [self._mean[slots], fading * self._recency[slots], weariness, self._satisfaction[slots], time]
         )
@@ -212,8 +221,11 @@ class Planner(_Reference, StatefulPolicy):
         return np.argmax(self.scores(users), axis=1), np.ones(len(users))
 
 
-def _one_each(slots: Indices) -> Iterator[Indices]:
-    """Yield groups of events, in order, with at most one event of each user."""
+def _events_by_rank(slots: Indices) -> Iterator[Indices]:
+    """Yield the row numbers of every user's first event, then of the second ones, and so on.
+
+    ``slots`` (n,) are the users of events in order; each group can be handled at once, as it has no user twice.
+    """
     order = np.argsort(slots, kind="stable")
     begins = np.flatnonzero(np.diff(slots[order], prepend=-1))
     rank = np.empty(len(slots), np.int64)

@@ -1,4 +1,4 @@
-"""Code of users: digests of its sources and fitted arrays, and one-line reports of its errors."""
+"""Users' own code: digests of its sources and fitted arrays, and one-line reports of its errors."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from recsim_mnar.runs.receipts import file_digest
 from recsim_mnar.worlds.base import Lanes, World
 
 TRACEBACK = "RECSIM_MNAR_TRACEBACK"
-"""Environment variable: where it is set, an error's traceback is printed before its line."""
-_ENDS_US = ("recsim_mnar.", "click.")
-"""Packages that may end the process."""
+"""Environment variable: if it is set, an error's traceback is printed before its line."""
+_MAY_EXIT = ("recsim_mnar.", "click.")
+"""Packages whose code may end the process without a report."""
 _DEEP = 4
-"""How far objects within objects are looked at: a policy in a policy that softens it in one that adapts it."""
+"""Depth to which objects are searched for objects they hold: an adapter may hold a softened policy, which holds one."""
 
 _MODULE = re.compile(r"\b([A-Za-z_][\w.]*):[A-Za-z_]")
 
 
 def origin_of(*things: Any) -> dict[str, str]:
-    """Return digests of the users' modules, fitted arrays and files that objects depend on.
+    """Return digests of the users' own modules, fitted arrays and files on which objects depend.
 
     Args:
-        things: a world, a policy.
+        *things: objects such as a world and a policy.
 
     Returns:
-        Digests by what they are of: ``module``, ``file name``, ``fitted name``.
+        Digests by module name, by ``file`` and attribute, or by ``fitted``, class and a number.
     """
     origins: dict[str, str] = {}
     for thing in _objects_within(things):
@@ -58,7 +58,7 @@ def origin_of(*things: Any) -> dict[str, str]:
 
 
 def files_of(modules: Iterable[str]) -> dict[str, Path]:
-    """The sources of these modules, where they are loaded and not this package's, and of what they import."""
+    """Return the source files of users' own modules among ``modules`` and of those they import, by module name."""
     files: dict[str, Path] = {}
     for name in modules:
         file = _own_file(name)
@@ -68,28 +68,28 @@ def files_of(modules: Iterable[str]) -> dict[str, Path]:
 
 
 def is_installed(file: Path) -> bool:
-    """Return whether a source stands where packages are installed."""
+    """Return whether a source file is in a folder of installed packages."""
     return bool({"site-packages", "dist-packages"} & set(file.parts))
 
 
 def has_own_code(*things: Any) -> bool:
-    """Return whether objects, or what they hold, are of classes that are not this package's."""
+    """Return whether objects, or objects they hold, have classes outside this package, NumPy and Python's library."""
     ours = ("recsim_mnar", "agents", *sys.stdlib_module_names)
     kinds = {type(thing) for thing in _objects_within(things) if not inspect.isfunction(thing)}
     return any(kind.__module__.partition(".")[0] not in (*ours, "numpy") for kind in kinds)
 
 
 def modules_named(settings: Any) -> list[str]:
-    """The modules that settings of JSON types name (``package.module:Name``); those that can be are imported."""
+    """Import the modules that settings of JSON types name (``package.module:Name``), and return their names, sorted."""
     modules = {match.group(1) for text in _texts(settings) for match in _MODULE.finditer(text)}
     for name in sorted(modules):
-        with contextlib.suppress(Exception), own_folder():  # what cannot be imported is reported where it is used
+        with contextlib.suppress(Exception), own_folder():  # a failing import is reported when the module is used
             importlib.import_module(name)
     return sorted(modules)
 
 
 def origin_named(settings: Any) -> dict[str, str]:
-    """Return digests of the modules (``package.module:Name``) and files named in settings of JSON types."""
+    """Return digests of the users' own modules (``package.module:Name``) and files named in settings of JSON types."""
     files = {f"file {text}": file_digest(text) for text in sorted(set(_texts(settings))) if _is_file(text)}
     return _digests(modules_named(settings)) | files
 
@@ -106,17 +106,17 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _objects_within(things: tuple[Any, ...]) -> Iterator[Any]:
-    """Yield objects, and the objects and functions that they hold, each once."""
+    """Yield objects, and the objects and functions in their attributes down to a depth of :data:`_DEEP`, each once."""
     seen: set[int] = set()
     level = list(things)
     for _ in range(_DEEP):
-        following = []
+        next_level = []
         for thing in level:
             if id(thing) not in seen:
                 seen.add(id(thing))
                 yield thing
-                following += [value for value in _values(thing).values() if _may_hold_code(value)]
-        level = following
+                next_level += [value for value in _values(thing).values() if _may_hold_code(value)]
+        level = next_level
 
 
 def _may_hold_code(value: Any) -> bool:
@@ -132,11 +132,12 @@ def _values(thing: Any) -> dict[str, Any]:
 
 
 def _is_file(text: str) -> bool:
+    """Return whether a string names an existing file with a suffix; longer ones exceed the length of a path."""
     return len(text) < 4096 and "\0" not in text and bool(Path(text).suffix) and path_of(text).is_file()
 
 
 def _code(kind: Any) -> dict[str, str]:
-    """The digest of the module of a class or function and of what it imports; of a script its own source alone."""
+    """Return digests of the modules on which a class or function depends; for one of a script, of its own source."""
     if kind.__module__ == "__main__":
         try:
             return {f"__main__ {kind.__qualname__}": hashlib.sha256(inspect.getsource(kind).encode()).hexdigest()}
@@ -150,7 +151,7 @@ def _digests(modules: Iterable[str]) -> dict[str, str]:
 
 
 def _own_file(name: str) -> Path | None:
-    """The source of a loaded module that is neither this package's nor Python's own."""
+    """Return the source file of a loaded module; None if it is this package's or Python's own, or has no source."""
     if name.partition(".")[0] in ("recsim_mnar", "agents", *sys.stdlib_module_names):
         return None
     file = getattr(sys.modules.get(name), "__file__", None)
@@ -160,7 +161,10 @@ def _own_file(name: str) -> Path | None:
 
 
 def _imported(file: Path, name: str) -> dict[str, Path]:
-    """Sources of a module and, where it is not an installed one, of the modules next to it that it imports."""
+    """Return the source files of a module and of the modules in its folder tree that it imports, by module name.
+
+    For an installed module they are only its own file: its package has a version.
+    """
     files = {name: file}
     if is_installed(file):
         return files
@@ -177,7 +181,10 @@ def _imported(file: Path, name: str) -> dict[str, Path]:
 
 
 def _names_in(file: Path, module: str) -> Iterator[str]:
-    """Names of the modules that a source may import, wherever in it."""
+    """Yield names of modules that a source file may import, at any place in it.
+
+    ``from a import b`` yields ``a`` and ``a.b``, because b may be a module or a name in one.
+    """
     package = module
     if file.name != "__init__.py":
         package = module.rpartition(".")[0]
@@ -189,13 +196,13 @@ def _names_in(file: Path, module: str) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            with contextlib.suppress(ImportError):  # from above all packages
+            with contextlib.suppress(ImportError):  # a relative import beyond the top package
                 base = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
                 yield from (base, *(f"{base}.{alias.name}" for alias in node.names))
 
 
 def _fitted(policy: Stored) -> str:
-    """Return a digest of a policy's fitted arrays and parameters."""
+    """Return a digest of a policy's fitted parameters and of its arrays' names, types, shapes and bytes."""
     arrays, parameters = policy.fitted()
     digest = hashlib.sha256(json.dumps(parameters, sort_keys=True, default=str).encode())
     for name, array in sorted(arrays.items()):
@@ -209,21 +216,24 @@ def _fitted(policy: Stored) -> str:
 
 
 def of_own_code(error: BaseException) -> str | None:
-    """Describe what a user's own code did where it raised an exception or ended the process; None where it did not."""
+    """Describe an exception of a user's own code in one line; None if the error comes from elsewhere.
+
+    It is one raised in a method of a user's class, or a SystemExit from outside this package and its command line.
+    """
     own_raise = _raised_by_own_code(error)
     if own_raise is not None or not isinstance(error, SystemExit) or error.__traceback__ is None:
         return own_raise
     trace = error.__traceback__
     while trace.tb_next is not None:
         trace = trace.tb_next
-    if _name(trace.tb_frame).startswith(_ENDS_US):
+    if _name(trace.tb_frame).startswith(_MAY_EXIT):
         return None
     return f"{_place(trace)}: raised {described(error)}; code of your own must return or raise an error"
 
 
 def _raised_by_own_code(error: BaseException) -> str | None:
-    """Find the method and exception of a class that is not this package's; else None."""
-    # An exception that a generator or another library turned into one of its own is the cause of that.
+    """Describe the first method of a user's class in an error's traceback, and its exception; None if there is none."""
+    # A generator or another library may have replaced the user's exception by one of its own, whose cause it then is.
     for cause in (error, error.__cause__):
         if cause is None:
             continue
@@ -232,7 +242,7 @@ def _raised_by_own_code(error: BaseException) -> str | None:
             method = _own_method(trace.tb_frame)
             if method is not None:
                 what = described(cause)
-                if "read-only" in str(cause) and isinstance(cause, ValueError):  # as NumPy says it, and Cython
+                if "read-only" in str(cause) and isinstance(cause, ValueError):  # the words of NumPy and of Cython
                     what += ": logs are read-only, so copy what is to be changed (log['item'].copy())"
                 return f"{method} raised {what} ({_place(trace)}; {TRACEBACK}=1 shows the traceback)"
             trace = trace.tb_next
@@ -240,15 +250,17 @@ def _raised_by_own_code(error: BaseException) -> str | None:
 
 
 def _place(trace: TracebackType) -> str:
+    """Return file name and line of a traceback's entry."""
     return f"{Path(trace.tb_frame.f_code.co_filename).name}, line {trace.tb_lineno}"
 
 
 def _name(frame: FrameType) -> str:
+    """Return a frame's module name and a dot, so that a prefix matches whole packages."""
     return str(frame.f_globals.get("__name__")) + "."
 
 
 def _own_method(frame: FrameType) -> str | None:
-    """The method of a policy, learner, world or protocol that a frame runs, unless the code is this package's."""
+    """Name the method of a user's policy, learner, world or protocol that a frame runs; None for any other frame."""
     if _name(frame).startswith("recsim_mnar."):
         return None
     actor: Any = frame.f_locals.get("self")

@@ -1,4 +1,4 @@
-"""Pools of workers on this machine: threads, and processes where they pay."""
+"""Pools of workers on this machine: threads, and processes for long work in Python."""
 
 from __future__ import annotations
 
@@ -18,20 +18,25 @@ from recsim_mnar.simulation.own_code import has_own_code, of_own_code
 T = TypeVar("T")
 
 FEW_THREADS = 3
-"""Threads that share the interpreter well: this package's agents hold its lock for .3 to .4 of the time that they act
-(``docs/cluster.md``), so that beyond these they wait for each other."""
+"""Number of threads up to which threads suffice for this package's agents: they hold the interpreter's lock for 0.3 to
+0.4 of the time (``docs/cluster.md``), so that more threads wait for each other."""
 PATIENCE = 3.0
 """Seconds that interrupted processes have to end."""
 PAYS_AFTER = 5.0
-"""CPU seconds of work in Python after which processes are started: what lasted so long may last as long again."""
+"""CPU seconds of work in Python after which processes are started: work that has lasted so long is likely to last
+longer than it takes to start them."""
 
 
 class Pool(Executor):
-    """Executor of threads, and of processes for jobs that hold the interpreter's lock.
+    """Executor of threads that moves to processes when jobs spend long in Python.
 
-    Compiled kernels run without the interpreter's lock, and threads start in no time and share memory. Work in Python
-    (``in_python`` of :class:`recsim_mnar.simulation.executor.Carried`) goes to processes once it has lasted for as long
-    as it takes to start them, if its jobs can be pickled. No result depends on it.
+    Threads start at once, share memory, and run compiled kernels without the interpreter's lock. Jobs in Python, which
+    hold it (``in_python`` of :class:`recsim_mnar.simulation.executor.Carried`), go to processes once such jobs have
+    taken ``pays_after`` seconds, if they can be pickled. Results do not depend on it.
+
+    Args:
+        n: number of workers, at least 2.
+        pays_after: CPU seconds from the first job in Python to the start of processes.
     """
 
     def __init__(self, n: int, *, pays_after: float = PAYS_AFTER) -> None:
@@ -57,6 +62,7 @@ class Pool(Executor):
         return self._threads.submit(fn, *args, **kwargs)
 
     def _processes_pay(self, job: Callable[..., Any]) -> bool:
+        """Return whether a job in Python should go to processes, and start them when the first one should."""
         with self._lock:
             if self._processes is not None:
                 return True
@@ -78,9 +84,9 @@ class Pool(Executor):
 
 @contextlib.contextmanager
 def pool(n: int) -> Iterator[Pool | None]:
-    """A :class:`Pool` of ``n`` workers; None for one.
+    """Open a :class:`Pool` of ``n`` workers as a context; its value is None if n is 1.
 
-    Processes are started afresh (spawned), so a program that calls this needs ``if __name__ == "__main__"``.
+    Processes are spawned and import the main module, so a program that calls this needs ``if __name__ == "__main__"``.
 
     Raises:
         UserError: ``n`` is below 1.
@@ -95,9 +101,9 @@ def pool(n: int) -> Iterator[Pool | None]:
 
 
 def processes(n: int) -> Any:
-    """An executor of so many fresh processes; None where one suffices.
+    """Open an executor of n new processes as a context; its value is None if n is 1.
 
-    Processes and not threads: agents learn in Python, which lets one thread at a time.
+    Threads would not do: agents are fitted in Python, which one thread runs at a time.
     """
     if n == 1:
         return contextlib.nullcontext()
@@ -105,9 +111,10 @@ def processes(n: int) -> Any:
 
 
 class _Processes(ProcessPoolExecutor):
-    """Pool of processes that is not waited for without end after an interrupt."""
+    """Pool of processes whose context ends within a few seconds after an interrupt, such as Ctrl-C."""
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        # An interrupt is a BaseException that is no Exception. Shutting down may block, so a thread does it.
         interrupted = kind is not None and not issubclass(kind, Exception)
         ending = threading.Thread(target=self.shutdown, kwargs={"cancel_futures": interrupted}, daemon=True)
         ending.start()
@@ -115,6 +122,7 @@ class _Processes(ProcessPoolExecutor):
 
 
 def _started(n: int) -> ProcessPoolExecutor:
+    """Return a pool of n spawned processes that find a user's own modules."""
     import multiprocessing
 
     return _Processes(
@@ -123,9 +131,9 @@ def _started(n: int) -> ProcessPoolExecutor:
 
 
 def _carried(job: Callable[..., Any]) -> Iterator[Any]:
-    """List the data that a job carries, in lists and tables too.
+    """Yield the constant arguments of a job, and the elements of lists, tuples and dictionaries among them.
 
-    Agents and worlds of the user's own may be among it.
+    Agents and worlds of a user's own may be among these.
     """
     waiting = [carried.value[1] for carried in carried_by(job)]
     while waiting:
@@ -139,7 +147,7 @@ def _carried(job: Callable[..., Any]) -> Iterator[Any]:
 
 
 def _can_travel(job: Callable[..., Any]) -> bool:
-    """Return whether a job can be pickled: an agent may hold what cannot, such as a lock or an open file."""
+    """Return whether a job can be pickled: an agent may hold a lock or an open file, which cannot."""
     try:
         for carried in carried_by(job):
             carried.store()
@@ -150,10 +158,10 @@ def _can_travel(job: Callable[..., Any]) -> bool:
 
 
 def run_job(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
-    """Run a job in a process; turn errors of the user's own code into a UserError.
+    """Run a job in a worker process, and turn errors of the user's own code into a UserError.
 
     Raises:
-        UserError: an agent, a world or a protocol of the user's own raised an exception, or ended the process.
+        UserError: an agent, world or protocol of the user's own raised an exception, or tried to end the process.
     """
     try:
         return job(*args, **kwargs)
@@ -167,9 +175,9 @@ def run_job(job: Callable[..., T], *args: Any, **kwargs: Any) -> T:
 
 
 def _begin(folder: str | None) -> None:
-    """In a worker: look for a user's own modules where its parent does, and end when that has gone, killed or not.
+    """Initialise a worker process: find a user's modules in ``folder``, and end when the parent process ends.
 
-    A pool's own workers would wait for ever.
+    Without the latter, workers of a killed parent would wait for ever.
     """
     import multiprocessing
     import os

@@ -1,8 +1,7 @@
-"""Simulation into a folder, new or of an interrupted run.
+"""Simulation into a new folder or into that of an interrupted run, and the logging policy from a log's provenance.
 
-Each function of a request has the same two arguments and returns what the folder then holds, so that a world's entry
-(:class:`recsim_mnar.worlds.registry.Entry`) can name one of its own. The way back, from a log's provenance to the
-policy, is :func:`logging_policy`.
+A world's class names the function that simulates a :class:`Request` of the command line into a folder: it takes the
+world and the request, and returns :class:`Written`. Worlds of single users name :func:`simulate_users`.
 """
 
 from __future__ import annotations
@@ -34,12 +33,12 @@ from recsim_mnar.worlds import make_world
 from recsim_mnar.worlds.base import DecisionWorld, World
 
 PART_SHARDS = 8
-"""Shards of users in one Parquet part: some 800,000 rows in the sessions world."""
+"""Number of shards of users in one part of a log: about 800,000 rows in the sessions world."""
 
 TRUTH = "truth.parquet"
 CATALOGUE = "catalogue.npz"
 _NOT_OF_THE_LOG = ("truth", "format")
-"""Of the manifest: what says nothing of how the log was made."""
+"""Settings of a run that do not affect the rows of its log, and are left out of its provenance."""
 
 
 @dataclass(frozen=True)
@@ -47,10 +46,10 @@ class Written:
     """Contents of a folder after writing.
 
     Attributes:
-        n_users: in the log.
-        n_rows: in the log.
-        n_parts: of the log.
-        n_kept: parts that an earlier run had written.
+        n_users: number of users in the log.
+        n_rows: number of rows in the log.
+        n_parts: number of files of the log.
+        n_kept: number of these files that an interrupted run had written.
     """
 
     n_users: int
@@ -73,28 +72,28 @@ def simulate_to(
     executor: Executor | None = None,
     progress: Callable[[int], None] = lambda users: None,
 ) -> Written:
-    """Simulate into a folder: ``log/`` and, where asked for, ``truth.parquet`` and ``catalogue.npz``.
+    """Simulate users into a folder: ``log/`` and, if requested, ``truth.parquet`` and ``catalogue.npz``.
 
-    A part is a fixed range of users, written under a temporary name and renamed, and taken down in a receipt; the index
-    of receipts is written last. ``resume`` keeps the parts that are what their receipts say and makes the others. One
-    process owns the folder meanwhile. Memory is bounded by a few parts.
+    A part of the log is a fixed range of users. It is written under a temporary name, renamed, and recorded in a
+    receipt with its digest; the index of receipts is written last. One process owns the folder meanwhile. The memory
+    needed is that of a few parts.
 
     Args:
-        folder: a new one, or with ``resume`` that of the interrupted run.
-        world: where users live.
-        policy: what recommends.
-        n_users: how many.
-        seed: of the users and of the policy's uniforms.
-        training: what the policy was fitted on, for the provenance; JSON types only.
-        keep_truth: write the truth too.
-        form: of the parts, ``parquet`` or ``arrow`` (larger, and sooner written).
-        resume: keep what is there.
-        executor: to spread shards over.
-        progress: called with the number of users done since the last call.
+        folder: a new folder, or with ``resume`` that of the interrupted run.
+        world: world of the users.
+        policy: policy that recommends.
+        n_users: number of users.
+        seed: seed of the users and of the policy's uniforms.
+        training: description of the log on which the policy was fitted, for the provenance; JSON types only.
+        keep_truth: True to write the truth as well.
+        form: format of the parts, ``parquet`` or ``arrow`` (larger, and faster to write).
+        resume: True to keep the parts of an interrupted run that match their receipts, and make the others.
+        executor: executor to spread shards over.
+        progress: function that is called with the number of users done since the last call.
 
     Raises:
-        UserError: the folder holds something else, or what was made otherwise (other parameters, code or versions), or
-            another process writes it; or as :func:`recsim_mnar.simulation.items.simulate`.
+        UserError: the folder holds other files, or a run with other parameters, code or versions, or another process
+            writes to it; or an argument is one that :func:`recsim_mnar.simulation.items.simulate` refuses.
     """
     policy = as_recommender(world, policy)
     n_users, seed = checked_run(world, policy, n_users, seed, 0)
@@ -112,33 +111,33 @@ def simulate_to(
 
 @contextlib.contextmanager
 def parts_of(into: RunFolder, manifest: str, settings: Mapping[str, Any], n_parts: int) -> Iterator[RunFolder]:
-    """The folder ``log`` of a run's folder, filled within the block, and then recorded in that one.
+    """Open the folder ``log`` within a run's folder as a context, and record its index when the context ends.
 
     Args:
-        into: the folder of the run.
-        manifest: its name.
-        settings: of the run, see :meth:`recsim_mnar.runs.folder.RunFolder.refuse_other_run`; ``format`` of its parts.
-        n_parts: number of them.
+        into: folder of the run.
+        manifest: file name of the run's manifest.
+        settings: settings of the run, which those of a resumed run must equal; ``format`` is that of the parts.
+        n_parts: number of parts of the log.
 
     Raises:
-        UserError: the folder holds another run, or a table that is none of its parts is among them.
+        UserError: the folder holds another run, or ``log`` holds a table that is not a part of this run.
     """
-    made = into.refuse_other_run(manifest, settings)
+    run_digest = into.refuse_other_run(manifest, settings)
     log = into.path / "log"
     if log.is_dir():
         expected = {part_path(log, i, FORMATS[settings["format"]]).name for i in range(n_parts)}
         for file in listed(log):
-            if file.name not in expected:  # a reader would read it
+            if file.name not in expected:  # readers of the folder would take it for a part of the log
                 raise UserError(f"cannot resume: {file} is not part of this run: move it away")
-    into.begin_run(manifest, settings, made)
+    into.begin_run(manifest, settings, run_digest)
     with RunFolder.fill(log, keep_others=True) as parts:
-        parts.begin(made)
+        parts.begin(run_digest)
         yield parts
     into.record(f"log/{INDEX}")
 
 
 def _shares(n_users: int) -> list[tuple[int, int]]:
-    """First user and number of users of each part."""
+    """Return the first user and the number of users of each part of a log."""
     return list(user_shards(0, n_users, PART_SHARDS * SHARD_USERS))
 
 
@@ -151,7 +150,20 @@ def _fill(
     executor: Executor | None,
     progress: Callable[[int], None],
 ) -> Written:
-    """Make the parts that are missing or damaged, and the truth where the configuration of the run asks for it."""
+    """Make the parts of a run that are missing or damaged, and its truth if requested.
+
+    The truth of each part is written to a hidden file, so that a resumed run need not repeat it; once all parts are
+    there, these files are merged and deleted.
+
+    Args:
+        into: folder of the run.
+        parts: folder of its log.
+        world: world of the users.
+        policy: policy that recommends.
+        config: provenance of the log, with ``truth`` and ``format``.
+        executor: executor to spread shards over.
+        progress: function that is called with the number of users done since the last call.
+    """
     import pyarrow as pa
 
     form = config["format"]
@@ -162,29 +174,31 @@ def _fill(
     lacks_log = [parts.whole(part_path(parts.path, i, FORMATS[form]).name) is None for i in range(len(shares))]
     lacks_truth = [wants_truth and into.whole(name) is None for name in truth_names]
     missing = [i for i in range(len(shares)) if lacks_log[i] or lacks_truth[i]]
-    progress(config["n_users"] - sum(shares[i][1] for i in missing))
+    progress(config["n_users"] - sum(shares[i][1] for i in missing))  # users of parts that are kept
     settings = {key: value for key, value in config.items() if key not in _NOT_OF_THE_LOG}
-    divide = functools.partial(_divided, world.truth_column if keep_truth else None)
+    truth_column = world.truth_column if keep_truth else None
+    divide = functools.partial(_without_truth, truth_column)
     shards = [shard for i in missing for shard in user_shards(*shares[i])]
-    results = mapped(divide, world, policy, config["seed"], shards, executor, keep_truth)
+    results = mapped(divide, world, policy, seed=config["seed"], shards=shards, executor=executor, keep=keep_truth)
     for i in missing:
-        made = []
+        shards_made = []  # pairs of the columns of the log and those of the truth
         for _, n in user_shards(*shares[i]):
-            made.append(next(results))
+            shards_made.append(next(results))
             progress(n)
         if lacks_truth[i]:
             with into.recording(truth_names[i]) as path:
-                write_table(pa.table(together([truth for _, truth in made])), path)
+                write_table(pa.table(together([truth for _, truth in shards_made])), path)
         if lacks_log[i]:
-            record_part(parts, i, [rows for rows, _ in made], settings, form)
+            record_part(parts, i, [rows for rows, _ in shards_made], settings, form)
     if keep_truth:
         _write_truth(into, world, config, truth_names, wants_truth)
     n_rows = sum(receipt.rows or 0 for receipt in parts.index.receipts.values())
-    return Written(config["n_users"], n_rows, len(shares), len(shares) - sum(lacks_log))
+    n_kept = len(shares) - sum(lacks_log)
+    return Written(n_users=config["n_users"], n_rows=n_rows, n_parts=len(shares), n_kept=n_kept)
 
 
 def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names: list[str], merge: bool) -> None:
-    """Put the truth of the parts together, and write the catalogue."""
+    """Write the catalogue and, with ``merge``, the truth from the files ``names`` of the parts, which are deleted."""
     import pyarrow.parquet as pq
 
     if merge:
@@ -204,8 +218,13 @@ def _write_truth(into: RunFolder, world: World, config: Mapping[str, Any], names
             np.savez_compressed(file, **arrays)  # type: ignore[arg-type]  # keywords of ours
 
 
-def _divided(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Split columns into those of the log and the truth of its recommendations, if any."""
+def _without_truth(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Split simulated columns into a log and its truth.
+
+    Returns:
+        The columns of the log, without the truth column.
+        User, step and truth of its recommendations; {} without a truth column.
+    """
     log = Log(columns)
     rows = dict(log.columns)
     if truth_column is None:
@@ -219,24 +238,24 @@ def _divided(truth_column: str | None, columns: dict[str, Any]) -> tuple[dict[st
 
 DEPLOYED = "deployed"
 DEPLOYED_NAMES = (DEPLOYED, "house")
-"""Names of the policy that a world brings along, its own recommender; the second is what version 0.1.0 called it."""
+"""Names of the world's own recommender; the second is that of version 0.1.0."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """Arguments of a simulation.
+    """Arguments of a simulation into a folder.
 
     Attributes:
-        out: folder.
-        policy: name of what recommends, or :data:`DEPLOYED_NAMES`.
-        n_users: how many.
-        seed: of the users and the policy.
-        train_users: users under the uniform policy on whose log a policy that learns is fitted.
-        keep_truth: write the truth next to the log.
-        form: of the parts, as :func:`recsim_mnar.simulation.run_folder.simulate_to`.
-        resume: keep the parts that an interrupted run has written.
-        executor: to spread users over.
-        progress: called with the number of users done since the last call.
+        out: the folder.
+        policy: name of an agent, or one of :data:`DEPLOYED_NAMES` for the world's own recommender.
+        n_users: number of users.
+        seed: seed of the users and of the policy.
+        train_users: number of users under the uniform policy on whose log a learner is fitted.
+        keep_truth: True to write the truth next to the log.
+        form: format of the log's parts, "parquet" or "arrow".
+        resume: True to keep the parts that an interrupted run has written.
+        executor: executor to spread users over.
+        progress: function that is called with the number of users done since the last call.
     """
 
     out: Path
@@ -251,20 +270,21 @@ class Request:
     progress: Callable[[int], None] = lambda users: None
 
 
-def users(world: DecisionWorld, request: Request) -> Written:
-    """Simulate users under the policy of a request.
+def simulate_users(world: DecisionWorld, request: Request) -> Written:
+    """Fit a request's policy, simulate users under it, and write their log.
 
     Raises:
-        UserError: as :func:`recsim_mnar.simulation.run_folder.simulate_to`, or the policy is :data:`DEPLOYED_NAMES`,
-            which worlds of one item at a time have not.
+        UserError: the request is for a recommender of the world's own, which worlds of single items do not have; or
+            :func:`recsim_mnar.simulation.run_folder.simulate_to` refuses an argument.
     """
     if request.policy in DEPLOYED_NAMES:
         raise UserError(f"policy {request.policy}: the {world.name} world has no recommender of its own: name an agent")
-    return simulate_request(world, request, *trained(world, request))
+    policy, training = trained(world, request)
+    return simulate_request(world, request, policy, training)
 
 
 def simulate_request(world: World, request: Request, policy: Any, training: Provenance | None) -> Written:
-    """Simulate a request under a policy; ``training`` describes what it was fitted on."""
+    """Simulate a request under a policy and write its log; ``training`` describes the log the policy was fitted on."""
     return simulate_to(
         request.out,
         world,
@@ -281,7 +301,12 @@ def simulate_request(world: World, request: Request, policy: Any, training: Prov
 
 
 def trained(world: World, request: Request) -> tuple[Any, Provenance]:
-    """Fit the policy of a request on other users under the uniform policy; return it and its training."""
+    """Fit the policy that a request names on the log of other users under the uniform policy.
+
+    Returns:
+        The fitted policy.
+        Description of the training log, for the provenance.
+    """
     seed = derive_seed(request.seed, "train")
     learner = registry.learner(request.policy)
     check_needs(request.policy, learner, world.log_holds, f"a log of the {world.name} world")
@@ -297,13 +322,17 @@ def trained(world: World, request: Request) -> tuple[Any, Provenance]:
 def logging_policy(
     provenance: Mapping[str, Any], *, name: str | None = None, world: Any = None, executor: Executor | None = None
 ) -> Any:
-    """Make the policy of a simulated log again from its provenance; None if that does not suffice.
+    """Refit the policy under which a log was simulated, from the log's provenance.
+
+    The result is None if the provenance does not suffice, or names code that is neither installed nor loaded: reading
+    a log must not run foreign code.
 
     Args:
-        provenance: of the log.
-        name: of the policy, where somebody says so; else as the provenance says.
-        world: of the log, where it is at hand; a catalogue that was given cannot be made again.
-        executor: to spread users over.
+        provenance: provenance of the log.
+        name: name of the policy; None for that in the provenance.
+        world: world of the log, needed if its catalogue was a user's own, which the provenance does not hold; else
+            None.
+        executor: executor to spread users over.
     """
     try:
         stated = provenance["world"]
@@ -327,7 +356,7 @@ def logging_policy(
 
 
 def names_catalogue(provenance: Mapping[str, Any], world: Any) -> bool:
-    """Return whether a provenance is of a world of this kind with this world's catalogue."""
+    """Return whether a log's provenance names a world of the same class and with the same catalogue as ``world``."""
     stated = provenance.get("world")
     if not isinstance(stated, dict) or stated.get("name") != world.name:
         return False
@@ -337,13 +366,13 @@ def names_catalogue(provenance: Mapping[str, Any], world: Any) -> bool:
 
 
 def runs_nothing(name: str) -> bool:
-    """Return whether a provenance names something of an installed package or of a loaded module.
+    """Return whether a name in a provenance can be resolved without running code that is not loaded already.
 
-    A log runs no code.
+    These are names of registered agents, and classes (``package.module:Class``) of a loaded module. A name with a dot
+    and without a colon is a file, which may be a module to run.
     """
     head = name.partition("+")[0].strip()
     module, colon, _ = head.partition(":")
-    # files name modules, too
     if colon:
         return module in sys.modules
     return "." not in head

@@ -1,6 +1,7 @@
-"""Data sets of frozen tasks: logs of three qualities, made from recipes of 1 kB with the same bytes everywhere.
+"""Data sets of frozen tasks: logs under policies of three qualities, simulated from recipes instead of downloaded.
 
-A recipe names the logging policy, its users and the observation, and has the sha256 of the data set.
+A recipe, a file of 1 kB, names the logging policy, its users and the observation, and has the sha256 of the data set,
+which has the same bytes on every machine.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ from recsim_mnar.tasks.running import Items
 QUALITIES = ("random", "mediocre", "good")
 FORMATS = ("parquet", "minari")
 FOLDER, ROOT = "recipes", "MINARI_DATASETS_PATH"
+"""Folder of the recipes in this package, and Minari's environment variable for the folder of its data sets."""
 _DIGESTED = ("context", "final", "action", "reward", "propensity", "user", "step", "last", "truncated")
+"""Arrays of :class:`Decisions` of which a data set's digest is taken, in this order."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Recipe:
 
     @property
     def minari_id(self) -> str:
-        """Its name among Minari's data sets: ``recsim-mnar/sessions-10/good-v1``."""
+        """Return the name of the data set in Minari, such as ``recsim-mnar/sessions-10/good-v1``."""
         name, _, version = self.task.rpartition("-")
         return f"recsim-mnar/{name}/{self.quality}-{version}"
 
@@ -83,14 +86,16 @@ class Recipe:
 
     def _runner(self) -> Items:
         runner = task(self.task).runner()
-        assert isinstance(runner, Items)  # only their tasks have recipes
+        assert isinstance(runner, Items)  # tasks of platforms have no recipes
         return runner
 
     def make(self, executor: Executor | None = None) -> TaskDataset:
-        """Make the data set without checking its digest; results do not depend on the executor."""
-        log, made = self._runner().record(self.logging_policy(), self.users, self.seed, self.observation, executor)
+        """Simulate the data set, without a check of its digest; it does not depend on the executor."""
+        log, recorded = self._runner().record(
+            self.logging_policy(), n=self.users, seed=self.seed, observation=self.observation, executor=executor
+        )
         log.provenance["dataset"] = {"name": self.minari_id, "recipe": self.digest}
-        return TaskDataset(self, log, made)
+        return TaskDataset(self, log, recorded)
 
 
 @dataclass(frozen=True)
@@ -119,10 +124,14 @@ class TaskDataset:
         return digest.hexdigest()
 
     def write(self, folder: str | os.PathLike[str], form: str = "parquet") -> None:
-        """Write a new folder: of "parquet" its ``log`` holds the log, of "minari" it is a root of Minari's data sets.
+        """Write to a new folder: as parquet files under ``log/``, or as a root folder of Minari's data sets.
+
+        Args:
+            folder: the new folder.
+            form: "parquet" or "minari".
 
         Raises:
-            UserError: the folder holds something, another format, or Minari is not installed.
+            UserError: the folder is not empty, the format is unknown, or Minari is not installed.
         """
         one_of(form, "format", FORMATS)
         with RunFolder.fill(path_of(folder)) as into:
@@ -136,16 +145,17 @@ class TaskDataset:
                     into.record(str(path.relative_to(into.path)))
 
     def write_minari(self, root: str | os.PathLike[str] | None = None) -> str:
-        """Write it as Minari's data set of the name ``recipe.minari_id``, which is returned.
+        """Write a data set in Minari's format and return its name, ``recipe.minari_id``.
 
-        An episode is a user, with the seed and the options by which the recovered environment meets that user again.
-        ``ref_min_score`` and ``ref_max_score`` are what the random policy and the task's reference earn in an episode.
+        An episode is a user; it has the seed and the options with which the recovered environment resets to that user.
+        ``ref_min_score`` and ``ref_max_score`` are the mean rewards of the random policy and of the task's reference in
+        an episode.
 
         Args:
-            root: the folder of Minari's data sets; where Minari itself would write where None.
+            root: folder of Minari's data sets; None for Minari's default.
 
         Raises:
-            UserError: Minari is not installed, or has a data set of this name there.
+            UserError: Minari is not installed, or has a data set of this name in the folder.
         """
         try:
             import minari
@@ -156,24 +166,24 @@ class TaskDataset:
 
         recipe = self.recipe
         chosen = task(recipe.task)
-        if chosen.environment:
+        if chosen.environment:  # Minari stores its specification, from which the environment is recovered
             environment_id = next(spec.id for spec in gym.registry.values() if spec.kwargs == {"name": recipe.task})
             spaces: dict[str, Any] = {"env": gym.make(environment_id, observation=recipe.observation)}
         else:
             n_items = self.decisions.n_items
-            observed = observation_of(recipe.observation)[0].space(n_items)
-            spaces = {"action_space": gym.spaces.Discrete(n_items), "observation_space": observed}
-        buffers = [
+            observation_space = observation_of(recipe.observation)[0].space(n_items)
+            spaces = {"action_space": gym.spaces.Discrete(n_items), "observation_space": observation_space}
+        episodes = [
             EpisodeBuffer(**episode, seed=recipe.seed, options={"user": int(episode["infos"]["user"][0])})
             for episode in to_minari(self.decisions)
         ]
         with _minari_at(root), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of an e-mail address and a link that are not given
+            warnings.simplefilter("ignore")  # Minari warns that an e-mail address and a link are missing
             if recipe.minari_id in minari.list_local_datasets():
                 raise UserError(f"Minari has a data set {recipe.minari_id} there: name another folder, or delete it")
-            made = minari.create_dataset_from_buffers(
+            dataset = minari.create_dataset_from_buffers(
                 recipe.minari_id,
-                buffers,
+                episodes,
                 **spaces,
                 algorithm_name=f"{recipe.policy}+epsilon={recipe.epsilon:g}",
                 author="recsim-mnar",
@@ -184,7 +194,7 @@ class TaskDataset:
                 requirements=["recsim-mnar"],
             )
             fields = dataclasses.asdict(recipe)
-            made.storage.update_metadata({f"recipe_{name}": fields[name] for name in fields if name != "seed"})
+            dataset.storage.update_metadata({f"recipe_{name}": fields[name] for name in fields if name != "seed"})
         return recipe.minari_id
 
 
@@ -193,7 +203,7 @@ def recipe_of(name: str, quality: str) -> Recipe:
     """Read the frozen recipe of a task's data set.
 
     Raises:
-        UserError: no such task or quality.
+        UserError: there is no such task, or no data set of this quality.
     """
     chosen = task(name)
     one_of(quality, "quality", QUALITIES)
@@ -207,7 +217,7 @@ def recipe_of(name: str, quality: str) -> Recipe:
 
 
 def task_dataset(on: str | Task, quality: str, *, executor: Executor | None = None) -> TaskDataset:
-    """Make a frozen task's data set from its recipe.
+    """Simulate a frozen task's data set from its recipe, and check its digest.
 
     Args:
         on: the task, or its name.
@@ -215,21 +225,22 @@ def task_dataset(on: str | Task, quality: str, *, executor: Executor | None = No
         executor: executor to spread users over; the bytes do not depend on it.
 
     Raises:
-        UserError: no such task or quality, or bytes other than the frozen ones.
+        UserError: there is no such task or quality, or the bytes differ from the frozen ones.
     """
-    recipe = recipe_of(on.name if isinstance(on, Task) else on, quality)
-    made = recipe.make(executor)
-    if made.sha256 != recipe.sha256:
+    name = on.name if isinstance(on, Task) else on
+    recipe = recipe_of(name, quality)
+    dataset = recipe.make(executor)
+    if dataset.sha256 != recipe.sha256:
         raise UserError(
-            f"{recipe.minari_id} has sha256 {made.sha256} here and {recipe.sha256} in its recipe: NumPy or a linear "
+            f"{recipe.minari_id} has sha256 {dataset.sha256} here and {recipe.sha256} in its recipe: NumPy or a linear "
             "algebra library rounds otherwise in this version; make it with those of constraints.txt"
         )
-    return made
+    return dataset
 
 
 @contextlib.contextmanager
 def _minari_at(root: str | os.PathLike[str] | None) -> Iterator[None]:
-    """Set the folder to which Minari writes, in its environment variable."""
+    """Set the folder to which Minari writes within a context, by its environment variable; None leaves the default."""
     before = os.environ.get(ROOT)
     if root is not None:
         os.environ[ROOT] = str(Path(root).resolve())

@@ -44,16 +44,17 @@ class Known:
 
 @dataclass(frozen=True)
 class Task:
-    """A world, its users, and the scale of scores; every field is frozen.
+    """A frozen benchmark: a world, its users, and the scale of scores.
 
-    In a world of slates a horizon is in periods. In one of platforms it is in campaigns, and ``users`` are platforms.
+    In a world of slates the horizon is in periods. In a world of platforms it is in campaigns, and ``users`` counts
+    platforms.
 
     Attributes:
         name: name with its version, ``sessions-10-v1``.
         summary: description in one line.
         world: name of the world.
         params: all parameters of the world.
-        horizon: number of a user's first decisions that count.
+        horizon: number of decisions of each user, from the first, whose rewards count.
         users: number of users of an evaluation.
         seed: seed of the public users.
         logging: name of the policy of the task's log.
@@ -63,7 +64,7 @@ class Task:
         random: value of the uniform policy.
         best: value of the reference.
         digest: sha256 of the task's file.
-        environment: True if agents may be trained in an environment; else from the task's log alone.
+        environment: True if agents may be trained in an environment; False if they must learn from the task's log.
     """
 
     name: str
@@ -86,11 +87,11 @@ class Task:
         return make_world(self.world, None, dict(self.params))
 
     def runner(self, number: int = 0) -> Runner:
-        """Make the runner of policies; learners are fitted with the training seed of this number."""
+        """Make the runner of policies on this task; it fits learners with the training seed numbered ``number``."""
         return runner_of(self, number)
 
     def log(self) -> Log:
-        """Make the task's log for learners: other users under the logging policy, without truth."""
+        """Simulate the task's log for learners: users other than those of evaluations, under the logging policy."""
         return self.runner().log()
 
     def reference_policy(self) -> Any:
@@ -140,7 +141,7 @@ def task_env(name: str, **params: Any) -> Any:
     world = _world_of_env(chosen, params, vector=False)
     env: Any = world_env(world, **params)
     env.unwrapped.max_episode_steps = chosen.horizon  # before gymnasium.make adds any other limit
-    if world.most_decisions == chosen.horizon:
+    if world.most_decisions == chosen.horizon:  # the world itself ends every episode there
         return env
     return TimeLimit(env, chosen.horizon)
 
@@ -172,10 +173,10 @@ def task_vector_env(num_envs: int = 1, *, name: str, **options: Any) -> Any:
 
 
 def _world_of_env(chosen: Task, keywords: Mapping[str, Any], *, vector: bool) -> World:
-    """Make the world of a task's environment, and check the environment's keywords.
+    """Check the keywords of a task's environment, and make its world.
 
     Raises:
-        UserError: a keyword is unknown or a frozen parameter of the world; or there is no environment.
+        UserError: a keyword is unknown or a frozen parameter of the world; or the task has no environment.
     """
     from recsim_mnar.envs.validation import keywords_of
 
@@ -184,7 +185,7 @@ def _world_of_env(chosen: Task, keywords: Mapping[str, Any], *, vector: bool) ->
             f"the task {chosen.name} has no environment: it is learned from its log alone, "
             f"recsim_mnar.task({chosen.name!r}).log()"
         )
-    for name in set(keywords) - set(keywords_of(vector)):  # ``observation`` is a parameter of the ratings world, too
+    for name in set(keywords) - set(keywords_of(vector)):  # ``observation`` is also a parameter of the ratings world
         if name in chosen.params:
             world = f"recsim_mnar/{chosen.world.capitalize()}-v0"
             raise UserError(f"{name} is frozen in the task {chosen.name}: for other parameters make {world!r}")
@@ -216,23 +217,27 @@ class Lead(NamedTuple):
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Earnings of an agent on a task; of several training seeds, their mean.
+    """Rewards and score of an agent on a task; with several training seeds, their means.
 
     Attributes:
         task: name of the task.
         agent: name of the agent.
-        value: expected rewards per user within the horizon, with the ends of its interval.
-        score: 0 for random, 1 for the reference, with the ends of its interval, which includes the errors of both.
+        value: expected rewards per user within the horizon.
+        value_low: lower end of its interval.
+        value_high: upper end of its interval.
+        score: value on the scale on which random has 0 and the reference has 1.
+        score_low: lower end of its interval, which includes the errors of both references.
+        score_high: upper end of its interval.
         decisions: recommendations, or slates, per user within the horizon.
         users: number of users.
-        which: "public" users for development; "quoted" ones, whose seed follows from the agent's actions; or "shared",
-            those quoted for another agent.
+        which: "public" users, for development; "quoted" users, whose seed follows from the agent's actions; or
+            "shared", the quoted users of another agent.
         seed: seed of the users.
         behaviour: sha256 of the agent's actions for the public users.
         level: coverage of the intervals.
         scores: score of each training seed, if there are several; the intervals then cover other seeds too.
-        earned: (users,) expected rewards within the horizon.
-        room: (users,) rewards of the reference beyond random; of public users the frozen mean.
+        earned: (users,) expected rewards of each user within the horizon.
+        room: (users,) rewards of the reference minus those of random for each user; on public users the frozen mean.
     """
 
     task: str
@@ -254,12 +259,12 @@ class Evaluation:
     room: Floats = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
     def ahead_of(self, other: Evaluation) -> Lead:
-        """Compute the lead over another agent's score, with an interval from differences user by user.
+        """Compute the lead of this score over another agent's, with an interval from each user's difference.
 
         If either has several training seeds, the interval covers other seeds too.
 
         Raises:
-            UserError: the two are of different tasks or users.
+            UserError: the two evaluations are on different tasks or users.
         """
         if (self.task, self.seed, self.users) != (other.task, other.seed, other.users):
             raise UserError(
@@ -280,7 +285,7 @@ class Evaluation:
     def __repr__(self) -> str:
         frozen = task(self.task)
         percent = f"{100 * self.level:g} %"
-        runner = frozen.runner()
+        runner = frozen.runner()  # for the names of units
         seeds = ""
         if self.scores:
             seeds = f"; mean of {len(self.scores)} training seeds, {min(self.scores):.3f} to {max(self.scores):.3f}"
@@ -300,31 +305,32 @@ def evaluate(
     n_users: int | None = None,
     executor: Executor | None = None,
 ) -> Evaluation:
-    """Evaluate an agent on a task: expected rewards per user within the horizon, and its score.
+    """Evaluate an agent on a task: its expected rewards per user within the horizon, and its score.
 
-    Expected rewards replace drawn ones, because they have the same mean and less variance. The uniform policy runs on
-    the same users as a control variate: a regression removes the difference between its rewards there and its frozen
-    value. A score is (value - random) / (reference - random). On the public users the reference's value is frozen with
-    the task, and the interval includes the errors of both; on quoted users the reference runs too, and the interval is
-    of differences user by user.
+    Expected rewards are summed instead of drawn ones: they have the same mean and less variance. The uniform policy
+    runs on the same users as a control variate: regression on its rewards, whose mean is frozen with the task, removes
+    some of the variance between samples of users. The score is (value - random) / (reference - random). On public
+    users the reference's value is frozen as well, and the interval includes the errors of both frozen values; on quoted
+    users the reference runs too, and the interval is that of a ratio of user means.
 
-    A list is one agent trained with several seeds: all run on the same users, the score is their mean, and the interval
-    covers other users and other training seeds (the two parts' degrees of freedom by Satterthwaite). Few seeds make it
-    wide; where seeds matter less than users it covers more than its level, because the rest counts in both parts.
+    A list of agents is one agent trained with several seeds. All run on the same users, the score is their mean, and
+    the interval covers other users and training seeds: two variances are added, with Satterthwaite's degrees of
+    freedom. With few seeds it is wide; if seeds matter less than users, it covers more than its level, because part of
+    the variance then enters both terms.
 
     Args:
-        agent: a policy; a learner, fitted on the task's log; or an agent's name, or one of its
-            ``recsim_mnar.tasks.running.Runner.references``. Or a list of them, one per training seed: names and
-            learners, ``5 * ["poem"]``, are fitted with one seed each. See docs/tasks.md for slates and platforms.
+        agent: a policy; a learner, which is fitted on the task's log; or the name of an agent or of one of
+            ``recsim_mnar.tasks.running.Runner.references``. Or a list with one of these per training seed: names and
+            learners, such as ``5 * ["poem"]``, are fitted with a seed each. See docs/tasks.md for slates and platforms.
         on: the task, or its name (:func:`tasks` lists them).
-        users: "public" for development, or "quoted": users whose seed follows from the agent's actions for the public
-            ones, so that nobody can have tuned on them; papers quote their scores. Or an evaluation: its users, for
+        users: "public" for development; or "quoted" for scores in papers: users whose seed follows from the agent's
+            actions for public users, so that nobody can have tuned on them. Or an evaluation whose users to take, for
             :meth:`Evaluation.ahead_of`.
-        n_users: number of users; if None that of the task, or of the evaluation.
+        n_users: number of users; None for that of the task, or of the evaluation.
         executor: executor to spread users over; results do not depend on it.
 
     Raises:
-        UserError: an unknown task, no agent, one that learns from all users while it acts, or users of another task.
+        UserError: the task is unknown, there is no agent, an agent learns from all users, or users are another task's.
     """
     chosen = on if isinstance(on, Task) else task(on)
     agents = list(agent) if isinstance(agent, (list, tuple)) else [agent]
@@ -334,10 +340,10 @@ def evaluate(
     runners = [chosen.runner(number) for number in range(len(agents))]
     policies = [runner.policy_of(seeded_agent) for runner, seeded_agent in zip(runners, agents, strict=True)]
 
-    def run(seed: int) -> list[Earned]:
+    def run_all(seed: int) -> list[Earned]:
         return [runner.run(policy, n, seed, executor) for runner, policy in zip(runners, policies, strict=True)]
 
-    runs = run(chosen.seed)
+    runs = run_all(chosen.seed)  # on the public users
     behaviour = runs[0].behaviour
     if len(runs) > 1:
         behaviour = hashlib.sha256("".join(earned.behaviour for earned in runs).encode()).hexdigest()
@@ -346,7 +352,7 @@ def evaluate(
     runner = runners[0]
     best = None
     if which != "public":
-        runs = run(seed)
+        runs = run_all(seed)
         best = runner.run(runner.policy_of(chosen.reference), n, seed, executor).rewards
     lowest = runner.run(runner.random(), n, seed, executor).rewards
     names = "/".join(dict.fromkeys(policy.name for policy in policies))
@@ -361,12 +367,12 @@ def _evaluation(
     best: Floats | None,
     users: tuple[str, int, str],
 ) -> Evaluation:
-    """Score runs of an agent on the same users.
+    """Compute the value and the score of an agent, with their intervals, from its runs on the same users.
 
     Args:
         chosen: the task.
         agent: name of the agent.
-        runs: one per training seed.
+        runs: rewards of each user, one run per training seed.
         lowest: (n,) rewards of the uniform policy.
         best: (n,) rewards of the reference; None on the public users, where its value is frozen.
         users: kind of the users, their seed, and the digest of the agent's actions for the public ones.
@@ -377,6 +383,7 @@ def _evaluation(
         room = best - lowest
 
     def value_and_score(earned: Floats) -> tuple[Known, Known]:
+        """Return value and score from the rewards (n,) of users, each with its standard error."""
         value, slope = _without_luck(earned, lowest, chosen.random)
         if best is None:
             score = _frozen_score(value, slope, chosen)
@@ -386,27 +393,27 @@ def _evaluation(
 
     earned = np.mean([run.rewards for run in runs], axis=0)
     value, score = value_and_score(earned)
-    values = []
-    scores = []
+    by_seed: list[tuple[Known, Known]] = []
     if len(runs) > 1:
-        for run in runs:
-            seed_value, seed_score = value_and_score(run.rewards)
-            values.append(seed_value.value)
-            scores.append(seed_score.value)
-    value_reach = _reach(value.error, n, values)
+        by_seed = [value_and_score(run.rewards) for run in runs]
+    scores = [seed_score.value for _, seed_score in by_seed]
+    value_reach = _reach(value.error, n, [seed_value.value for seed_value, _ in by_seed])
     score_reach = _reach(score.error, n, scores)
+    which, seed, behaviour = users
     return Evaluation(
-        chosen.name,
-        agent,
-        value.value,
-        value.value - value_reach,
-        value.value + value_reach,
-        score.value,
-        score.value - score_reach,
-        score.value + score_reach,
-        float(np.mean([run.decisions for run in runs], axis=0).mean()),
-        n,
-        *users,
+        task=chosen.name,
+        agent=agent,
+        value=value.value,
+        value_low=value.value - value_reach,
+        value_high=value.value + value_reach,
+        score=score.value,
+        score_low=score.value - score_reach,
+        score_high=score.value + score_reach,
+        decisions=float(np.mean([run.decisions for run in runs], axis=0).mean()),
+        users=n,
+        which=which,
+        seed=seed,
+        behaviour=behaviour,
         scores=scores,
         earned=earned,
         room=room,
@@ -414,16 +421,23 @@ def _evaluation(
 
 
 def mean_of(earned: Floats) -> Known:
-    """Return the mean over users and its standard error."""
+    """Return the mean of the rewards (n,) of users, and its standard error."""
     return Known(float(earned.mean()), float(earned.std(ddof=1)) / math.sqrt(len(earned)))
 
 
 def _users_of(users: str | Evaluation, n_users: int | None, chosen: Task) -> tuple[str, int, int]:
-    """Return the kind of users, their number and their seed; that of quoted ones is set later."""
+    """Check the arguments of :func:`evaluate` about users.
+
+    Returns:
+        The kind of users: "public", "quoted" or "shared".
+        Their number.
+        Their seed; for quoted users the seed of the public ones, which the caller replaces.
+    """
     if isinstance(users, Evaluation):
         if users.task != chosen.name or n_users not in (None, users.users):
             raise UserError(f"users of an evaluation: it is of {users.users:,} users of {users.task}; ask for the same")
-        return ("public" if users.which == "public" else "shared"), users.users, users.seed
+        which = "public" if users.which == "public" else "shared"
+        return which, users.users, users.seed
     n = chosen.users if n_users is None else whole_number(n_users, "n_users", 2)
     if isinstance(users, int):
         raise UserError(f"users={users}: write n_users={users} for so many; users is one of {', '.join(USERS)}")
@@ -431,40 +445,61 @@ def _users_of(users: str | Evaluation, n_users: int | None, chosen: Task) -> tup
 
 
 def _reach(error: float, n: int, *by_seed: Sequence[float]) -> float:
-    """Return half the width of an interval over n users, and over each agent's training seeds if it has several."""
+    """Return half the width of a t interval at :data:`LEVEL`.
+
+    Args:
+        error: standard error of the mean over users.
+        n: number of users.
+        *by_seed: values of each agent's training seeds. Agents with several add the variance of their mean; the degrees
+            of freedom of the sum are Satterthwaite's.
+    """
     from scipy.special import stdtrit
 
+    # Pairs of a variance and its degrees of freedom.
     parts = [(error**2, n - 1)] + [(float(np.var(x, ddof=1)) / len(x), len(x) - 1) for x in by_seed if len(x) > 1]
-    total = sum(part for part, _ in parts)
-    free = n - 1.0
-    if total > parts[0][0]:
-        free = total**2 / sum(part**2 / degrees for part, degrees in parts)
-    return float(stdtrit(free, 0.5 + LEVEL / 2)) * math.sqrt(total)
+    total = sum(variance for variance, _ in parts)
+    freedom = n - 1.0
+    if total > parts[0][0]:  # also avoids 0 / 0 if nothing varies
+        freedom = total**2 / sum(variance**2 / degrees for variance, degrees in parts)
+    return float(stdtrit(freedom, 0.5 + LEVEL / 2)) * math.sqrt(total)
 
 
 def _without_luck(earned: Floats, lowest: Floats, random: Known) -> tuple[Known, float]:
-    """Correct the value with the uniform policy as control variate.
+    """Correct an agent's mean reward for the sample of users, with the uniform policy as control variate.
+
+    The value is the prediction of a linear regression of the agent's rewards on the uniform policy's, at the latter's
+    known mean.
+
+    Args:
+        earned: (n,) rewards of the agent for each user.
+        lowest: (n,) rewards of the uniform policy for the same users.
+        random: frozen value of the uniform policy.
 
     Returns:
-        the value with its error on these users, and the slope of the regression.
+        The value, with its standard error over samples of users.
+        The slope of the regression.
     """
     centred = lowest - lowest.mean()
-    square = float(centred @ centred)
+    sum_of_squares = float(centred @ centred)
     luck = float(lowest.mean()) - random.value
     slope = 0.0
-    slope_error = 0.0
-    if square > 0.0:
-        slope = float(centred @ earned) / square
-        slope_error = luck * luck / square
+    slope_term = 0.0
+    if sum_of_squares > 0.0:
+        slope = float(centred @ earned) / sum_of_squares
+        slope_term = luck * luck / sum_of_squares
     residual = earned - slope * lowest
-    # The fitted slope costs a degree of freedom, and its error counts in proportion to the correction.
+    # Standard error of a regression's prediction: two parameters are fitted, hence n - 2 degrees of freedom.
     variance = float(((residual - residual.mean()) ** 2).sum()) / max(len(residual) - 2, 1)
-    error = math.sqrt(variance * (1.0 / len(residual) + slope_error))
+    error = math.sqrt(variance * (1.0 / len(residual) + slope_term))
     return Known(float(earned.mean()) - slope * luck, error), slope
 
 
 def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
-    """Return the score and its error; by the regression's slope the value depends on the frozen one of random."""
+    """Return the score of a value on the frozen scale, with its standard error.
+
+    The error is the delta method's, over the value and the two frozen values, which are independent. The corrected
+    value depends on the frozen one of random, too, with the slope of the regression.
+    """
     room = chosen.best.value - chosen.random.value
     score = (value.value - chosen.random.value) / room
     parts = (value.error, (slope + score - 1.0) * chosen.random.error, score * chosen.best.error)
@@ -472,7 +507,7 @@ def _frozen_score(value: Known, slope: float, chosen: Task) -> Known:
 
 
 def _ratio(earned: Floats, room: Floats) -> Known:
-    """Return the rewards as a share of the room, with its error from pairs of both."""
+    """Return the ratio of mean rewards to mean room over users, with its standard error by the delta method."""
     share = float(earned.mean() / room.mean())
     mean_room = float(room.mean())
     return Known(share, mean_of((earned - share * room) / mean_room).error)

@@ -35,11 +35,17 @@ Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
 
 LOG = "task/log"
-"""Label of the seed of a task's log."""
+"""Label from which the seed of a task's log is derived."""
 
 
 class Earned(NamedTuple):
-    """Earnings of units: (n,) expected rewards and recommendations of each, and a digest of the policy's actions."""
+    """Rewards of a policy on n units, which are users or platforms.
+
+    Attributes:
+        rewards: (n,) expected rewards of each unit within the horizon.
+        decisions: (n,) number of its recommendations, or slates.
+        behaviour: digest of the policy's actions.
+    """
 
     rewards: Floats
     decisions: Floats
@@ -47,20 +53,20 @@ class Earned(NamedTuple):
 
 
 class Runner(abc.ABC):
-    """Runs the policies of one task.
+    """Base of runners, which run policies on the users of one task.
 
     Args:
-        task: a :class:`recsim_mnar.tasks.evaluating.Task`, which knows its runner, so that its type is none here.
+        task: a :class:`recsim_mnar.tasks.evaluating.Task`; that module imports this one, so its type is not named here.
         number: number of the training seed for learners.
 
     Attributes:
-        unit: name of the units that are drawn independently, and over which intervals are.
-        step: name of a step of the horizon.
-        decides: name of the units of :attr:`Earned.decisions`.
-        earns: name of the units of a value.
-        references: policies that know the truth, by name, each a function of the world.
+        unit: name of the independent units over which intervals are computed, "user" or "platform".
+        step: name of one step of the horizon.
+        decides: name of what :attr:`Earned.decisions` counts.
+        earns: name of what a value counts.
+        references: functions of the world that make policies with knowledge of the truth, by name.
         learns_from: description of the log for learners.
-        measured: number of units over which a task freezes its random and reference values.
+        measured: number of units over which a task's random and reference values were measured.
     """
 
     unit: ClassVar[str] = "user"
@@ -74,24 +80,24 @@ class Runner(abc.ABC):
 
     @property
     def decides(self) -> str:
-        """Implement the class's method: a slate where rankings are shown."""
+        """Return the name of a decision: a slate in worlds that show rankings."""
         if self.world.slate_size > 1:
             return "slate"
         return "recommendation"
 
     @property
     def step(self) -> str:
-        """Implement the class's method."""
+        """Return the name of a step of the horizon: a decision."""
         return self.decides
 
     @property
     def earns(self) -> str:
-        """Implement the class's method: rewards as the world names them."""
+        """Return the plural of the world's name of a reward."""
         return self.world.reward_name.removesuffix("s") + "s"
 
     @property
     def learns_from(self) -> str:
-        """Implement the class's method."""
+        """Return a description of the log for learners."""
         return f"{self.task.log_users:,} users under {self.task.logging}"
 
     @abc.abstractmethod
@@ -108,17 +114,17 @@ class Runner(abc.ABC):
 
     @abc.abstractmethod
     def run(self, policy: Any, n: int, seed: int, executor: Executor | None = None) -> Earned:
-        """Run n units of a seed under a policy within the horizon, and return their earnings."""
+        """Run n units of a seed under a policy within the horizon, and return their rewards."""
 
     def policy_of(self, agent: Any) -> Any:
-        """Make the policy to evaluate: a reference by its name, else by :meth:`taken`."""
+        """Make the policy to evaluate: a reference if ``agent`` is the name of one, else that of :meth:`taken`."""
         if isinstance(agent, str) and agent in self.references:
             return self.references[agent](self.world)
         return self.taken(agent)
 
 
 class Items(Runner):
-    """Users who are recommended an item, or shown a ranking, at a time; a value is over a user's first decisions."""
+    """Runner on users who are recommended items or rankings one decision at a time; their first decisions count."""
 
     world: DecisionWorld
     references: ClassVar = {
@@ -133,16 +139,16 @@ class Items(Runner):
         return simulate(self.world, self.deployed(), self.task.log_users, derive_seed(self.task.seed, LOG))
 
     def deployed(self) -> Policy:
-        """Fit the policy of the task's log on a log of random recommendations."""
+        """Fit the task's logging policy on a log of random recommendations."""
         task = self.task
         world = self.world
-        began = simulate(world, self.random(), task.log_users, derive_seed(task.seed, "task/train"))
-        return learner(task.logging).fit(began, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
+        random_log = simulate(world, self.random(), task.log_users, derive_seed(task.seed, "task/train"))
+        return learner(task.logging).fit(random_log, n_items=world.n_items, seed=derive_seed(task.seed, "task/fit"))
 
     def logger(self, name: str, epsilon: float) -> Any:
-        """Make the logging policy of a data set: a share ``epsilon`` of its actions is uniform.
+        """Make the logging policy of a data set: the agent ``name``, with a share ``epsilon`` of uniform actions.
 
-        If the task's log is its data set, it is the policy of that log.
+        A task without an environment has no data set but its log: then it is the task's logging policy.
         """
         if self.task.environment:
             return EpsilonMixture(self.policy_of(name), epsilon)
@@ -151,31 +157,43 @@ class Items(Runner):
     def record(
         self, policy: Any, n: int, seed: int, observation: str, executor: Executor | None = None
     ) -> tuple[Log, Decisions]:
-        """Run n users of a seed under a policy within the horizon, and return the log with the observations.
+        """Simulate n users of a seed under a policy, and cut their log at the horizon.
 
-        What is observed of a slate is what stands before its first place. A task's own log is whole.
+        The log of a task without an environment is not cut.
+
+        Args:
+            policy: the logging policy.
+            n: number of users.
+            seed: seed of the users.
+            observation: form of the observations, as environments name it.
+            executor: executor to spread users over.
+
+        Returns:
+            The log.
+            Its decisions with the environment's observations; that of a slate is the one before its first position.
         """
         world = decision_world(self.world, f"data set of {self.task.name}")
         log = simulate(world, policy, n, seed, executor=executor)
-        cut = np.zeros(0, np.int64)
+        cut_users = np.zeros(0, np.int64)
         if self.task.environment:
-            log, cut = _first_decisions(log, self.task.horizon * world.slate_size)
-        made = decisions(log, world.n_items, context=observation)
+            log, cut_users = _first_decisions(log, self.task.horizon * world.slate_size)
+        recorded = decisions(log, world.n_items, context=observation)
         if world.rates:
-            made = dataclasses.replace(made, **_of_ratings(log, world.n_items))
-        return log, dataclasses.replace(made, truncated=made.last & np.isin(made.user, cut))
+            recorded = dataclasses.replace(recorded, **_rating_observations(log, world.n_items))
+        truncated = recorded.last & np.isin(recorded.user, cut_users)
+        return log, dataclasses.replace(recorded, truncated=truncated)
 
     def random(self) -> Any:
         """Implement :meth:`Runner.random`."""
         return uniform_policy(self.world.n_items)
 
     def taken(self, agent: Any) -> Any:
-        """Implement :meth:`Runner.taken`: a policy as it is, or what a learner fits on the task's log."""
+        """Implement :meth:`Runner.taken`: a ranking policy itself, or the policy that a learner fits on the log."""
         if self.world.slate_size > 1 and isinstance(agent, RankingPolicy):
             return agent
         learner = learner_of(agent)
         log = Log({})
-        if not isinstance(unwrapped(learner), ReadyLearner):
+        if not isinstance(unwrapped(learner), ReadyLearner):  # it needs the log, which takes time to simulate
             log = self.log()
         return fitted(learner, log, n_items=self.world.n_items, seed=self.fit_seed)
 
@@ -185,14 +203,24 @@ class Items(Runner):
             raise UserError(f"the {self.world.name} world does not say expected rewards: a task needs them")
         worth = functools.partial(_expected, self.world.truth_column)
         size = self.world.slate_size
-        earned = self.summed(worth, range(self.task.horizon * size), policy, n, seed, executor)
+        counted = range(self.task.horizon * size)  # a slate has one row per item
+        earned = self.summed(worth, counted, policy, n, seed, executor)
         return earned._replace(decisions=earned.decisions / size)
 
     def summed(
         self, worth: Callable[..., Floats], counted: range, policy: Any, n: int, seed: int, executor: Executor | None
     ) -> Earned:
-        """Sum the users' earnings of the recommendations that count, each ``worth`` its own."""
-        reduce = functools.partial(_of_users, worth, counted)
+        """Sum each user's expected rewards over the rows of shown items that count.
+
+        Args:
+            worth: function that returns the expected reward of each shown item, called as :func:`_expected` is.
+            counted: numbers, within a user, of the rows of shown items that count.
+            policy: the policy.
+            n: number of users.
+            seed: seed of the users.
+            executor: executor to spread users over.
+        """
+        reduce = functools.partial(_sums_of_users, worth, counted)
         digest = hashlib.sha256()
         earned = np.zeros(n)
         decisions = np.zeros(n)
@@ -205,20 +233,34 @@ class Items(Runner):
 
 
 def runner_of(task: Any, number: int = 0) -> Runner:
-    """Make the runner of a task, with the training seed of this number."""
+    """Make the runner that a task's world names, with the training seed numbered ``number``."""
     runner: Runner = imported("tasks' runner", task.make_world().tasks_by)(task, number)
     return runner
 
 
 def learner_of(agent: Any) -> Learner:
-    """Return the learner for a user's name or object."""
+    """Return the learner that a user names or hands in."""
     if isinstance(agent, str):
         return learner(agent)
     return as_learner(agent, name=name_of(agent))
 
 
-def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) -> tuple[Ints, Floats, Floats, bytes]:
-    """Return ids, expected rewards and counted recommendations of a shard's users, and a digest of the actions."""
+def _sums_of_users(
+    worth: Callable[..., Floats], counted: range, columns: Columns
+) -> tuple[Ints, Floats, Floats, bytes]:
+    """Sum the expected rewards of each of the U users of a shard.
+
+    Args:
+        worth: function that returns the expected reward of each shown item.
+        counted: numbers, within a user, of the rows of shown items that count.
+        columns: columns of the shard's log, with the truth.
+
+    Returns:
+        (U,) ids of the users.
+        (U,) sums of their expected rewards.
+        (U,) number of their rows that count.
+        Digest of all actions and propensities.
+    """
     decision_rows = columns["event"] == schema.BANDIT
     user = columns["user"][decision_rows]
     action = columns["action"][decision_rows]
@@ -229,24 +271,32 @@ def _of_users(worth: Callable[..., Floats], counted: range, columns: Columns) ->
     earned = worth(columns, decision_rows, user[begins], place)
     rewards = np.bincount(place[counts], earned[counts], minlength=len(begins)).astype(np.float64)
     decisions = np.bincount(place[counts], minlength=len(begins)).astype(np.float64)
-    done = hashlib.sha256(action.astype("<i4").tobytes())
-    done.update(columns["propensity"][decision_rows].astype("<f8").tobytes())
-    return np.asarray(user[begins], np.int64), rewards, decisions, done.digest()
+    digest = hashlib.sha256(action.astype("<i4").tobytes())
+    digest.update(columns["propensity"][decision_rows].astype("<f8").tobytes())
+    return np.asarray(user[begins], np.int64), rewards, decisions, digest.digest()
 
 
 def _first_decisions(log: Log, horizon: int) -> tuple[Log, NDArray[np.int64]]:
-    """Events of each user until the decision after the horizon, and the users who came to that one."""
+    """Cut a log at a horizon of decision rows per user.
+
+    Returns:
+        The log with each user's rows before the first decision beyond the horizon.
+        Ids of the users who were cut.
+    """
     decision_rows = log.is_bandit
     begins = user_starts(log["user"])
-    done = np.cumsum(decision_rows)
-    number: NDArray[np.int64] = done - np.repeat((done - decision_rows)[begins], np.diff(np.append(begins, len(log))))
+    total = np.cumsum(decision_rows)
+    # (n,) number of the user's decisions up to and including each row.
+    number: NDArray[np.int64] = total - np.repeat((total - decision_rows)[begins], np.diff(np.append(begins, len(log))))
     return log.select(np.flatnonzero(number <= horizon)), np.unique(log["user"][number > horizon])
 
 
-def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
-    """Get the observations of environments of ratings.
+def _rating_observations(log: Log, n_items: int) -> dict[str, Any]:
+    """Compute the observations of an environment of ratings: the revealed ratings of all items, 0 for none.
 
-    Ratings revealed so far, 0 for none, at each decision and at the end.
+    Returns:
+        The fields of :class:`Decisions` to replace: ``context`` (decisions, n_items), before each decision, and
+        ``final`` (users, n_items), after the last row of each user.
     """
     decision_rows = log.is_bandit
     begins = user_begins(log["user"])
@@ -259,11 +309,20 @@ def _of_ratings(log: Log, n_items: int) -> dict[str, Any]:
             state = np.zeros(n_items, np.float32)
         if decision_rows[row]:
             observed.append(state.copy())
-            ends[user] = state  # which the user's later ratings change
+            ends[user] = state  # not a copy: the user's later ratings update it
         if log["reward"][row] > 0:
             state[items[row]] = log["reward"][row]
     return {"context": np.stack(observed), "final": np.stack([*ends.values()])}
 
 
 def _expected(truth: str, columns: Columns, shown: Flags, users: Ints, place: Ints) -> Floats:
+    """Return the expected reward of each shown item, which a simulation with ``keep_truth`` has in a column.
+
+    Args:
+        truth: name of the truth column.
+        columns: columns of a shard's log.
+        shown: flags of the rows of shown items.
+        users: ids of the shard's users, not needed here.
+        place: index in ``users`` of each shown item's user, not needed here.
+    """
     return np.asarray(columns[truth][shown], np.float64)

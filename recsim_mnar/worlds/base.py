@@ -176,7 +176,7 @@ class LaneWorld(World):
 class DecisionWorld(LaneWorld):
     """World of independent users, each of whose decisions shows one item or one ranking."""
 
-    simulated_by = "recsim_mnar.simulation.run_folder:users"
+    simulated_by = "recsim_mnar.simulation.run_folder:simulate_users"
     compared_by = "recsim_mnar.protocols.decisions:DecisionExperiment"
     environments_by = "recsim_mnar.envs:of_decisions"
     tasks_by = "recsim_mnar.tasks.running:Items"

@@ -48,7 +48,7 @@ def test_gymnasiums_own_vector_environments_take_it(kind):
 def test_a_log_without_any_rating_has_the_column_still():
     builder = LogBuilder()
     builder.begin({"user": 0, "step": 0, "time": 0.0, "views": (), "view_times": (), "ratings": ()})
-    builder.answer({"user": 0, "step": 0, "time": 0.0}, {}, 1, 0.5, 3.0)
+    builder.add_step({"user": 0, "step": 0, "time": 0.0}, {}, 1, 0.5, 3.0)
     assert np.isnan(builder.log()["observation_propensity"]).tolist() == [True]
 
 
