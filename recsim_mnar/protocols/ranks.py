@@ -222,7 +222,7 @@ def _count(
     if not table.flags.writeable:  # the kernel is compiled for one kind of array only
         table = table.copy()
     _vectors_kernel.above_and_tied(table, items, above, n_tied)
-    if n_tied.min() < 0:  # the held-out item is not equal to itself, and counts -1
+    if n_tied.min() < 0:  # the kernel's sign of a NaN in the row
         raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
     return table
 
