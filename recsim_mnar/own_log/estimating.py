@@ -671,11 +671,8 @@ def _without_propensities(
         log: all rows, with actions.
         targets: names of the target policies.
         today: names of the logging policy.
-        question: settings of the estimates.
+        question: settings of the estimates; UserError if its baseline is not the logging policy.
         lines: notes for a person, which are extended.
-
-    Raises:
-        UserError: the baseline is not the logging policy.
     """
     if question.baseline is not None and question.baseline not in today:
         raise UserError(

@@ -180,8 +180,7 @@ def answer_file(
         **stated: options of the command by their names. Known facts about the log: propensity_min, weight_max,
             full_support, reward_min, reward_max, precision. Settings of the estimates: estimators, clip, level,
             target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit, by, refute, weight_column.
-            How to read the file: context, drop_missing, deduplicate, separate_events, drop_invalid, decimal, target_is,
-            fold_case.
+            Reading: context, drop_missing, deduplicate, separate_events, drop_invalid, decimal, target_is, fold_case.
 
     Raises:
         UserError: a file, a column, a value or an argument is wrong; the message has one line.
@@ -239,14 +238,9 @@ def answer_question(
         gather: function that reads parts in parallel; None to read them one after another.
 
     Raises:
-        UserError: a file, a column, a value or an argument is wrong; the message has one line.
+        UserError: a file, a column, a value or an argument is wrong.
     """
-    if reading.propensities_of not in (None, *SAID):
-        raise UserError(
-            f"--propensities-of {reading.propensities_of}: {nearest(str(reading.propensities_of), [*SAID])}"
-        )
-    if require not in (None, *REQUIREMENTS):
-        raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
+    _check_choices(reading.propensities_of, require)
     exact = not reading.says_more
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
@@ -262,11 +256,7 @@ def answer_question(
         else:
             file = TableFile.open(path, reading.decimal)
             answer = _estimate_table(file, question, reading, require, gather, exact=exact)
-    _refuse_empty(path, answer.records)
-    rows = answer.records[0]["n"]
-    if min_rows is not None and rows < min_rows:
-        few = f"the estimates would rest on {in_rows(rows)}, fewer than --min-rows {min_rows:,}"
-        raise UserError(f"{path}: {few}: is the log whole?", code=TOO_FEW_ROWS)
+    _refuse_empty(path, answer.records, min_rows)
     records = answer.records + answer.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
@@ -283,6 +273,14 @@ def answer_question(
         answer,
         tuple(cause for miss in missed for cause in miss.causes),
     )
+
+
+def _check_choices(propensities_of: str | None, require: str | None) -> None:
+    """Raise UserError for an unknown kind of propensities, or an unknown requirement."""
+    if propensities_of not in (None, *SAID):
+        raise UserError(f"--propensities-of {propensities_of}: {nearest(str(propensities_of), [*SAID])}")
+    if require not in (None, *REQUIREMENTS):
+        raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
 
 
 def _estimate_table(
@@ -390,8 +388,11 @@ def _without_targets(file: TableFile, reading: Reading) -> str:
     )
 
 
-def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
-    """Raise UserError if no target can be estimated: the log has one row, or every target's probability is always 0."""
+def _refuse_empty(log: Path, records: Sequence[Record], min_rows: int | None) -> None:
+    """Raise UserError if no target can be estimated, or if the log has fewer rows than ``min_rows``.
+
+    Nothing can be estimated from one row, nor if the probability of every target is 0 in all rows.
+    """
     targets = [record for record in records if "baseline" not in record]
     if targets and targets[0]["n"] < LEAST_ROWS:
         raise UserError(
@@ -403,6 +404,10 @@ def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
             f"{log}: {names}: the probability is 0 in every row, so the log says nothing: give the probability of the "
             "logged action, or log with exploration"
         )
+    rows = records[0]["n"]
+    if min_rows is not None and rows < min_rows:
+        few = f"the estimates would rest on {in_rows(rows)}, fewer than --min-rows {min_rows:,}"
+        raise UserError(f"{log}: {few}: is the log whole?", code=TOO_FEW_ROWS)
 
 
 # ------------------------------------------------------------------------------------------------------- requirements

@@ -56,8 +56,7 @@ def leave_one_out(
     """Cross-validate agents by leaving one view out: HR@k, MRR@k and NDCG@k of the held-out items.
 
     One item is held out at a time, so recall@k is HR@k, precision@k is HR@k / k, and the best list has a DCG of 1.
-    Users count equally. Jeunen, Rohde & Vasile 2019 (Figure 1) fit on a log of other users, count users with one view
-    as misses and rank equal scores by index: ``train=LOG, one_view="miss", ties="lowest"``.
+    Users count equally. Figure 1 of Jeunen, Rohde & Vasile 2019 is ``train=LOG, one_view="miss", ties="lowest"``.
 
     Args:
         log: log of the judged users; bandit rows remain in the training data, for learners that read them.
@@ -69,16 +68,13 @@ def leave_one_out(
         metrics: names of :data:`METRICS` to report for each k.
         level: nominal coverage of the intervals, which treat a user's folds as dependent.
         world: name of the data in the records.
-        one_view: "omit" to leave out users with a single view, or "miss" to count each as a miss, which lowers every
-            rate.
-        keep_raw: function that receives hit and rank of each held-out view
-            (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`); None if they are not kept.
+        one_view: "omit" users with a single view, or count each as a "miss", which lowers every rate.
+        keep_raw: function that receives hit and rank of each held-out view; None if they are not kept.
         **how: further arguments of :func:`fold_ranks`: candidates, train, ties, executor.
 
     Returns:
         Records of protocol ``loocv``: each metric for each k, such as ``hr@10``, agent by agent. Their n is the number
-        of users who count, and ``details`` has the number of users with one view (``users_left_out`` or
-        ``users_missed``).
+        of users who count; the details have that of users with one view (``users_left_out`` or ``users_missed``).
 
     Raises:
         UserError: an argument is out of range, or :func:`fold_ranks` raises an error.
@@ -88,9 +84,9 @@ def leave_one_out(
     _check_choices(one_view=one_view)
     ranks = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
     details = ranks.details
-    missed = np.zeros(0)  # values of the users who count as misses
+    missed = np.zeros(0)
     if one_view == "miss":
-        missed = np.zeros(details["users_left_out"])
+        missed = np.zeros(details["users_left_out"])  # the value of each user with one view
         details = {**details, "users_left_out": 0, "users_missed": len(missed)}
     records = []
     for agent, seconds in ranks.seconds.items():

@@ -188,9 +188,8 @@ def off_policy(
 ) -> list[Record]:
     """Estimate each policy's value from a log, with the rows of a user treated as dependent.
 
-    The intervals of the records allow for sampling error only; ``target_low`` and ``target_high`` of the details allow
-    for clipping and missing support, too, and ``identified`` describes what the log shows of a policy that it covers
-    too little for a value.
+    The intervals of the records allow for sampling error only. In the details, ``target_low`` and ``target_high`` allow
+    for clipping and missing support, too, and ``identified`` describes a policy that is covered too little for a value.
 
     Args:
         log: a log with bandit rows.
@@ -203,8 +202,7 @@ def off_policy(
         replayed: result of :func:`recsim_mnar.replays.truth.policies_on_log`; None to replay the policies here.
         findings: mapping that receives ``weights``, the distributions of the policies' weights, as JSON types.
         executor: executor over which users are spread; None for this process.
-        keep_raw: function that receives scores of the decisions (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`);
-            None if they are not kept.
+        keep_raw: function that receives scores, as :meth:`recsim_mnar.protocols.base.Trial.keep_raw`; None for none.
 
     Raises:
         UserError: the log has no recommendations, or invalid propensities.

@@ -131,14 +131,7 @@ def ranks_of(
         result = scores_after(policy, users, users[seen_by], seen, originals if own_rows else None)
         scores = checked_scores(name, result, len(users), policy.n_items)
         table = _count(
-            name,
-            scores,
-            items[part],
-            seen_by=seen_by,
-            seen=seen,
-            unseen=unseen,
-            above=above[part],
-            n_tied=n_tied[part],
+            name, scores, items[part], seen_by=seen_by, seen=seen, unseen=unseen, above=above[part], n_tied=n_tied[part]
         )
         if ties == "lowest":
             above[part] += [np.count_nonzero(row[:i] == row[i]) for row, i in zip(table, items[part], strict=True)]
