@@ -65,6 +65,8 @@ class ClusterExecutor(Executor):
         import cloudpickle
 
         common: tuple[str | None, Any] = (None, None)
+        # At most one: a job that `carrying` has made is partial(call, carried, *arguments), any other has none. The
+        # carried part is replaced by its Dask task, which _work passes to _call_with as `common`.
         for carried in carried_by(fn):
             common = self._stored(carried)
             fn = functools.partial(_call_with, *getattr(fn, "args", ())[1:])
@@ -101,9 +103,9 @@ def cluster(
         UserError: Dask is not installed, no scheduler answers, it has no workers, a worker has other versions, or
             scheduler or workers were lost.
     """
-    plain = check_address(address)
-    if plain:
-        warn(plain)
+    warning = check_address(address)
+    if warning:
+        warn(warning)
     client = _connected(address)
     versions = _versions()
     try:
@@ -112,10 +114,10 @@ def cluster(
             warnings.filterwarnings("ignore", message="Sending large graph")
             yield ClusterExecutor(client, Needs(tuple(versions.items()), _blas_threads(), pickled))
     except Exception as error:
-        lost = _lost(error, client, address)
-        if not lost:
+        message = _lost(error, client, address)
+        if not message:
             raise
-        raise UserError(lost) from error
+        raise UserError(message) from error
     finally:
         with contextlib.suppress(Exception):
             client.close(timeout=2)
@@ -129,10 +131,10 @@ def check_address(address: str) -> str | None:
     """
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match[3]) < 1 << 16:
-        # Without the address, which may contain a password.
+        # The message does not quote the address, which may contain a password.
         raise UserError("scheduler: write its address as tcp://HOST:PORT or tls://HOST:PORT, and nothing else in it")
     host = match[2].strip("[]")
-    with contextlib.suppress(ValueError):
+    with contextlib.suppress(ValueError):  # a host name is no IP address
         if match[1] == "tls" or host == "localhost" or ipaddress.ip_address(host).is_loopback:
             return None
     return (
@@ -142,6 +144,11 @@ def check_address(address: str) -> str | None:
 
 
 def _connected(address: str) -> Any:
+    """Return a Dask client of the scheduler, once it has a worker.
+
+    Raises:
+        UserError: Dask is not installed, the scheduler does not answer, or it has no workers.
+    """
     try:
         import threadpoolctl  # noqa: F401
         from distributed import Client
@@ -150,10 +157,10 @@ def _connected(address: str) -> Any:
         raise UserError(line) from None
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("distributed"):
-            logging.getLogger(name).setLevel(logging.CRITICAL)  # the error is one line, here
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # errors are reported below, in one line
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about versions, which are compared here
+            warnings.simplefilter("ignore")  # Dask warns of other versions, which _check_workers compares
             client = Client(address, timeout=_ANSWER_SECONDS, set_as_default=False, name="recsim-mnar")
     except Exception as error:
         raise UserError(f"scheduler {address}: no connection to it: {described(error)} ({_DOCS})") from error
@@ -176,7 +183,7 @@ def _check_workers(client: Any, versions: dict[str, str]) -> None:
         answers = client.run(_versions, on_error="return")
         lost = False
         for worker, answer in answers.items():
-            if isinstance(answer, CommClosedError):
+            if isinstance(answer, CommClosedError):  # the worker ended before it answered
                 lost = True
             elif isinstance(answer, Exception):
                 raise UserError(f"worker {worker} cannot load recsim-mnar: {described(answer)}")
@@ -189,6 +196,7 @@ def _check_workers(client: Any, versions: dict[str, str]) -> None:
 
 
 def _refuse_other_versions(worker: str, there: dict[str, str], here: dict[str, str]) -> None:
+    """Raise UserError for the first version of a worker (``there``) that differs from this process's (``here``)."""
     for name, version in here.items():
         if there.get(name) != version:
             raise UserError(f"worker {worker} differs: {name} {there.get(name)}, here {version}")
@@ -239,7 +247,8 @@ def _versions() -> dict[str, str]:
 
 
 def _blas_threads() -> int:
-    import scipy.linalg  # noqa: F401  (it brings a library of its own)
+    """Return the largest number of threads of the loaded BLAS libraries, on which the rounding of sums depends."""
+    import scipy.linalg  # noqa: F401  (loads SciPy's own BLAS, next to NumPy's)
     import threadpoolctl
 
     libraries = threadpoolctl.threadpool_info()
@@ -247,6 +256,7 @@ def _blas_threads() -> int:
 
 
 def _call_with(*arguments: Any, common: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    """Call the function of the common part with the common arguments, followed by those of this job."""
     function, common_arguments = common
     return function(*common_arguments, *arguments)
 
@@ -255,8 +265,10 @@ def _call_with(*arguments: Any, common: tuple[Callable[..., Any], tuple[Any, ...
 def _prepare(needs: Needs) -> None:
     """Give this worker the settings of the process that submits jobs.
 
+    It runs once per process, because of the cache.
+
     Raises:
-        UserError: it has other versions; one that joined later is found here.
+        UserError: the worker has other versions; those that join after :func:`_check_workers` are checked only here.
     """
     import threadpoolctl
     from distributed import get_worker
@@ -267,7 +279,14 @@ def _prepare(needs: Needs) -> None:
 
 
 def _work(needs: Needs, job: bytes, digest: str | None, common: bytes | None) -> Any:
-    """Run a job that :meth:`ClusterExecutor.submit` has pickled."""
+    """Run a pickled job of :meth:`ClusterExecutor.submit` on a worker, and return its result.
+
+    Args:
+        needs: requirements of the job.
+        job: pickled call.
+        digest: digest of the common part, under which a worker keeps the loaded object; None for a job without one.
+        common: bytes of the common part; None for a job without one.
+    """
     _prepare(needs)
     call = pickle.loads(job)
     if digest is not None and common is not None:

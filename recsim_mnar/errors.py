@@ -13,7 +13,7 @@ class UserError(ValueError):
     The command line prints the message and exits with status 2.
 
     Attributes:
-        code: stable name of the kind of error, for programs; empty for one without a name.
+        code: stable name of the kind of error, for programs; empty if the kind has no name.
     """
 
     code = ""
@@ -39,7 +39,7 @@ CODES_BY_ERRNO = {
     "memory": (errno.ENOMEM,),
     MachineError.code: (errno.EMFILE, errno.ENFILE, errno.EAGAIN),
 }
-"""Errors of the machine by their codes."""
+"""Values of ``errno`` that mean an error of the machine, by the code of the error."""
 
 
 def code_of(error: BaseException) -> str:
@@ -48,7 +48,7 @@ def code_of(error: BaseException) -> str:
         return error.code
     if isinstance(error, MemoryError):
         return "memory"
-    return next((name for name, code in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in code), "")
+    return next((code for code, numbers in CODES_BY_ERRNO.items() if getattr(error, "errno", None) in numbers), "")
 
 
 def is_of_the_machine(error: BaseException) -> bool:
@@ -59,8 +59,14 @@ def is_of_the_machine(error: BaseException) -> bool:
 
 
 def not_written(error: BaseException, message: str) -> UserError:
-    """Make the error for a place that cannot be written or read."""
-    return (MachineError if is_of_the_machine(error) else UserError)(message, code=code_of(error))
+    """Return the error to raise for a place that cannot be written or read.
+
+    Args:
+        error: its cause, which decides the class and the code.
+        message: the problem and the fix.
+    """
+    kind = MachineError if is_of_the_machine(error) else UserError
+    return kind(message, code=code_of(error))
 
 
 def described(error: BaseException) -> str:
@@ -79,13 +85,13 @@ def why_unreadable(error: BaseException) -> str:
 
 
 _LONGEST = 300
-"""Characters of one word that a line shows whole."""
+"""Characters of the longest word that a line shows in full."""
 
 
 def printable(text: str) -> str:
-    """Make a text safe for one terminal line: escape control characters and direction marks.
+    """Make a text safe for one terminal line: escape control characters and direction marks, and cut very long words.
 
-    So no name can move the cursor or reverse the line. Very long words are cut in the middle.
+    Without the escapes, a name in the text could move the cursor or reverse the line.
     """
     return " ".join(_cut(word) for word in visible(text).split(" "))
 
@@ -96,13 +102,14 @@ def visible(text: str, keep: str = "") -> str:
 
 
 def _cut(word: str) -> str:
+    """Cut a word of more than :data:`_LONGEST` characters in the middle: its first 120 and last 60 remain."""
     if len(word) <= _LONGEST:
         return word
     return f"{word[:120]}...({len(word) - 180:,} more)...{word[-60:]}"
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """Return `` (did you mean 'x'?)`` for the known name closest to ``name``, or the list of all known names."""
+    """Return ``did you mean 'x'?`` for the known name closest to ``name``, or ``known: ...`` if none is close."""
     names = sorted(known)
     close = difflib.get_close_matches(name, names, n=1)
     if close:

@@ -25,18 +25,18 @@ SESSIONS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("sessions of 200 items and more", {"n_items": 300}),
     ("sessions of 400 items and more, even popularity", {"n_items": 500, "sigma_mu_organic": 0.5}),
 )
-"""Catalogues of the sessions world, one for each way in which views are sampled: each has kernels of its own. One flips
-all its items: flips have kernels too."""
+"""Catalogues of the sessions world that compile its kernels: one for each way in which views are sampled. The first one
+flips all its items, because flips have kernels of their own."""
 
 
 @dataclass(frozen=True)
 class Warmed:
-    """Result of compiling one part of :func:`warm`.
+    """Result of compiling the kernels of one part of the package.
 
     Attributes:
-        part: its name.
+        part: name of the part.
         kernels: number of newly compiled kernels, without those in the cache.
-        seconds: CPU time.
+        seconds: CPU time of the part.
     """
 
     part: str
@@ -45,7 +45,7 @@ class Warmed:
 
 
 def warm() -> Iterator[Warmed]:
-    """Run a little of every world and of the estimates, so that their kernels are compiled and cached."""
+    """Compile and cache all kernels, by running a little of every world and of the estimates; yield after each part."""
     parts: list[tuple[str, Callable[[], None]]] = [
         *((name, functools.partial(_decisions, "sessions", None, params)) for name, params in SESSIONS),
         *((name, functools.partial(_decisions, name, "quick", {})) for name in ("ratings", "features")),
@@ -71,19 +71,20 @@ def _decisions(name: str, preset: str | None, params: dict[str, Any]) -> None:
     world: Any = make_world(name, preset, params)
     env: Any = WorldEnv(world)
     env.reset(seed=0)
-    for _ in range(150):  # more than are done without a kernel
+    for _ in range(150):  # the first steps run in plain Python; this many reach the kernel
         if env.step(0)[2]:
             env.reset()
     lanes = WorldVectorEnv(world, 2)
     lanes.reset(seed=0)
     for _ in range(40):
         lanes.step(np.zeros(2, np.int64))
-    for agent in ("random", "user-popularity"):
+    for agent in ("random", "user-popularity"):  # the kernel acts for the first; the second acts in Python
         policy = registry.learner(agent).fit(Log({}), n_items=world.n_items, seed=0)
         simulate(world, policy, 3, 0, keep_truth=agent == "random")
 
 
 def _purchases() -> None:
+    """Simulate a small log of the purchases world."""
     from recsim_mnar.simulation.run_folder import Request
     from recsim_mnar.worlds.registry import entry_of, make_world
 
@@ -93,6 +94,7 @@ def _purchases() -> None:
 
 
 def _campaigns() -> None:
+    """Step once through the campaigns world."""
     from recsim_mnar.envs import world_env
 
     env = world_env("campaigns", "quick")
@@ -101,6 +103,7 @@ def _campaigns() -> None:
 
 
 def _estimators() -> None:
+    """Estimate a value and a difference from made-up rows: 100 users of four rows each."""
     from recsim_mnar.estimators import difference, estimate_value
 
     n = 400
@@ -114,7 +117,7 @@ def _estimators() -> None:
 
 
 OK, NOTE, PROBLEM = "ok", "note", "problem"
-"""A check's level: as it should be; worth knowing; something will not work."""
+"""Levels of a check: no problem; worth knowing; something will not work."""
 
 _DISTRIBUTION = "recsim-mnar"
 _FOR_DEVELOPERS = ("test", "dev")
@@ -122,10 +125,10 @@ _FOR_DEVELOPERS = ("test", "dev")
 
 @dataclass(frozen=True)
 class Check:
-    """One item of the inspection.
+    """Result of checking one part of the installation.
 
     Attributes:
-        name: what.
+        name: name of the part, such as ``Python``.
         found: result in words.
         level: :data:`OK`, :data:`NOTE` or :data:`PROBLEM`.
         advice: next step; may be empty.
@@ -142,11 +145,12 @@ class Check:
 
 
 def check_installation() -> list[Check]:
-    """Inspect everything; nothing is compiled, downloaded or left on disk."""
+    """Check versions, dependencies, processors, kernel cache and extras, without compiling, downloading or writing."""
     return [*_versions(), *_dependencies(), *_threads(), *_cache(), *_extras()]
 
 
 def _versions() -> Iterator[Check]:
+    """Check that the imported package is the installed one, and name Python and the platform."""
     from recsim_mnar._version import __version__
 
     where = Path(__file__).resolve().parent
@@ -165,13 +169,14 @@ def _versions() -> Iterator[Check]:
 
 
 def _dependencies() -> Iterator[Check]:
+    """Check each package that is required without any extra."""
     for requirement, extra in _requirements():
         if not extra:
             yield _package(requirement, missing=PROBLEM)
 
 
 def _requirements() -> Iterator[tuple[Any, str]]:
-    """Required packages, each with the extra that requires it ("" for none)."""
+    """Yield each required package with the extra that requires it; "" for a package that is always required."""
     from packaging.requirements import Requirement
 
     try:
@@ -189,7 +194,13 @@ def _requirements() -> Iterator[tuple[Any, str]]:
 
 
 def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
-    """Check that a required package is installed in a suitable version."""
+    """Check that a required package is installed in a suitable version.
+
+    Args:
+        requirement: the requirement, of :mod:`packaging`.
+        missing: level of the check if the package is not installed.
+        name: name of the check; the package's if empty.
+    """
     name = name or requirement.name
     install = f"pip install '{requirement.name}{requirement.specifier}'"
     try:
@@ -202,6 +213,7 @@ def _package(requirement: Any, *, missing: str, name: str = "") -> Check:
 
 
 def _threads() -> Iterator[Check]:
+    """Report the number of usable processors, and check that numba compiles."""
     usable = os.cpu_count() or 1
     if hasattr(os, "sched_getaffinity"):
         usable = len(os.sched_getaffinity(0))
@@ -212,6 +224,7 @@ def _threads() -> Iterator[Check]:
 
 
 def _cache() -> Iterator[Check]:
+    """Check that compiled kernels can be cached, and count those that are there."""
     from recsim_mnar.kernels.jit import cache_folders
 
     folders = cache_folders()
@@ -219,7 +232,7 @@ def _cache() -> Iterator[Check]:
         advice = "set RECSIM_MNAR_CACHE_DIR to a folder that can be written: without one every run compiles anew"
         yield Check("kernel cache", "no folder can be written", PROBLEM, advice)
     for folder in folders:
-        files = list(Path(folder).rglob("*.nb[ic]"))
+        files = list(Path(folder).rglob("*.nb[ic]"))  # numba's indexes (nbi) and machine code (nbc)
         kernels = sum(path.suffix == ".nbc" for path in files)
         size = sum(path.stat().st_size for path in files) / 1e6
         if kernels:
@@ -230,6 +243,7 @@ def _cache() -> Iterator[Check]:
 
 
 def _extras() -> Iterator[Check]:
+    """Check each package of an extra for users; a missing one is only worth a note."""
     for requirement, extra in _requirements():
         if extra and extra not in _FOR_DEVELOPERS:
             yield _package(requirement, missing=NOTE, name=f"extra {extra}: {requirement.name}")

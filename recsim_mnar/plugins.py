@@ -24,7 +24,13 @@ _MOST_LISTED = 16
 
 
 class _OwnFolder:
-    """The folder of the user's modules, and the number of threads that import from it at the moment."""
+    """The folder of the user's modules, shared by all threads.
+
+    Attributes:
+        path: path of the folder; None to import from ``sys.path`` alone.
+        lookers: number of threads that import from it at the moment; while it is above 0, ``sys.path`` has the folder.
+        lock: lock of ``lookers`` and ``sys.path``.
+    """
 
     path: str | None = None
     lookers = 0
@@ -43,9 +49,9 @@ def own_folder_named() -> str | None:
 
 @contextlib.contextmanager
 def own_folder() -> Iterator[None]:
-    """Allow imports from the user's folder within the block, after all other places.
+    """Append the user's folder to ``sys.path`` within the block, so that its modules can be imported.
 
-    So a file in it never replaces a module of a library.
+    It comes after all other places, so that no file in it replaces a module of a library.
     """
     folder = _OwnFolder.path
     if folder is None:
@@ -61,6 +67,7 @@ def own_folder() -> Iterator[None]:
         with _OwnFolder.lock:
             _OwnFolder.lookers -= 1
             if _OwnFolder.lookers == 0 and folder in sys.path:
+                # The last occurrence is the appended one: the user's own path may have the folder too.
                 del sys.path[len(sys.path) - 1 - sys.path[::-1].index(folder)]
 
 
@@ -91,18 +98,8 @@ def imported(
         if module_name and attribute and not module_name.startswith("."):
             hint = f": {module_name}:{attribute}"
         raise UserError(f"{what} {spec!r}: write it as package.module:name{hint}")
-    try:
-        with own_folder():
-            module = importlib.import_module(path)
-    except ImportError as error:
-        raise UserError(f"{what} {spec!r}: module {path!r} cannot be imported: {error}") from error
-    except SyntaxError as error:
-        raise UserError(f"{what} {spec!r}: {error.filename}, line {error.lineno}: {error.msg}") from error
-    except UserError:
-        raise
-    except (Exception, SystemExit) as error:  # a module's code may raise anything
-        raise UserError(f"{what} {spec!r}: importing {path!r} raised {described(error)}") from error
-    result: Any = module
+    module = _imported_module(path, f"{what} {spec!r}")
+    result = module
     for part in attribute.split("."):
         if not hasattr(result, part):
             hint = _hidden(path, module)
@@ -118,8 +115,23 @@ def imported(
     return result
 
 
+def _imported_module(path: str, named: str) -> Any:
+    """Import a module; any failure becomes a UserError, which begins with ``named``."""
+    try:
+        with own_folder():
+            return importlib.import_module(path)
+    except ImportError as error:
+        raise UserError(f"{named}: module {path!r} cannot be imported: {error}") from error
+    except SyntaxError as error:
+        raise UserError(f"{named}: {error.filename}, line {error.lineno}: {error.msg}") from error
+    except UserError:
+        raise
+    except (Exception, SystemExit) as error:  # a module's code may raise anything
+        raise UserError(f"{named}: importing {path!r} raised {described(error)}") from error
+
+
 def _hidden(path: str, module: Any) -> str:
-    """Return a hint if another module was imported in place of one in the user's folder; else ""."""
+    """Return a hint if an installed module was imported instead of the one in the user's folder; else ""."""
     own_file = Path(_OwnFolder.path or "", *path.split(".")).with_suffix(".py")
     file = getattr(module, "__file__", None)
     if _OwnFolder.path is None or not own_file.is_file() or (file and own_file.samefile(file)):
@@ -128,23 +140,24 @@ def _hidden(path: str, module: Any) -> str:
 
 
 def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: Sequence[str] = ()) -> str:
-    """Return the message for an unknown name.
+    """Return the message for an unknown name, with the most helpful suggestion.
 
     Args:
         what: word for messages, such as ``world``.
         name: the unknown name.
         known: the existing names.
         kind: kind of a user's own object in its module: ``Class`` or ``function``.
-        methods: methods of classes of this kind, which are suggested if the name is a module's.
+        methods: methods by which a class of this kind is recognised; it is suggested if the name is a module's.
     """
+    # The name may be a module's (or a file's), or package.module.Class with a dot in place of the colon.
     module = name.removesuffix(".py").removeprefix("./").replace("/", ".")
-    inside = _definitions(module, methods, kind)
-    if inside is None and "." in module:
+    definitions = _definitions(module, methods, kind)
+    if definitions is None and "." in module:
         module, _, last = module.rpartition(".")
-        inside = [name for name in _definitions(module, methods, kind) or [] if name == last] or None
-    if inside is not None:
-        like = inside[0] if inside else kind
-        return f"{what} {name!r} is a module: say which {kind.lower()} of it, {module}:{like}"
+        definitions = [name for name in _definitions(module, methods, kind) or [] if name == last] or None
+    if definitions is not None:
+        example = definitions[0] if definitions else kind
+        return f"{what} {name!r} is a module: say which {kind.lower()} of it, {module}:{example}"
     article = "an" if what[0] in "aeiou" else "a"
     names = list(known)
     hint = nearest(name, names)
@@ -154,7 +167,13 @@ def unknown(what: str, name: str, known: Iterable[str], kind: str, *, methods: S
 
 
 def option_of(kind: Any, key: str, text: str, where: str) -> Any:
-    """Parse the value of an option ``key=text``, for a parameter of a class.
+    """Parse the value of an option ``key=text``, which becomes a parameter of a class.
+
+    Args:
+        kind: the class; flags are recognised by its signature.
+        key: name of the parameter.
+        text: text of the value.
+        where: place of the option, for the message.
 
     Raises:
         UserError: the parameter is a flag, and the text is neither true nor false.
@@ -169,10 +188,16 @@ def option_of(kind: Any, key: str, text: str, where: str) -> Any:
 
 
 def _definitions(module: str, methods: Sequence[str], kind: str) -> list[str] | None:
-    """List the functions of a module, or its classes with any of these methods, without running it.
+    """List the functions or classes that a module defines, by parsing its source without running it.
+
+    Args:
+        module: name of the module.
+        methods: methods by which a suitable class is recognised.
+        kind: ``function``, or any other word for classes.
 
     Returns:
-        their names; None if there is no such module.
+        Names of the functions, of the classes with any of the methods, or, if none has, of all public classes; None if
+        there is no such module.
     """
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", module):
         return None

@@ -11,17 +11,17 @@ Thing = TypeVar("Thing")
 
 
 class Watcher(Protocol):
-    """Receives progress."""
+    """Receiver of progress, such as a progress bar."""
 
     def begins(self, total: int, unit: str) -> None:
-        """Begin work of this many units."""
+        """Note that work of ``total`` units begins; ``unit`` is their name in the plural."""
 
     def advance(self, amount: int) -> None:
-        """Count units just done."""
+        """Note that ``amount`` further units are done."""
 
 
 class _Watched:
-    """The outermost work under way, and its watcher."""
+    """State of the outermost counted work: its watcher, and ``left``, the number of units to do (0 between works)."""
 
     def __init__(self, watcher: Watcher) -> None:
         self.watcher = watcher
@@ -46,9 +46,13 @@ def watched_by(watcher: Watcher) -> Iterator[None]:
 
 
 def counted(total: int, unit: str) -> Callable[[int], None]:
-    """Begin work of ``total`` units, and return a function to call with the units just done.
+    """Begin counted work, and return a function to call with each number of units that is done.
 
-    Work within other counted work is not reported.
+    Only the outermost work is reported: within it, or without a watcher, the returned function does nothing.
+
+    Args:
+        total: number of units of the work.
+        unit: name of the units in the plural, such as ``rows``.
     """
     watched = _watched.get()
     if watched is None or watched.left > 0 or total < 1:
@@ -59,7 +63,7 @@ def counted(total: int, unit: str) -> Callable[[int], None]:
 
 
 def counting(things: Sequence[Thing], unit: str) -> Iterator[Thing]:
-    """Yield things and count each when it is done; a ``break`` counts the rest, too."""
+    """Yield things and count each one when the next is requested; after a ``break`` the rest are counted, too."""
     done = counted(len(things), unit)
     left = len(things)
     try:

@@ -17,7 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from recsim_mnar.errors import UserError
 
 _FEW = 999
-"""Normals that are made without a kernel, some 40 ms of plain Python: catalogues whose views need no other sampler."""
+"""Largest number of normals that are drawn without compiling the kernel, about 40 ms of plain Python. Enough for the
+factors of a small catalogue, whose simulation needs no other kernel."""
 
 
 class Stream(enum.IntEnum):
@@ -64,41 +65,41 @@ def check_seed(seed: Any, name: str = "seed") -> int:
 
 
 def derive_seed(seed: int, label: str) -> int:
-    """Derive a seed for a purpose, such as ``"train"`` or ``"ab_test/svd"``."""
+    """Derive a seed in [0, 2**64) for a purpose, such as ``"train"`` or ``"ab_test/svd"``."""
     address = int.from_bytes(hashlib.blake2b(label.encode(), digest_size=8).digest(), "little")
     words = blocks(seed, Stream.SEED, np.array([address], np.uint64), np.array([0]))[0]
     return int(words[0]) << 32 | int(words[1])
 
 
 def blocks(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.uint32]:
-    """Return the four 32-bit words at each address.
+    """Return the four random 32-bit words at each address (seed, stream, user, index).
 
     Args:
         seed: seed in [0, 2**64).
         stream: a :class:`Stream`, or any number below 2**32.
-        users: (n,) integers, or one for all.
-        indices: (n,) integers below 2**32, or one for all.
+        users: (n,) user of each address, or one for all.
+        indices: (n,) index of each address, below 2**32, or one for all.
 
     Returns:
         (n, 4) uint32.
     """
     from recsim_mnar.kernels import _rng_kernel
 
-    users_, indices_ = _addresses(users, indices)
-    words = np.empty((users_.size, 4), np.uint32)
-    with np.errstate(over="ignore"):
-        _rng_kernel.fill_blocks(np.uint64(seed), np.uint64(stream), users_, indices_, words)
+    user_of, index_of = _addresses(users, indices)
+    words = np.empty((user_of.size, 4), np.uint32)
+    with np.errstate(over="ignore"):  # the generator's products wrap around
+        _rng_kernel.fill_blocks(np.uint64(seed), np.uint64(stream), user_of, index_of, words)
     return words
 
 
 def uniforms(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
-    """Draw one uniform on [0, 1) with 53 bits at each address, (n,); arguments as in :func:`blocks`."""
+    """Draw one uniform on [0, 1) with 53 bits at each address, (n,); :func:`blocks` describes the arguments."""
     from recsim_mnar.kernels import _rng_kernel
 
-    users_, indices_ = _addresses(users, indices)
-    out = np.empty(users_.size)
-    with np.errstate(over="ignore"):
-        _rng_kernel.fill_uniforms(np.uint64(seed), np.uint64(stream), users_, indices_, out)
+    user_of, index_of = _addresses(users, indices)
+    out = np.empty(user_of.size)
+    with np.errstate(over="ignore"):  # the generator's products wrap around
+        _rng_kernel.fill_uniforms(np.uint64(seed), np.uint64(stream), user_of, index_of, out)
     return out
 
 
@@ -108,20 +109,31 @@ def policy_uniforms(seed: int, users: ArrayLike, decisions: ArrayLike) -> NDArra
 
 
 def normals(seed: int, stream: int, first_user: int, shape: tuple[int, int]) -> NDArray[np.float64]:
-    """Draw standard normals; row i has draws of user ``first_user + i``, four per block from index 0 on."""
+    """Draw a matrix of standard normals: row i has the first draws of user ``first_user + i``.
+
+    Each block of four words gives four normals, and the blocks of a user are numbered from index 0.
+
+    Args:
+        seed: seed in [0, 2**64).
+        stream: a :class:`Stream`, or any number below 2**32.
+        first_user: user of the first row.
+        shape: number of users, and of draws for each.
+    """
     from recsim_mnar.kernels import _rng_kernel
 
     out = np.empty(shape)
     fill = _rng_kernel.fill_normals
+    # A kernel without signatures is not compiled yet, which takes longer than few draws in plain Python. Both give the
+    # same bits. A plain function (numba is switched off) has no attribute `signatures`.
     if out.size <= _FEW and not getattr(fill, "signatures", True):
-        fill = fill.py_func  # done in plain Python before the kernel could be compiled; the same bits
+        fill = fill.py_func
     with np.errstate(over="ignore"):
         fill(np.uint64(seed), np.uint64(stream), np.int64(first_user), np.int64(0), out)
     return out
 
 
 def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64]:
-    """Draw one standard normal for each of users 0 .. n - 1 at ``index``, (n,)."""
+    """Draw the standard normal numbered ``index`` of the stream for each of users 0 .. n - 1, (n,)."""
     from recsim_mnar.kernels import _rng_kernel
 
     words = np.ascontiguousarray(blocks(seed, stream, np.arange(n), index)[:, 0])
@@ -131,7 +143,7 @@ def normals_at(seed: int, stream: int, n: int, index: int) -> NDArray[np.float64
 
 
 def normals_of(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> NDArray[np.float64]:
-    """Draw one standard normal at each address, (n,); arguments as in :func:`blocks`."""
+    """Draw one standard normal at each address, (n,); :func:`blocks` describes the arguments."""
     from recsim_mnar.kernels import _rng_kernel
 
     words = np.ascontiguousarray(blocks(seed, stream, users, indices)[:, 0])
@@ -141,8 +153,9 @@ def normals_of(seed: int, stream: int, users: ArrayLike, indices: ArrayLike) -> 
 
 
 def _addresses(users: ArrayLike, indices: ArrayLike) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    users_, indices_ = np.broadcast_arrays(np.atleast_1d(np.asarray(users)), np.atleast_1d(np.asarray(indices)))
+    """Broadcast users and indices to one length; return the user and the index of each address, (n,) uint64 each."""
+    user_of, index_of = np.broadcast_arrays(np.atleast_1d(np.asarray(users)), np.atleast_1d(np.asarray(indices)))
     return (
-        np.ascontiguousarray(users_).astype(np.uint64, copy=False),
-        np.ascontiguousarray(indices_).astype(np.uint64, copy=False),
+        np.ascontiguousarray(user_of).astype(np.uint64, copy=False),
+        np.ascontiguousarray(index_of).astype(np.uint64, copy=False),
     )

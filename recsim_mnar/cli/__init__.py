@@ -54,6 +54,7 @@ class _InSections(click.Group):
     """A group whose help shows commands under headings."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write one section per heading of :data:`SECTIONS`."""
         for heading, commands in SECTIONS.items():
             with formatter.section(heading):
                 formatter.write_dl([(str(command.name), command.get_short_help_str(70)) for command in commands])
@@ -74,7 +75,7 @@ def cli() -> None:
     which says what your log holds and names the command to run next.
     """
     limit = address_limit()
-    if limit < LEAST_ADDRESSES:  # below it libraries abort, and no line could be said
+    if limit < LEAST_ADDRESSES:  # below it libraries abort the process, without any message
         raise MachineError(
             f"this process may have {limit / 1e6:,.0f} MB of addresses (ulimit -v), and libraries take "
             f"{LEAST_ADDRESSES / 1e6:,.0f}: raise the limit",
@@ -87,10 +88,14 @@ for command in (*itertools.chain(*SECTIONS.values()), advise, *aliases):
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line; an error is one line on standard error and exit status 2 or 4."""
+    """Run the command line, and exit; an error is one line on standard error and exit status 2 or 4.
+
+    Args:
+        arguments: words after the name of the program; None for those of the process.
+    """
     words = sys.argv[1:] if arguments is None else arguments
     with contextlib.suppress(OSError):  # the current folder was removed
-        look_in(os.getcwd())  # where a user's own ``module:Class`` is
+        look_in(os.getcwd())  # a user's own ``module:Class`` may be there
     _accept_any_character()
     interrupts = _watch_interrupts(words)
     written = sys.stdout
@@ -99,7 +104,7 @@ def main(arguments: list[str] | None = None) -> None:
     except (click.Abort, KeyboardInterrupt):
         _leave_interrupted(interrupts, words)
     except SystemExit as left:
-        # Click takes the error of a closed pipe away, and leaves a stream in its place that complains of nothing.
+        # On a closed pipe, click swallows the error and replaces standard output by a stream that ignores errors.
         if sys.stdout is not written or isinstance(left.__context__, BrokenPipeError):
             _leave_closed_pipe()
         own_code = of_own_code(left)
@@ -108,14 +113,19 @@ def main(arguments: list[str] | None = None) -> None:
         raise
     except Exception as error:
         if interrupts:
-            # An extension module that is interrupted half-way may raise something else in the interrupt's place, and
-            # workers that the same signal ended are missed.
+            # After an interrupt any other error is a consequence: an extension module may raise its own exception, and
+            # workers that the same signal ended are reported as missing.
             _leave_interrupted(interrupts, words)
         message = _in_one_line(error)
         if message is not None:
-            lacking = isinstance(error, BrokenExecutor) or is_of_the_machine(error)
-            code = code_of(error) or (MachineError.code if lacking else "")
-            _fail(message, OF_THE_MACHINE if lacking else MISTAKE, code if words[:1] == ["estimate"] else "")
+            status = MISTAKE
+            code = code_of(error)
+            if isinstance(error, BrokenExecutor) or is_of_the_machine(error):
+                status = OF_THE_MACHINE
+                code = code or MachineError.code
+            if words[:1] != ["estimate"]:  # no other command prints codes
+                code = ""
+            _fail(message, status, code)
         if isinstance(error, BrokenPipeError):
             _leave_closed_pipe()
         raise
@@ -131,41 +141,56 @@ def _accept_any_character() -> None:
 
 
 def _watch_interrupts(words: list[str]) -> list[int]:
-    """Return a list that receives the number of each interrupt or SIGTERM; both raise KeyboardInterrupt."""
+    """Handle SIGINT and SIGTERM: each raises KeyboardInterrupt.
+
+    Args:
+        words: words of the command line.
+
+    Returns:
+        A list to which the handler appends the number of each signal.
+    """
     seen: list[int] = []
     process = os.getpid()
 
     def handler(number: int, frame: Any) -> None:
+        """Record a signal, end the workers after SIGTERM, and raise KeyboardInterrupt."""
         if number == signal.SIGTERM:
-            if os.getpid() != process:  # a forked child of a user's own code
+            if os.getpid() != process:  # a child that a user's own code has forked
                 os._exit(128 + number)
-            if number in seen:  # what the first one ends is being tidied
+            if number in seen:  # a second SIGTERM: the clean-up after the first one is running
                 return
             for worker in multiprocessing.active_children():  # the signal may have reached this process alone
                 worker.terminate()
         seen.append(number)
-        threading.excepthook = lambda complaint: None  # threads of pools whose work is given up
+        threading.excepthook = lambda complaint: None  # silence tracebacks of pool threads that are abandoned
         signal.default_int_handler(number, frame)
 
     def where_lost(unraisable: Any) -> None:
-        """Treat an interrupt inside a compiler's callback or a finaliser, which cannot raise, like any other."""
+        """Exit on an interrupt that Python cannot raise, because it came in a compiler's callback or a finaliser."""
         if issubclass(unraisable.exc_type, KeyboardInterrupt):
             _leave_interrupted(seen, words)
         sys.__unraisablehook__(unraisable)
 
     if threading.current_thread() is not threading.main_thread():
-        return seen  # only the main thread may set a handler; elsewhere a caller keeps its own
-    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # who ignores interrupts goes on to
+        return seen  # only the main thread may set handlers
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # ignored interrupts (nohup) stay ignored
         signal.signal(signal.SIGINT, handler)
         sys.unraisablehook = where_lost
-    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, leave):  # a program that calls us keeps its own
+    if signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, leave):  # a program that calls main() keeps its handler
         signal.signal(signal.SIGTERM, handler)
         sys.unraisablehook = where_lost
     return seen
 
 
 def _leave_interrupted(seen: list[int], words: list[str]) -> None:
-    """Report the interrupt and exit at once: worker threads would be waited for, and every file on disk is whole."""
+    """Report the interrupt and exit at once.
+
+    A normal exit would wait for worker threads. Nothing is lost, because files are renamed only when they are complete.
+
+    Args:
+        seen: numbers of the signals so far; SIGINT if empty.
+        words: words of the command line.
+    """
     if _can_resume(words):
         sys.stderr.write("To go on from here, run the same command with --resume.\n")
     sys.stderr.flush()
@@ -174,7 +199,7 @@ def _leave_interrupted(seen: list[int], words: list[str]) -> None:
 
 
 def _can_resume(words: list[str]) -> bool:
-    """Return True if an interrupted command has left something that its ``--resume`` continues."""
+    """Return True if an interrupted command has left files in its ``--out`` that its ``--resume`` continues."""
     command = cli.commands.get(words[0]) if words else None
     if command is None or all(parameter.name != "resume" for parameter in command.params) or "--resume" in words:
         return False
@@ -182,20 +207,20 @@ def _can_resume(words: list[str]) -> bool:
     if words[0] == "compare" and "--catalogues" not in names:
         return False
     for name, word, following in zip(names, words, [*words[1:], ""], strict=True):
-        out = word.partition("=")[2] or following
+        out = word.partition("=")[2] or following  # --out=PATH or --out PATH
         if name == "--out" and out and Path(out).exists():
             return True
     return False
 
 
 def _leave_closed_pipe() -> None:
-    """Exit after a closed output pipe; Python would complain again when it flushes at exit."""
+    """Exit after a closed output pipe; standard output leads nowhere, so that the flush at exit does not fail again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     sys.exit(CLOSED_PIPE)
 
 
 def _in_one_line(error: Exception) -> str | None:
-    """Return the message of an exception; None for a bug of this package, whose traceback is useful."""
+    """Return the message of an exception in one line; None for a bug of this package, whose traceback is useful."""
     if isinstance(error, UserError):
         return str(error)
     if isinstance(error, click.ClickException):
@@ -208,8 +233,9 @@ def _in_one_line(error: Exception) -> str | None:
     if isinstance(error, MemoryError):
         return f"not enough memory: free some and try again, or give the command less at once ({described(error)})"
     if isinstance(error, OSError) and not isinstance(error, BrokenPipeError):
-        # Only errors of the standard streams have no file name.
+        # An error without a file name is one of a standard stream.
         return f"{error.filename or 'standard output'}: {error.strerror or error}"
+    # An error in numba is blamed on the user's settings for it, if there are any.
     settings = [f"{name}={value}" for name, value in os.environ.items() if name.startswith("NUMBA_")]
     if settings and "numba" in Path(traceback.extract_tb(error.__traceback__)[-1].filename).parts:
         why = described(error).removesuffix(".")
@@ -218,7 +244,7 @@ def _in_one_line(error: Exception) -> str | None:
 
 
 def _usage(error: click.ClickException) -> str:
-    """Describe an error in a command line, with where to find its help."""
+    """Return the message of an error in the command line, with the command that prints the help if that is useful."""
     context = getattr(error, "ctx", None)
     hint = f" (`{context.command_path} --help` shows how)" if context is not None else ""
     if isinstance(error, click.exceptions.NoArgsIsHelpError) and context is not None:
@@ -230,6 +256,7 @@ def _usage(error: click.ClickException) -> str:
 
 
 def _fail(message: str, status: int, code: str = "") -> None:
+    """Print an error in one line, with its code in brackets if there is one, and exit with a status."""
     if os.environ.get(TRACEBACK):
         traceback.print_exc()
     line = f"error: {printable(message)}"

@@ -65,7 +65,11 @@ def doctor(file: Path | None, json_output: JsonOutput, **options: Any) -> None:
 
 
 def _examine_installation() -> tuple[list[str], Mapping[str, object], bool]:
-    """Return lines to print, content for JSON, and whether there is a problem."""
+    """Check the installation.
+
+    Returns:
+        Lines to print, content of the JSON, and True if there is a problem.
+    """
     from recsim_mnar.installation import PROBLEM, check_installation
 
     checks = check_installation()
@@ -80,9 +84,12 @@ def _examine_installation() -> tuple[list[str], Mapping[str, object], bool]:
 
 
 def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping[str, object], bool]:
-    """Return lines to print, content for JSON, and whether there is a problem.
+    """Examine a file.
 
-    Columns that had to be guessed are taken for granted in the lines, and in the command to type, but not in the JSON.
+    The printed lines and the command to type assume that guessed columns are right; the JSON does not.
+
+    Returns:
+        Lines to print, content of the JSON, and True if there is a problem.
     """
     from recsim_mnar.datasets.tool_logs import opened
     from recsim_mnar.own_log.doctor import Asked, examine_file, examine_tool_log
@@ -138,7 +145,7 @@ def _examine(file: Path, options: Mapping[str, Any]) -> tuple[list[str], Mapping
 
 
 def _fact_lines(found: Examination) -> Iterator[str]:
-    """Yield a line per fact."""
+    """Yield one line per fact about a file, under a heading of at most 13 characters; empty facts are left out."""
     from recsim_mnar.datasets.interactions import events_in_words
     from recsim_mnar.tables.values import in_rows
 

@@ -301,7 +301,12 @@ _LISTS = ("estimators", "metrics")
 
 
 def _without_factors(arguments: Arguments) -> tuple[Arguments, dict[str, list[Any]]]:
-    """Move options with several levels from the arguments to factors, which have the levels by name."""
+    """Find options with several levels, which are factors of a study.
+
+    Returns:
+        arguments: the arguments without these options.
+        factors: by name of the option, its levels.
+    """
     from recsim_mnar.kernels.checks import value_of
 
     factors = {}
@@ -362,18 +367,32 @@ def setup_of(arguments: Arguments) -> Setup:
 
 
 def _named(text: str | None, flag: str) -> tuple[str, ...] | None:
+    """Split names at commas; None if the option is absent."""
     return None if text is None else tuple(names_of(text, flag))
 
 
 class Job(Protocol):
-    """Runs a comparison, and returns it with the settings that reproduce it."""
+    """A function that runs a comparison."""
 
     def __call__(self, executor: Executor, folder: Path, report: Report) -> tuple[Comparison, Mapping[str, Any]]:
-        """Run it."""
+        """Return the comparison, and the settings that reproduce it.
+
+        Args:
+            executor: function that opens the executor of the work.
+            folder: folder of the results, which exists.
+            report: function that is called with a line when a stage begins.
+        """
 
 
 def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) -> None:
-    """Run a comparison, write its folder and print the result."""
+    """Run a comparison, write its folder and print the result.
+
+    Args:
+        out: the folder; None for a new one under ``./runs``.
+        crew: workers of the command.
+        job: function that runs the comparison.
+        json_output: destination of the JSON.
+    """
     from recsim_mnar.protocols.scoreboard import WIDTH, scoreboard
     from recsim_mnar.report.page import results_of, write_comparison
     from recsim_mnar.runs.folder import RunFolder, new_folder
@@ -396,6 +415,7 @@ def _to_folder(out: Path | None, crew: Crew, job: Job, json_output: JsonOutput) 
 def _in_world(
     setup: Setup, arguments: Arguments, executor: Executor, folder: Path, report: Report
 ) -> tuple[Comparison, Mapping[str, Any]]:
+    """Run the comparison of a world; the function is a :class:`Job` once its first two arguments are bound."""
     from recsim_mnar.protocols.records import plain
 
     resolved = setup.resolved()
@@ -407,7 +427,17 @@ def _in_world(
 def _study(
     command: str, design: Design, crew: Crew, json_output: JsonOutput, *, out: Path, resume: bool, save_raw: bool
 ) -> None:
-    """Run a study, write its folder and print the result."""
+    """Run a study, write its folder and print the result.
+
+    Args:
+        command: name of the command, for the record of the run.
+        design: the study's comparisons.
+        crew: workers of the command.
+        json_output: destination of the JSON.
+        out: the folder.
+        resume: True to continue an earlier run in the folder.
+        save_raw: True to keep the raw results of each comparison.
+    """
     from recsim_mnar.report.study_page import study_lines, write_study
     from recsim_mnar.runs.folder import RunFolder
     from recsim_mnar.studies import run_study
@@ -437,6 +467,7 @@ def _study(
 def _on_interactions(
     arguments: Arguments, path: Path, executor: Executor, folder: Path, report: Report
 ) -> tuple[Comparison, Mapping[str, Any]]:
+    """Run the comparison on a file of interactions; a :class:`Job` once its first two arguments are bound."""
     from recsim_mnar.datasets.interactions import open_interactions
     from recsim_mnar.policies import registry
     from recsim_mnar.protocols.base import RawResults
@@ -484,10 +515,10 @@ def _on_interactions(
 
 
 def _rating_column(path: Path, arguments: Arguments, *, named_events: bool) -> str | None:
-    """Find the column of ratings, which is not used.
+    """Return the name of the column of ratings, for the note that it is not used; None without one.
 
     Raises:
-        UserError: a file of slates without named events: items shown in it are no interactions.
+        UserError: the file has slates and no events are named: shown items are no interactions.
     """
     from recsim_mnar.own_log.slate_file import find_slates
     from recsim_mnar.tables.parts import TableFile

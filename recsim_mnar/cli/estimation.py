@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do_not_use": "red"}
 _LEAST_LIFT = 1.0
-"""Per cent from which a lower end is a lift to plan for."""
+"""Per cent above which the lower end of a lift's interval is worth an A/B test."""
 UNMET = 3
-"""Exit status where --require is not met."""
+"""Exit status if --require is not met."""
 
 
 GROUPS = {
@@ -213,7 +213,16 @@ def estimate(
 def _answer_file(
     source: Path, name: Path | str, options: Mapping[str, Any], crew: Crew, require: str | None, *, keep_rows: bool
 ) -> FileAnswer:
-    """Estimate; errors about columns, and the lines about standard input, have the name that people know it by."""
+    """Estimate from a log, and use its name for people in errors and notes.
+
+    Args:
+        source: path of the file to read.
+        name: name of the log for people: its path as typed, or "standard input".
+        options: options of the command.
+        crew: workers of the command.
+        require: the requirement; None without one.
+        keep_rows: True for an answer with all rows, as a report needs.
+    """
     try:
         with _gathering(crew) as gather:
             answer = _answer(source, options, gather, require, keep_rows=keep_rows)
@@ -227,14 +236,22 @@ def _answer_file(
 
 
 def _show(found: FileAnswer, plan_command: str, lead: str, json_output: JsonOutput, *, every: bool) -> None:
-    """Print an answer: its sentence, the command that plans a test, tables, doubts, what was read, and the lead."""
+    """Print an answer: its sentence, the command for an A/B test, tables, findings, notes, and the leading agent.
+
+    Args:
+        found: the answer.
+        plan_command: command that plans an A/B test; "" for none.
+        lead: sentence on the agent that is ahead; "" for none.
+        json_output: destination of the JSON, which may forbid to print.
+        every: True to show all estimators, not only the leading one.
+    """
     answer = found.found
     sentence = found.sentence
     json_output.sentence(sentence.text)
     if plan_command:
         json_output.sentence(f"  {plan_command}")
-    leading = [record for record in answer.records if record["leads"] or every]
-    _show_records(leading, sentence.text, json_output, answer.records)
+    records = [record for record in answer.records if record["leads"] or every]
+    _show_records(records, sentence.text, json_output, all_records=answer.records)
     _show_segments(answer.segments, json_output)
     for refusal in answer.refused:
         json_output.sentence(f"No segments. {refusal}.")
@@ -246,7 +263,7 @@ def _show(found: FileAnswer, plan_command: str, lead: str, json_output: JsonOutp
 
 
 def _ab_command(log: Path, options: Mapping[str, Any], found: FileAnswer) -> str:
-    """Return the command that plans an A/B test for the lift of an answer and its lower end; "" if none can."""
+    """Return the command that plans an A/B test for the lift of an answer and its lower end; "" if none is useful."""
     sentence = found.sentence
     lifts = _lifts(sentence)
     has_users = found.records[0]["diagnostics"].get("clustered") and not found.found.weighed
@@ -269,7 +286,10 @@ def _ab_command(log: Path, options: Mapping[str, Any], found: FileAnswer) -> str
 
 
 def _lifts(sentence: Sentence) -> list[str]:
-    """Return the lift of a better policy and its lower end, as ``--lift`` takes them; none for other answers."""
+    """Return the lift of a better policy, and perhaps the lower end of its interval, as texts for ``--lift``.
+
+    The list is empty for other answers, and if the baseline is random traffic.
+    """
     if sentence.answer != "better" or sentence.change_percent is None or sentence.baseline_kind == "random":
         return []
     lifts = [sentence.change_percent]
@@ -279,7 +299,7 @@ def _lifts(sentence: Sentence) -> list[str]:
 
 
 def _plans(source: Path, options: Mapping[str, Any], sentence: Sentence) -> list[ABPlan]:
-    """Plan A/B tests that find an answer's lift, and its lower end; none if the log has no users."""
+    """Plan A/B tests for an answer's lift and its lower end; return [] if there is no lift or no plan is possible."""
     from recsim_mnar.own_log.ab_pilot import Pilot
     from recsim_mnar.own_log.ab_plan import plan_ab
 
@@ -295,7 +315,11 @@ def _plans(source: Path, options: Mapping[str, Any], sentence: Sentence) -> list
 
 
 def records_table(records: Sequence[Record]) -> Table:
-    """Build a table with one row per record; it names the estimator unless that is plain IPS."""
+    """Make the table of values or differences, with one row per record.
+
+    A single estimator other than IPS is named in the title, several in a column. Records of segments have their own
+    columns.
+    """
     from rich.markup import escape
     from rich.table import Table
 
@@ -311,7 +335,7 @@ def records_table(records: Sequence[Record]) -> Table:
     if len(estimators) == 1 and estimators != ["ips"]:
         title += f", estimated by {estimators[0]}"
     amounts = Amounts.of(records)
-    values, intervals = zip(*(cells(record, amounts) for record in records), strict=True)
+    values, intervals = zip(*(cells(record, amounts) for record in records), strict=True)  # texts
     names: dict[str, Sequence[str]] = {"policy": [label(record) for record in records]}
     numbers: dict[str, Sequence[str]] = {"value": values}
     if by:
@@ -348,11 +372,16 @@ def records_table(records: Sequence[Record]) -> Table:
 
 @contextlib.contextmanager
 def _report_folder(out: Path | None, log: Path, *, overwrite: bool) -> Iterator[None]:
-    """Create the report's folder, if any, before the work that fills it.
+    """Create and lock the report's folder, if there is one, before the work that fills it.
+
+    Args:
+        out: the folder; None for no report.
+        log: path of the log.
+        overwrite: True to replace the results of an earlier run.
 
     Raises:
-        UserError: it holds something (with ``overwrite``: that this command did not write), cannot be made, or is in
-            the log.
+        UserError: the folder is not empty (with ``overwrite``: has files that this command did not write), cannot be
+            created, or is in the log.
     """
     from recsim_mnar.runs.folder import RunFolder, foreign_in
 
@@ -374,7 +403,15 @@ def _report_folder(out: Path | None, log: Path, *, overwrite: bool) -> Iterator[
 
 
 def _write_page(out: Path, name: Path | str, source: Path, options: Mapping[str, Any], found: FileAnswer) -> None:
-    """Write ``report.html`` and ``results.json`` into an existing folder; ``name`` is the log's for people."""
+    """Write ``report.html`` and ``results.json``.
+
+    Args:
+        out: an existing folder.
+        name: name of the log for people.
+        source: path of the file that was read.
+        options: options of the command, which the page shows at its foot.
+        found: the answer, with all rows.
+    """
     from recsim_mnar.own_log.bandit_file import WeighedLog
     from recsim_mnar.report.estimate_page import Estimates, write_estimates
 
@@ -394,17 +431,26 @@ def _write_page(out: Path, name: Path | str, source: Path, options: Mapping[str,
     write_estimates(out, estimates, {"command": "estimate", "log": str(name), **made_by})
 
 
-def _show_records(records: Sequence[Record], sentence: str, json_output: JsonOutput, every: Sequence[Record]) -> None:
-    """Print the table, for slates with ``every`` estimator, and each finding that the sentence leaves out."""
+def _show_records(
+    records: Sequence[Record], sentence: str, json_output: JsonOutput, *, all_records: Sequence[Record]
+) -> None:
+    """Print the table of estimates, then each finding that the sentence omits.
+
+    Args:
+        records: records to show.
+        sentence: the printed summary.
+        json_output: destination of the JSON, which may forbid to print.
+        all_records: records of all estimators; for slates the table shows these.
+    """
     from recsim_mnar.answers.records import reasons
     from recsim_mnar.answers.sentence import is_of_slates, partly_covered
     from recsim_mnar.estimators.rankings import about_users
 
-    of_slates = is_of_slates(every[0])
-    json_output.show(records_table(every if of_slates else records))
+    of_slates = is_of_slates(all_records[0])
+    json_output.show(records_table(all_records if of_slates else records))
     for line in partly_covered(records, sentence):
         json_output.sentence(line)
-    if of_slates:  # assumptions about users have a line of their own
+    if of_slates:  # findings about users are printed with the estimators' assumptions
         records = [
             {**record, "findings": [finding for finding in record["findings"] if not about_users(finding["code"])]}
             for record in records
@@ -415,7 +461,7 @@ def _show_records(records: Sequence[Record], sentence: str, json_output: JsonOut
 
 
 def _show_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
-    """Print the table of segments, or of their differences from a baseline, a summary, and each finding once."""
+    """Print the table of segments (with a baseline, of their differences), a summary, and each finding once."""
     from recsim_mnar.answers.records import segment_lines, segment_reasons
 
     if records:
@@ -427,7 +473,7 @@ def _show_segments(records: Sequence[Record], json_output: JsonOutput) -> None:
 
 @contextlib.contextmanager
 def _gathering(crew: Crew) -> Iterator[Any]:
-    """Yield a function that reads the parts of a log in parallel; None unless workers are named."""
+    """Yield a function that reads the parts of a log in parallel; None if no workers are requested."""
     if crew.workers is None and crew.scheduler is None:
         yield None
         return
@@ -439,12 +485,21 @@ def _gathering(crew: Crew) -> Iterator[Any]:
 
 
 _STATED = ("full_support", "reward_min", "reward_max", "weight_max", "propensity_min", "precision")
+"""Options that state facts about the log."""
 _OF_QUESTION = "target_file on fit_reward_model baseline level q_logged q_target by refute position_weights assumption"
 """Options that a ``Question`` has under the same names."""
 
 
 def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool) -> FileAnswer:
-    """Estimate from a log, as the options ask."""
+    """Estimate from a log according to the options.
+
+    Args:
+        log: path of the file to read.
+        options: options of the command.
+        gather: function that reads parts in parallel; None to read them one after another.
+        require: the requirement; None without one.
+        keep_rows: True for an answer with all rows.
+    """
     from recsim_mnar.own_log.estimating import Question
     from recsim_mnar.own_log.gate import answer_question
 
@@ -461,7 +516,7 @@ def _answer(log: Path, options: Mapping[str, Any], gather: Any, require: str | N
         unsupported=named["unsupported"],
         reward_limit=options["reward_limit_column"],
         keep_rows=keep_rows,
-        # A flag that is not given states nothing.
+        # A flag that is absent (False) states nothing.
         stated={name: options[name] for name in _STATED if options[name] is not None and options[name] is not False},
         **{name: options[name] for name in _OF_QUESTION.split()},
     )
@@ -474,13 +529,21 @@ _OF_COLUMNS = (
     "target target_file on metrics unsupported q_logged q_target reward_limit_column context_columns cluster "
     "logger_column weight_column deduplicate separate_events drop_invalid fold_case"
 )
-"""Options on columns that agents do not need, or that `replay` does not have."""
+"""Options that `estimate --agents` refuses: agents do not need them, or replaying does not support them."""
 
 
 def _answer_of_agents(
     log: Path, options: Mapping[str, Any], gather: Any, require: str | None, *, keep_rows: bool
 ) -> FileAnswer:
-    """Fit agents on some users of a log and estimate their values from the others."""
+    """Fit agents on some users of a log, and estimate their values from the other users.
+
+    Args:
+        log: path of the log.
+        options: options of the command.
+        gather: function that reads parts in parallel; None to read them one after another.
+        require: the requirement; None without one.
+        keep_rows: True for an answer with all rows.
+    """
     from recsim_mnar.kernels.checks import number_in
     from recsim_mnar.own_log.replaying import SHARE, TODAY, of_log, replayed
 
@@ -493,16 +556,17 @@ def _answer_of_agents(
     reading = reading_of(options)
     share = SHARE if options["train_share"] is None else options["train_share"]
     number_in(share, "--train-share", 0.0, 1.0, ends="()")
-    of_agents = {"target": ",".join(names), "baseline": TODAY, "drop_missing": False, "propensities_of": None}
-    of_agents |= {name: None for name in options if name.endswith("_column")}
-    of_agents |= dict.fromkeys(("agents", "train_share", "seed"))
+    # The replayed file has this package's columns, so statements about the user's columns do not apply to it.
+    of_replayed_file = {"target": ",".join(names), "baseline": TODAY, "drop_missing": False, "propensities_of": None}
+    of_replayed_file |= {name: None for name in options if name.endswith("_column")}
+    of_replayed_file |= dict.fromkeys(("agents", "train_share", "seed"))
     with progress() as report, replayed(log, names, reading, share, options["seed"] or 0, report) as (file, lines):
-        answer = _answer(file, {**options, **of_agents}, gather, require, keep_rows=keep_rows)
+        answer = _answer(file, {**options, **of_replayed_file}, gather, require, keep_rows=keep_rows)
         return of_log(answer, file, log, lines)
 
 
 def _lead_of_agents(log: Path, options: Mapping[str, Any], sentence: Sentence) -> str:
-    """Return which agent is ahead of today's policy, or how many users an A/B test needs; "" without agents."""
+    """Return a sentence on the agent ahead of the logging policy, or on a necessary A/B test; "" without agents."""
     if options["agents"] is None:
         return ""
     from recsim_mnar.own_log.replaying import ab_test_of, ahead_of_today
@@ -511,7 +575,12 @@ def _lead_of_agents(log: Path, options: Mapping[str, Any], sentence: Sentence) -
 
 
 def _estimators_of(text: str | None, clip: str | None, fit_reward_model: bool) -> list[str]:
-    """Parse ``--estimators``; by default those without clipping bias, plus those that other options need.
+    """Parse ``--estimators``.
+
+    Args:
+        text: names with commas; None for the default estimators.
+        clip: text of ``--clip``; None if it is not stated.
+        fit_reward_model: True if a reward model is fitted, which adds an estimator to the default ones.
 
     Raises:
         UserError: a clipped estimator without ``--clip``.

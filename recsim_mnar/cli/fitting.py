@@ -117,6 +117,7 @@ _ASKED = ("world", "seed", "ensemble", "items", "assume")
 
 
 def _check_out(out: Path, log: Path) -> None:
+    """Raise UserError for a file of a fitted world that has the wrong ending or would be in the log."""
     from recsim_mnar.worlds.registry import SUFFIX
 
     if out.suffix.lower() != SUFFIX:
@@ -126,7 +127,7 @@ def _check_out(out: Path, log: Path) -> None:
 
 
 def lines_of(fitted: FittedWorld) -> list[str]:
-    """Summarise the fit."""
+    """Format a fit for the terminal: identified and unidentified features, the method, and the file of the world."""
     lines = ["", f"The {fitted.world} world, fitted. What the log says (90 % intervals):"]
     for name, evidence in fitted.identified.items():
         interval = f"{evidence['value']:.4g} ({evidence['low']:.4g} to {evidence['high']:.4g})"
@@ -259,13 +260,14 @@ def ab(log: Path, json_output: JsonOutput, **options: Any) -> None:
 
 
 _OF_A_PLAN = ("users", "power", "level", "users_per_day", "target", "baseline")
+"""Options that are arguments of ``plan_ab`` under the same names."""
 
 
 def _lifts_of(text: str | None) -> list[str | None]:
-    """Parse ``--lift``: one or several, all of them in per cent or none.
+    """Parse ``--lift`` into one text or several; None for no lift.
 
     Raises:
-        UserError: a mixture, which a decimal comma makes.
+        UserError: some are in per cent and some are not, as after a decimal comma: ``2,5%``.
     """
     if text is None or "," not in text:
         return [text]
@@ -280,11 +282,12 @@ _LONG = 366.0
 
 
 def _percent(share: float) -> str:
+    """Format a share in per cent with three significant digits."""
     return f"{100.0 * share:.3g} %"
 
 
 def _ab_lines(found: ABPlan) -> list[str]:
-    """Return the first step in one sentence, then its grounds."""
+    """Format a plan: the recommendation in one sentence, then its assumptions and data."""
     sign = "+" if found.lift_share > 0 else ""
     lift = f"{found.lift:+.3g} ({sign}{_percent(found.lift_share)})"
     rests = f"power {found.power:g}, level {found.level:g}"
@@ -298,7 +301,7 @@ def _ab_lines(found: ABPlan) -> list[str]:
 
 
 def _ab_basis(found: ABPlan) -> str:
-    """Describe the data behind a plan of an A/B test."""
+    """Describe the log behind a plan: its users, decisions and mean reward, and the dependence within users."""
     of_a_user = f"{found.decisions_a_user:.3g} {_unit(found)}"
     if found.slates_a_user is not None:
         of_a_user += f" in {found.slates_a_user:.3g} slates"
@@ -309,14 +312,14 @@ def _ab_basis(found: ABPlan) -> str:
 
 
 def _unit(found: ABPlan) -> str:
-    """Return what the rows of a plan are."""
+    """Return the name, in the plural, of a plan's rows: decisions, or items shown if the log has slates."""
     if found.slates_a_user is None:
         return "decisions"
     return "items shown"
 
 
 def _ab_answer(found: ABPlan) -> str:
-    """Return the first line: how long, with how many users and decisions."""
+    """Return the recommendation: the duration of the test with its users, or the lift that stated users detect."""
     size = f"{found.rows:,} {_unit(found)} per arm"
     if found.least_lift is not None:
         lift = f"{found.least_lift:.3g}"
@@ -349,18 +352,18 @@ def _ab_answer(found: ABPlan) -> str:
 
 
 def _weeks(days: float) -> str:
-    """Return days, rounded up to whole weeks."""
+    """Format a number of days, rounded up to full weeks."""
     return _days(7.0 * math.ceil(days / 7.0))
 
 
 def _days(number: float) -> str:
-    """Return days, rounded up to whole ones."""
-    days = math.ceil(number - 1e-9)
+    """Format a number of days, rounded up to an integer."""
+    days = math.ceil(number - 1e-9)  # 1e-9 allows for rounding errors
     return f"{days:,} day{'s' * (days != 1)}"
 
 
 def _days_lines(found: ABPlan) -> list[str]:
-    """Describe the basis of an A/B test's days, and the lift that more days would find."""
+    """Return lines on a test's duration: its range, its assumptions, and the lifts that other durations detect."""
     if found.users_per_day is None:
         return []
     lines = []

@@ -17,7 +17,9 @@ from recsim_mnar.cli.output import JsonOutput, answer, is_quiet, json_option, sa
 from recsim_mnar.errors import UserError, nearest
 
 Rows = list[tuple[str, str]]
+"""Names, each with a line of text."""
 Facts = dict[str, str | list[str]]
+"""Values by heading."""
 _EVERY = "every world"
 _MEANING = re.compile(r"^    (\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", re.MULTILINE)
 """A name and the text after it, in a docstring's section of arguments."""
@@ -25,7 +27,14 @@ _MEANING = re.compile(r"^    (\w+)(?: \([^)]*\))?: (.*(?:\n {5,}.*)*)", re.MULTI
 
 @dataclass(frozen=True)
 class Parameter:
-    """A parameter or an option; one that is needed has no default."""
+    """A parameter or an option.
+
+    Attributes:
+        name: name of the parameter; of an option with its dashes.
+        default: default value.
+        needed: True for a parameter without a default.
+        meaning: description; may be empty.
+    """
 
     name: str
     default: Any = None
@@ -33,7 +42,7 @@ class Parameter:
     meaning: str = ""
 
     def head(self) -> str:
-        """Return the name and default, as they begin a line."""
+        """Format the name and the default, with which the parameter's line begins."""
         if self.name.startswith("--"):
             return f"  {self.name}"
         if self.needed:
@@ -75,7 +84,7 @@ class Description:
         }
 
     def show(self) -> None:
-        """Print it."""
+        """Print the description."""
         answer(f"{self.kind} {self.name}")
         for paragraph in self.paragraphs:
             sentence(paragraph)
@@ -88,13 +97,18 @@ class Description:
                 show_pairs([(row.head(), row.meaning or "-") for row in rows])
 
 
+# Each of the following functions returns the lines of a list, and its content for JSON.
+
+
 def _worlds() -> tuple[Rows, Any]:
+    """List the worlds."""
     from recsim_mnar.worlds.registry import listed
 
     return _summaries(listed())
 
 
 def _agents() -> tuple[Rows, Any]:
+    """List the agents, each with the worlds whose logs it can be fitted on."""
     from recsim_mnar.policies import registry
     from recsim_mnar.policies.door import needs_of
     from recsim_mnar.protocols.comparison import worlds_for
@@ -110,6 +124,7 @@ def _agents() -> tuple[Rows, Any]:
 
 
 def _estimators() -> tuple[Rows, Any]:
+    """List the estimators of single items, then those of slates."""
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
     from recsim_mnar.estimators.scores import known_estimators
 
@@ -118,6 +133,7 @@ def _estimators() -> tuple[Rows, Any]:
 
 
 def _protocols() -> tuple[Rows, Any]:
+    """List the protocols, those of single worlds last; the JSON also has the options of each world's comparison."""
     from recsim_mnar.protocols.base import known_protocols, summary_of
 
     rows = [(name, summary_of(name)) for name in known_protocols()]
@@ -133,6 +149,7 @@ def _protocols() -> tuple[Rows, Any]:
 
 
 def _presets() -> tuple[Rows, Any]:
+    """List the presets of all worlds."""
     from recsim_mnar.worlds.registry import listed_presets
 
     rows = listed_presets()
@@ -144,12 +161,14 @@ def _presets() -> tuple[Rows, Any]:
 
 
 def _tasks() -> tuple[Rows, Any]:
+    """List the frozen tasks."""
     from recsim_mnar.tasks import task, tasks
 
     return _summaries([(name, task(name).summary) for name in tasks()])
 
 
 def _summaries(rows: Rows) -> tuple[Rows, Any]:
+    """Return rows of names and summaries unchanged, and as JSON types."""
     return rows, [{"name": name, "summary": summary} for name, summary in rows]
 
 
@@ -174,6 +193,7 @@ def list_command(kind: str | None, json_output: JsonOutput) -> None:
 
 
 def _show(kind: str | None, json_output: JsonOutput) -> None:
+    """Print the list of a kind, or all lists for None, and write it as JSON."""
     json_output.check()
     kinds = list(_LISTS) if kind is None else [kind]
     lists = {name: _LISTS[name][0]() for name in kinds}
@@ -194,7 +214,7 @@ def _show(kind: str | None, json_output: JsonOutput) -> None:
 
 
 def _alias(kind: str) -> click.Command:
-    """Make the command `worlds`, `agents`, ...: `list` of that kind, under the name that scripts know."""
+    """Make a hidden command such as `worlds`, which does the same as `list worlds`; scripts may still use it."""
     params = [param for param in list_command.params if param.name != "kind"]
     return click.Command(
         kind, callback=functools.partial(_show, kind), params=params, help=_LISTS[kind][1], hidden=True
@@ -260,7 +280,7 @@ def _place(kind: Any) -> str:
 
 
 def _plain(text: str) -> str:
-    """Remove reStructuredText markup: ``code`` and :class:`~module.Name` become the names in them."""
+    """Remove reStructuredText markup and line breaks: ``code`` and :class:`~module.Name` become the names in them."""
     return " ".join(re.sub(r":\w+:`~?(?:[\w.]*\.)?(\w+)`", r"\1", text).replace("``", "").split())
 
 
@@ -271,17 +291,19 @@ def _paragraphs(kind: Any) -> list[str]:
 
 
 def _parameters(kind: Any, *, without: Sequence[str] = (), values: Mapping[str, Any] | None = None) -> list[Parameter]:
-    """List a class's parameters, with those of its bases as long as it takes ``**keywords``.
+    """List the parameters of a class with their meanings from docstrings.
+
+    The parameters of a base class belong to it as long as the constructors of the derived ones take ``**keywords``.
 
     Args:
         kind: the class.
         without: names to leave out.
-        values: values to show in place of the defaults.
+        values: values to show in place of the defaults, by name; None for the defaults.
     """
     meanings: dict[str, str] = {}
     accepted: dict[str, inspect.Parameter] = {}
-    takes_more = True
-    for base in inspect.getmro(kind):
+    takes_more = True  # all constructors so far take **keywords
+    for base in inspect.getmro(kind):  # the class first, whose docstring and parameters take precedence
         init = vars(base).get("__init__")
         for documented in (init, base):
             if documented is not None:
@@ -305,6 +327,7 @@ def _parameters(kind: Any, *, without: Sequence[str] = (), values: Mapping[str, 
 
 
 def _agent(name: str) -> Description:
+    """Describe an agent; options after its name are ignored."""
     from recsim_mnar.policies import registry
     from recsim_mnar.policies.door import HOLDINGS, needs_of
     from recsim_mnar.protocols.comparison import worlds_for
@@ -329,6 +352,7 @@ def _agent(name: str) -> Description:
 
 
 def _world(name: str) -> Description:
+    """Describe a world, with the options of its comparison."""
     from recsim_mnar.policies.door import HOLDINGS
     from recsim_mnar.protocols.comparison import experiment_of
     from recsim_mnar.worlds.registry import entry_of
@@ -356,6 +380,7 @@ def _world(name: str) -> Description:
 
 
 def _preset(name: str) -> Description:
+    """Describe a preset, ``NAME`` or ``WORLD:NAME``, in each world that has it."""
     from recsim_mnar.worlds.registry import worlds
 
     world, _, preset = name.replace(" ", ":").rpartition(":")
@@ -388,6 +413,7 @@ def _frozen(params: Any) -> list[Parameter]:
 
 
 def _slate_estimator(name: str) -> Description:
+    """Describe an estimator for slates."""
     from recsim_mnar.estimators.ranking_records import LOGGED, MEANING, RANKING_ESTIMATORS, SUFFIXES
 
     info = RANKING_ESTIMATORS[name]
@@ -409,6 +435,7 @@ def _slate_estimator(name: str) -> Description:
 
 
 def _estimator(name: str) -> Description:
+    """Describe an estimator, for single items or for slates."""
     from recsim_mnar.estimators.rankings import RANKING_ESTIMATORS
     from recsim_mnar.estimators.scores import check_name
 
@@ -434,6 +461,7 @@ def _estimator(name: str) -> Description:
 
 
 def _protocol(name: str) -> Description:
+    """Describe a protocol, ``NAME`` or ``WORLD: NAME`` for one that only some worlds have."""
     from recsim_mnar.protocols.base import known_protocols, protocol
 
     all_experiments = experiments()
@@ -465,6 +493,7 @@ def _earned(value: Any) -> str:
 
 
 def _task(name: str) -> Description:
+    """Describe a frozen task."""
     from recsim_mnar.tasks import task
 
     frozen = task(name)
@@ -485,7 +514,7 @@ def _task(name: str) -> Description:
 
 
 def _environment(task: Any) -> str:
-    """Describe how to make a task's environment, with the observation of recent showings where it matters."""
+    """Return the call that makes a task's environment; with fatigue, it observes what was shown."""
     if not task.environment:
         return "none: learn from the task's log"
     *words, version = task.name.split("-")
@@ -497,6 +526,7 @@ def _environment(task: Any) -> str:
 
 
 def _reference(name: str) -> Description:
+    """Describe a reference, which knows the world."""
     from recsim_mnar.tasks.running import Items
 
     references = Items.references
@@ -513,7 +543,7 @@ def _reference(name: str) -> Description:
 
 
 def _command(name: str) -> Description:
-    """Describe a command with all its options, those that its help leaves out included."""
+    """Describe a command with all its options, including those that its help omits."""
     group: Any = click.get_current_context().find_root().command
     commands = getattr(group, "commands", {})
     if name not in commands:

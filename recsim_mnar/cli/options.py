@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from recsim_mnar.protocols.base import Experiment
 
 Row = tuple[str, str]
+"""Name and help of an option."""
 
 
 class GroupedCommand(click.Command):
@@ -55,7 +56,7 @@ class GroupedCommand(click.Command):
         return rows
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; for an option of a comparison the error suggests ``--option``."""
+        """Parse the command line; if an option of a comparison is typed as a flag, the error suggests ``--option``."""
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -68,7 +69,7 @@ class GroupedCommand(click.Command):
 
 
 def _long_name(parameter: click.Parameter) -> str:
-    """Return the first name with two dashes, without them."""
+    """Return the first long name of an option, without its dashes."""
     return next(name.removeprefix("--") for name in parameter.opts if name.startswith("--"))
 
 
@@ -91,14 +92,14 @@ def experiments() -> Mapping[str, Experiment]:
 
 
 MOST_A_PROCESSOR = 8
-"""Workers for each processor; more would only wait for each other."""
+"""Largest number of workers for each processor; more would only wait for each other."""
 
 
 def names_of(text: str, flag: str) -> list[str]:
-    """Split names at commas.
+    """Split the text of an option into names at commas.
 
     Raises:
-        UserError: no name, an empty one, or a repeated one.
+        UserError: there is no name, or a name is empty or repeated.
     """
     names = [name.strip() for name in text.split(",")]
     if not any(names):
@@ -112,10 +113,10 @@ def names_of(text: str, flag: str) -> list[str]:
 
 
 def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
-    """Parse ``name=value`` texts.
+    """Parse the texts ``name=value`` of a repeated option into values by name.
 
     Raises:
-        UserError: a malformed or repeated text.
+        UserError: a text is malformed, or a name is repeated.
     """
     pairs: dict[str, str] = {}
     for text in texts:
@@ -129,7 +130,11 @@ def pairs_of(texts: Sequence[str], flag: str) -> dict[str, str]:
 
 
 def n_workers(stated: int | None) -> int:
-    """Return the number of workers; by default the number of processors."""
+    """Return the checked number of workers; for None the number of usable processors.
+
+    Raises:
+        UserError: the number is below 1 or too large for the processors.
+    """
     if hasattr(os, "sched_getaffinity"):
         processors = len(os.sched_getaffinity(0))
     else:
@@ -143,7 +148,12 @@ def n_workers(stated: int | None) -> int:
 
 
 def checked_file(path: Path, flag: str) -> None:
-    """Raise UserError if a file of this name cannot be written, before the work that fills it."""
+    """Raise UserError, before the work, if a file cannot be written.
+
+    Args:
+        path: path of the file.
+        flag: option or argument of the path, for the message.
+    """
     if path.is_dir():
         raise UserError(f"{flag} {path} is a folder: name a file")
     above = next(folder for folder in path.absolute().parents if folder.exists())
@@ -151,7 +161,7 @@ def checked_file(path: Path, flag: str) -> None:
         kind = MachineError if above.is_dir() else UserError
         raise kind(f"{flag} {path}: {above} is not a folder that can be written; name another file")
     try:
-        os.lstat(above / path.name)
+        os.lstat(above / path.name)  # fails for a name that the file system does not accept
         tempfile.TemporaryFile(dir=above).close()
     except FileNotFoundError:
         pass
@@ -168,7 +178,7 @@ def new_file(path: Path, flag: str) -> None:
 
 @contextlib.contextmanager
 def writing(path: Path, flag: str) -> Iterator[None]:
-    """Add the flag to errors of writing its file."""
+    """Convert errors of the operating system within the block to a UserError that names the option and its file."""
     try:
         yield
     except OSError as error:
@@ -200,10 +210,10 @@ def option(names: str, what: str, kind: Any = None, default: Any = None, **more:
     """Make an option of a command.
 
     Args:
-        names: names with spaces between.
+        names: names of the option with spaces between; the last one may be the parameter's.
         what: help text.
-        kind: type; ``bool`` for a flag.
-        default: default value, which the help shows; None for none.
+        kind: type of the value; ``bool`` for a flag, None for text.
+        default: default value, which the help shows; None for no default.
         **more: further arguments of ``click.option``.
     """
     if default is not None:
@@ -216,6 +226,7 @@ def seed_option(what: str) -> Callable[[Any], Any]:
     """Make the option ``--seed``, a number in [0, 2**64), with ``what`` as help."""
 
     def checked(context: click.Context, parameter: click.Parameter, value: int) -> int:
+        """Return the seed; raise UserError if it is out of range."""
         from recsim_mnar.rng import check_seed
 
         return check_seed(value, "--seed")
@@ -314,7 +325,8 @@ class ReadPath(click.Path):
     """A path to read; an empty path is refused, and one without permission to read it."""
 
     def __init__(self) -> None:
-        super().__init__(path_type=Path, readable=False)  # click would call it a mistake
+        # Permission is checked below: click would report its lack as a mistake of the user, with another exit status.
+        super().__init__(path_type=Path, readable=False)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path:
         """Implement :meth:`click.ParamType.convert`."""
@@ -334,7 +346,10 @@ _AS_STANDARD_INPUT = ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 
 @contextlib.contextmanager
 def as_a_file(path: Path) -> Iterator[Path]:
-    """Yield the path, or the path of a copy of standard input: tables are read more than once.
+    """Yield the path of a file to read; for standard input that of a copy, because tables are read more than once.
+
+    Args:
+        path: path as typed; ``-`` or a device of standard input stands for it.
 
     Raises:
         UserError: standard input is a terminal, or closed.
@@ -353,13 +368,13 @@ def as_a_file(path: Path) -> Iterator[Path]:
 
 
 def check_there(path: Path) -> None:
-    """Raise UserError if there is nothing to read, before progress is shown."""
+    """Raise UserError, before progress is shown, if a path to read does not exist."""
     if not os.path.lexists(path):
         raise UserError(f"{path} does not exist: name a file, or a folder of parts")
 
 
 def _flag_of(param: click.Parameter | None) -> str:
-    """Return the name of an option, or of an argument in capitals, for messages."""
+    """Return the name of an option, or of an argument in capitals, for messages; "path" if it is unknown."""
     if param is None:
         return "path"
     name = param.opts[0]
@@ -396,7 +411,7 @@ _OF_SLATES = ("slate", "position")
 
 
 def column_options(*roles: str) -> Callable[[Any], Any]:
-    """Make the options ``--user-column`` and the like, which :func:`columns_of` reads."""
+    """Make an option such as ``--user-column`` for each role; :func:`columns_of` reads their values."""
     options = [
         option(f"--{role}-column", f"{_ROLES[role]} Recognised unless named.", hidden=role in _OF_SLATES)
         for role in roles
@@ -405,9 +420,10 @@ def column_options(*roles: str) -> Callable[[Any], Any]:
 
 
 def all_of(*options: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """Combine options to one decorator, in this order."""
+    """Combine options into one decorator; help shows them in this order."""
 
     def decorate(command: Any) -> Any:
+        """Add the options, the last one first, because each decorator puts its option before the others."""
         for decorator in reversed(options):
             command = decorator(command)
         return command
@@ -435,11 +451,11 @@ DECIMAL = option(
 
 
 def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
-    """Make the options of a log of the user's own, which :func:`reading_of` reads.
+    """Make the options of a log of the user's own; :func:`reading_of` reads their values.
 
     Args:
-        roles: roles of the ``--reward-column`` kind.
-        copies: add the options on copies and on rows that cannot be read.
+        roles: roles of columns, each of which gets an option such as ``--reward-column``.
+        copies: True to add the options on copies, on rows that cannot be read, and on targets.
     """
     options = [
         column_options(*roles),
@@ -474,7 +490,12 @@ def own_log_options(*roles: str, copies: bool = True) -> Callable[[Any], Any]:
 
 
 def reading_of(options: Mapping[str, Any], context: str | None = None) -> Reading:
-    """Read the options of :func:`own_log_options` among a command's."""
+    """Return the statements about a log from a command's options, those of :func:`own_log_options` among them.
+
+    Args:
+        options: values of the options by name.
+        context: names of the context columns, with commas; None for no such columns.
+    """
     from recsim_mnar.own_log.bandit_file import STATED, Reading
 
     return Reading(

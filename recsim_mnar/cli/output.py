@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
 
 _QUIET = "recsim_mnar.quiet"
+"""Key of ``--quiet`` in click's context."""
 _STANDARD_OUTPUT = ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
 _EVERY_SECONDS = 10.0
 """Seconds between lines of progress without a terminal."""
 _LEAST_TEXT = 24
 """Least width to which a cell of text is folded; if a table does not fit even so, its rows become lines."""
 _LEAST_WIDTH = 20
+"""Least width of a terminal that is taken seriously."""
 _PIPED = 120
 """Width of the widest table in a pipe or a file; rows of a wider one become lines."""
 _UNBROKEN = 10_000
@@ -52,6 +54,7 @@ def quiet_option(command: click.Command) -> click.Command:
         return command
 
     def keep(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+        """Store the flag in the context, where :func:`is_quiet` finds it."""
         context.meta[_QUIET] = value
 
     help = "Nothing but the answer: no progress and no remarks."
@@ -60,7 +63,7 @@ def quiet_option(command: click.Command) -> click.Command:
 
 
 def is_quiet() -> bool:
-    """True if the running command was given ``--quiet``."""
+    """Return True if the running command has the flag ``--quiet``."""
     context = click.get_current_context(silent=True)
     return context is not None and bool(context.meta.get(_QUIET))
 
@@ -68,7 +71,7 @@ def is_quiet() -> bool:
 def answer(*lines: str) -> None:
     """Print lines on standard output, without interpreting markup."""
     for line in lines:
-        # With a file click keeps to the stream's encoding, also if that is ASCII.
+        # With an explicit file, click keeps the stream's encoding, even if that is ASCII.
         click.echo(printable(line), file=sys.stdout)
 
 
@@ -105,7 +108,7 @@ def show_table(table: Table) -> None:
     width = screen_width()
     natural_width = _natural_width(table)
     if width is None and natural_width > _PIPED:
-        _show_rows(table, _UNBROKEN)  # programs read whole names
+        _show_rows(table, _UNBROKEN)  # programs need unbroken names
     elif width is not None and _least_width(table) > width:
         _show_rows(table, width)
     else:
@@ -113,6 +116,7 @@ def show_table(table: Table) -> None:
 
 
 def _screen(width: int) -> Console:
+    """Return a console of this width on standard output."""
     from rich.console import Console
 
     return Console(width=width, highlight=False, file=sys.stdout)
@@ -125,7 +129,7 @@ def _natural_width(table: Table) -> int:
 
 
 def _least_width(table: Table) -> int:
-    """Return the width of the table with text cells and foldable headers folded."""
+    """Return the least width of the table, with text cells folded to :data:`_LEAST_TEXT` and headers to their words."""
     total = 1
     for column in table.columns:
         width = max(map(_width, (column.header, *column.cells)))
@@ -138,7 +142,7 @@ def _least_width(table: Table) -> int:
 
 
 def _text(cell: Any) -> Any:
-    """Return a cell as rich Text; markup is parsed."""
+    """Convert a cell to rich's Text; markup is interpreted."""
     from rich.text import Text
 
     if isinstance(cell, Text):
@@ -154,12 +158,18 @@ def _width(cell: Any) -> int:
 
 
 def _show_rows(table: Table, width: int) -> None:
-    """Print each row as lines: its leading text columns, then ``head value`` for each other one."""
+    """Print each row of a table as several lines: its leading text columns, then ``head value`` for each other column.
+
+    Args:
+        table: the table.
+        width: width of the lines, in characters.
+    """
     screen = _screen(width)
     if table.title:
         screen.print(_text(table.title), style="italic")
     heads = [_text(column.header).plain for column in table.columns]
     columns = [[_text(cell).plain for cell in column.cells] for column in table.columns]
+    # Columns before the first one that is not aligned to the left are names; at least one is.
     n_names = next((i for i, column in enumerate(table.columns) if column.justify != "left"), 1) or 1
     head_width = min(max(map(_width, heads[n_names:]), default=0), width // 2)
     for row, *cells in zip(table.rows, *columns, strict=True):
@@ -173,7 +183,15 @@ def _show_rows(table: Table, width: int) -> None:
 
 
 def _hanging(head: str, text: str, head_width: int, width: int, *, margin: int = 0) -> list[str]:
-    """Return ``head  text`` as lines of at most ``width``, each continued below its own beginning."""
+    """Format a head and its text side by side, each wrapped below its own beginning.
+
+    Args:
+        head: text of the left column.
+        text: text of the right column.
+        head_width: width of the left column.
+        width: width of both columns and the margin.
+        margin: number of spaces at the left.
+    """
     heads = textwrap.wrap(head, max(head_width, 1), break_on_hyphens=False)
     texts = textwrap.wrap(text, max(width - margin - head_width - 2, 8), break_on_hyphens=False)
     return [
@@ -201,9 +219,14 @@ def show_pairs(rows: Sequence[tuple[str, str]]) -> None:
 
 
 class Reporter:
-    """Shows which stage runs and how far it is: a bar on a terminal, lines elsewhere, or nothing.
+    """Display of the running stage and its progress: a bar on a terminal, lines elsewhere, or nothing.
 
     It is also a :class:`recsim_mnar.progress.Watcher`.
+
+    Args:
+        bar: progress display of rich; None to print lines.
+        task: number of the task in that display.
+        quiet: True to print nothing.
     """
 
     def __init__(self, bar: Any = None, task: Any = None, *, quiet: bool = False) -> None:
@@ -214,7 +237,7 @@ class Reporter:
         self.begins(0, "")
 
     def __call__(self, stage: str) -> None:
-        """Begin a stage."""
+        """Begin a stage, and show its name."""
         self._stage = printable(stage)
         self._total = 0
         if self._bar is not None:
@@ -223,7 +246,7 @@ class Reporter:
             print(self._stage, file=sys.stderr, flush=True)
 
     def begins(self, total: int, unit: str) -> None:
-        """Begin work of this many units."""
+        """Begin work of ``total`` units within the stage."""
         self._total = total
         self._unit = unit
         self.goes_on(0)
@@ -231,7 +254,7 @@ class Reporter:
             self._bar.update(self._task, total=total, completed=0)
 
     def goes_on(self, kept: int) -> None:
-        """Count units that were done earlier; they are left out of the rate."""
+        """Start counting from ``kept`` units that an earlier run has done; they do not count for the rate."""
         self._done = self._kept = kept
         self._began = self._last_line = time.monotonic()
 
@@ -255,6 +278,7 @@ class Reporter:
 
 
 def _escaped(text: str) -> str:
+    """Escape the markup of rich."""
     from rich.markup import escape
 
     return escape(text)
@@ -271,7 +295,15 @@ def time_in_words(seconds: float) -> str:
 
 @contextlib.contextmanager
 def progress(total: int | None = None, unit: str = "") -> Iterator[Reporter]:
-    """Yield a :class:`Reporter` of stages and counted work or, with a total, of the share done."""
+    """Show progress within the block.
+
+    Args:
+        total: number of units, if the caller counts them itself; None to watch counted work of this thread.
+        unit: name of the units in the plural.
+
+    Yields:
+        The reporter: call it with the name of each stage, or its ``advance`` with each number of done units.
+    """
     from recsim_mnar.progress import watched_by
 
     with _bar() as report, watched_by(report) if total is None else contextlib.nullcontext():
@@ -282,6 +314,7 @@ def progress(total: int | None = None, unit: str = "") -> Iterator[Reporter]:
 
 @contextlib.contextmanager
 def _bar() -> Iterator[Reporter]:
+    """Yield a reporter with a bar if standard error is a terminal, else one without; with ``--quiet`` a silent one."""
     if is_quiet() or not sys.stderr.isatty():
         yield Reporter(quiet=is_quiet())
         return
@@ -297,7 +330,9 @@ def _bar() -> Iterator[Reporter]:
 
 
 class JsonOutput:
-    """Destination of JSON: a file, a device, standard output, or nowhere.
+    """Destination of a command's JSON: a file, a device, standard output, or nowhere.
+
+    Its methods that print for people print nothing if standard output has only the JSON.
 
     Attributes:
         path: path as typed; None for no JSON.
@@ -317,10 +352,10 @@ class JsonOutput:
         return self.alone or str(self.path) in _STANDARD_OUTPUT
 
     def check(self, *inputs: Path | None) -> None:
-        """Check the destination before the work whose result it will hold.
+        """Check the destination before the work.
 
         Args:
-            inputs: files and folders to be read, which it must not replace.
+            inputs: files and folders that the command reads, which the JSON must not replace; None for no file.
 
         Raises:
             UserError: it cannot be written, its folder does not exist, or it would replace an input.
@@ -374,7 +409,7 @@ class JsonOutput:
             if not self._is_device:
                 write_json(self.path, plain(content))
                 return
-            # Neither created nor truncated: a file that has replaced the device in the meantime keeps its length.
+            # Without O_CREAT and O_TRUNC: if a file has replaced the device in the meantime, it is not emptied.
             with open(os.open(self.path, os.O_WRONLY), "w", encoding="utf-8") as device:
                 device.write(text + "\n")
 
@@ -395,7 +430,7 @@ def json_option(what: str) -> Callable[[Any], Any]:
 
 
 RUN = "run.json"
-"""Cost of a run; it has no receipt, because it differs between runs that write the same files."""
+"""Name of the file with time and memory of a run; it has no receipt, because it differs between identical runs."""
 
 
 def worker_options(command: Callable[..., None]) -> Callable[..., None]:
@@ -421,6 +456,7 @@ class RunRecord:
     """Host, versions, seconds and memory of a run.
 
     Attributes:
+        command: name of the command.
         workers: kind and number of the workers.
     """
 

@@ -148,6 +148,7 @@ def _destinations(out: str, resume: bool, *, split_users: bool) -> list[Destinat
 
 
 def _destination(out: str, resume: bool) -> Destination:
+    """Return the file or folder that ``--out`` names; :func:`_destinations` describes the errors."""
     from recsim_mnar.log.table import FORMATS
     from recsim_mnar.own_log.replaying import Destination
 
@@ -165,7 +166,13 @@ def _destination(out: str, resume: bool) -> Destination:
 
 
 def _warn_of_logs(log: Path, train: Path | None, logs: Given) -> None:
-    """Warn of users in both logs, and of an invalid seed in the metadata: whatever depends on it is left out."""
+    """Print warnings about an invalid seed in the metadata of a log, and about users who are in both logs.
+
+    Args:
+        log: path of the log to replay.
+        train: path of the training log; None without one.
+        logs: both logs.
+    """
     from recsim_mnar.rng import is_seed
 
     for path, provenance in ((log, logs.provenance), (train, logs.training.provenance)):
@@ -263,7 +270,7 @@ def simulate(crew: Crew, json_output: JsonOutput, **options: Any) -> None:
 
 
 def _write_report(world: World, options: Mapping[str, Any]) -> Mapping[str, object]:
-    """Write the report of the log into the folder and return it."""
+    """Write the report of the simulated log into its folder, and return the numbers of the report as JSON types."""
     from recsim_mnar.own_log.in_numbers import log_in_numbers
     from recsim_mnar.report.world_pages import summary_of, write_log_page
 
@@ -273,7 +280,7 @@ def _write_report(world: World, options: Mapping[str, Any]) -> Mapping[str, obje
 
 
 def _next_commands(world: World, options: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Suggest next commands, each with its purpose."""
+    """Return suggested next commands for a simulated log, each with its purpose."""
     from recsim_mnar.worlds.base import DecisionWorld
 
     out = options["out"]

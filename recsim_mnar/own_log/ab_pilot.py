@@ -34,8 +34,8 @@ class Amount:
     """A share of a value, or an amount in the reward's unit.
 
     Attributes:
-        size: as a share of the value if ``relative``, otherwise in the reward's unit.
-        relative: which of the two.
+        size: the share if ``relative``, otherwise the amount.
+        relative: True for a share of the value.
     """
 
     size: float
@@ -43,10 +43,14 @@ class Amount:
 
     @staticmethod
     def of(given: Any, name: str) -> Amount:
-        """Parse ``"5%"`` (of the value) or a number (in the reward's unit).
+        """Parse ``"5%"`` (a share of the value) or a number (in the reward's unit).
+
+        Args:
+            given: text or number; an amount is returned unchanged.
+            name: name of the argument in messages.
 
         Raises:
-            UserError: neither, 0, or not finite.
+            UserError: it is neither, 0, or not finite.
         """
         if isinstance(given, Amount):
             return given
@@ -69,6 +73,10 @@ class Amount:
     def of_value(self, value: float, name: str) -> float:
         """Return the amount in the reward's unit.
 
+        Args:
+            value: the value that a share refers to.
+            name: name of the argument in messages.
+
         Raises:
             UserError: a share of a value that is not positive.
         """
@@ -82,20 +90,20 @@ class Amount:
 
 
 def quantile(probability: float) -> float:
-    """Return a quantile of the standard normal distribution."""
+    """Return the quantile of the standard normal distribution at a probability."""
     from scipy.special import ndtri
 
     return float(ndtri(probability))
 
 
 def two_sided(level: float) -> float:
-    """Return the standard errors between the centre and an end of a normal interval of this coverage."""
+    """Return half the width, in standard errors, of a two-sided normal interval of this coverage: 1.96 for 0.95."""
     return quantile(1.0 - (1.0 - level) / 2.0)
 
 
 def factor_range(relative_error: float, level: float) -> tuple[float, float]:
-    """Return the confidence limits, as factors, of an amount whose logarithm has this standard error."""
-    reach = math.exp(min(two_sided(level) * relative_error, 50.0))
+    """Return the confidence limits of a positive amount whose logarithm has this standard error, as factors of it."""
+    reach = math.exp(min(two_sided(level) * relative_error, 50.0))  # the cap avoids an overflow
     return 1.0 / reach, reach
 
 
@@ -109,11 +117,11 @@ class Pilot:
 
     Attributes:
         reward: (n,) rewards.
-        propensity: (n,) propensities, 1 if they are not needed.
-        clusters: users, or None.
-        policies: (n,) probabilities of the logged actions by policy.
-        days: (n,) days from 0, -1 for rows without a date; None if the log has no dates.
-        undated: why a file's dates are not used, in a sentence; empty if they are, or if there are none.
+        propensity: (n,) propensities; 1 if they are not needed.
+        clusters: user of each decision; None without users.
+        policies: by policy, the probabilities (n,) of the logged actions.
+        days: (n,) day of each decision, from 0; -1 for a decision without a date; None if the log has no dates.
+        undated: reason, in a sentence, why the dates of a file are not used; empty if they are, or if it has none.
         lines: notes on the columns of a file, if they had to be recognised.
         name: name of the log in messages.
         slates: number of slates; None for single items.
@@ -143,14 +151,14 @@ class Pilot:
         """Read the columns that a plan needs.
 
         Args:
-            log: a file or folder, a :class:`Log`, a mapping of columns (a data frame is one), or a pilot.
-            policies: columns, each a policy's probability of the logged action.
-            propensity: whether the propensities are needed.
-            columns: column by role (reward, propensity, user, time), None or left out: recognised; or a whole
-                ``Reading`` of a file.
+            log: a file or folder, a :class:`Log`, columns by name (a data frame, say), or a pilot, which is returned.
+            policies: columns, each with a policy's probability of the logged action.
+            propensity: True if the propensities are needed.
+            columns: column by role (reward, propensity, user, time), or a ``Reading`` of a file; columns that are None
+                or left out are recognised by their names.
 
         Raises:
-            UserError: no such file or column, no rows, or values that are no such numbers.
+            UserError: the file or a column does not exist, there are no rows, or a value is invalid.
         """
         if isinstance(log, Pilot):
             return log
@@ -188,7 +196,17 @@ def _check_policies(source: str, policies: Sequence[str], known: Sequence[str]) 
 
 
 def _from_file(path: Path, policies: Sequence[str], propensity: bool, stated: Reading) -> Pilot:
-    """Read a log file."""
+    """Read a log file.
+
+    Args:
+        path: path of the file or folder.
+        policies: columns, each with a policy's probability of the logged action.
+        propensity: True if the propensities are needed.
+        stated: statements about the columns and rows of the file.
+
+    Raises:
+        UserError: a log of slates from which a plan cannot be made, weights of rows, or invalid columns and values.
+    """
     source = log_folder(path)
     table = TableFile.open(source, stated.decimal)
     slates = find_slates(table, stated.columns, policies)
@@ -227,11 +245,11 @@ def _from_file(path: Path, policies: Sequence[str], propensity: bool, stated: Re
 
 
 def _of_rewards(table: TableFile, reading: Reading, slates: SlateFile | None) -> Reading:
-    """Adapt the reading to single items; for slates to their rewards and users only."""
+    """Return the reading without columns of slates; for a file of slates, with those of its rewards and users only."""
     columns = but_for_slates(reading.columns)
     if slates is None:
         return replace(reading, columns=columns)
-    if columns.get("user") is None:  # a column of slates may have the name of one of users
+    if columns.get("user") is None:  # a column of slates may have a usual name of a column of users
         leave = slates.columns.values()
         columns["user"] = (
             find_columns(str(table.path), table.names, optional=("user",), leave=leave).get("user") or NONE
@@ -241,35 +259,52 @@ def _of_rewards(table: TableFile, reading: Reading, slates: SlateFile | None) ->
 
 
 _FIRST_DATE = 1e8
-"""Seconds from 1970 to 1973: smaller numbers are no dates."""
+"""Least time, in seconds since 1970, that counts as a date (in 1973); smaller numbers are no dates."""
 
 
 MOST_UNDATED = 0.05
-"""Share of rows that may lack a date, as in ``--drop-invalid``; days are counted from the others."""
+"""Largest share of rows without a date with which days are counted, from the other rows; as in ``--drop-invalid``."""
 
 
 def day_numbers(times: Floats, most: float = MOST_UNDATED) -> NDArray[np.int64] | None:
-    """Number the days (n,) of times in seconds or milliseconds since 1970, from 0; the last one may differ by half.
+    """Return the day (n,) of each time, counted in periods of 24 hours from the first time.
 
-    Rows without a time, NaN, have day -1. None if the times are no dates (smaller numbers), if a larger share than
-    ``most`` is missing, or if they span less than a day and a half.
+    The last period may be up to half a day longer or shorter, so that the days cover the span of the log.
+
+    Args:
+        times: (n,) seconds or milliseconds since 1970; NaN for a row without a time, whose day is -1.
+        most: largest share of rows without a time.
+
+    Returns:
+        The days from 0; None if the times are too small for dates, if a larger share than ``most`` is missing, or if
+        they span less than a day and a half.
     """
     is_dated = np.isfinite(times)
     present = times[is_dated]
     if not present.size or (times.size - present.size) / times.size > most or np.median(present) < _FIRST_DATE:
         return None
     a_day = 86_400.0
-    if np.median(present) > 1000.0 * _FIRST_DATE:
+    if np.median(present) > 1000.0 * _FIRST_DATE:  # milliseconds
         a_day *= 1000.0
     days = np.where(is_dated, (times - present.min()) / a_day, -1.0)
-    number = round(float(days.max()))
-    if number < 2:
+    n_days = round(float(days.max()))
+    if n_days < 2:
         return None
-    return np.minimum(days.astype(np.int64), number - 1)
+    return np.minimum(days.astype(np.int64), n_days - 1)
 
 
 def _file_days(source: Path, log: BanditFile, accepted: float | None) -> tuple[NDArray[np.int64] | None, str]:
-    """Number the days of a file's rows; returns them with a remark on rows without a date, or on why there are none."""
+    """Number the days of a file's rows.
+
+    Args:
+        source: path of the file.
+        log: its rows.
+        accepted: share of unreadable rows that the user accepts; None for the default.
+
+    Returns:
+        days: (n,) day of each row, from 0; -1 for a row without a date; None if days cannot be counted.
+        remark: note on rows without a date, or the reason why days cannot be counted; may be empty.
+    """
     name = log.columns.get("time")
     if name is None or log.user is None:
         return None, ""
@@ -301,7 +336,17 @@ def _file_days(source: Path, log: BanditFile, accepted: float | None) -> tuple[N
 
 
 def _from_columns(given: Mapping[str, Any], policies: Sequence[str], propensity: bool, reading: Reading) -> Pilot:
-    """Read a log in memory."""
+    """Read a log in memory.
+
+    Args:
+        given: columns by name.
+        policies: columns, each with a policy's probability of the logged action.
+        propensity: True if the propensities are needed.
+        reading: column by role, as the user states.
+
+    Raises:
+        UserError: a column is missing, there are no rows, or a value is invalid.
+    """
     name = "the log"
     _check_policies(name, policies, list(given))
     needed = ("reward", "propensity") if propensity else ("reward",)
@@ -310,6 +355,7 @@ def _from_columns(given: Mapping[str, Any], policies: Sequence[str], propensity:
     n = len(given[columns["reward"]])
 
     def numbers(name: str) -> Floats:
+        """Return a column (n,) of numbers."""
         return column(given[name], name, rows=n)
 
     clusters = days = None
@@ -329,7 +375,7 @@ def _from_columns(given: Mapping[str, Any], policies: Sequence[str], propensity:
 
 
 def _seconds(times: NDArray[Any]) -> Floats:
-    """Convert dates, as text or not, to seconds since 1970, NaN if missing; other numbers are kept."""
+    """Convert dates (n,), as text or not, to seconds since 1970, NaN if missing; numbers are returned unchanged."""
     import pyarrow as pa
 
     kind: Any = {"O": str, "S": str, "U": str, "M": "datetime64[us]"}.get(times.dtype.kind, times.dtype)

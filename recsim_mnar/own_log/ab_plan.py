@@ -26,10 +26,10 @@ class UserTotals:
     of R over U users is Var(d) / (U mean(l)^2) (the delta method of a ratio, as in an A/B test's interval).
 
     Attributes:
-        rewards: (U,) y.
-        decisions: (U,) l.
-        row_square: sum over decisions of (r - R)^2.
-        unit: whether every reward is 0 or 1.
+        rewards: (U,) sum y of each user's rewards.
+        decisions: (U,) number l of each user's decisions.
+        row_square: sum of (r - R)^2 over the rewards r of all decisions.
+        unit: True if every reward is 0 or 1.
     """
 
     rewards: Floats
@@ -39,7 +39,7 @@ class UserTotals:
 
     @staticmethod
     def of(reward: Floats, clusters: Clusters | None) -> UserTotals:
-        """Sum the rewards (n,) of a log's decisions by user; without users every decision is one."""
+        """Sum the rewards (n,) of a log's decisions by user; without users every decision counts as a user."""
         return UserTotals(
             user_sums(reward, clusters),
             user_sums(np.ones(reward.size), clusters),
@@ -49,7 +49,7 @@ class UserTotals:
 
     @property
     def users(self) -> int:
-        """U."""
+        """The number of users U."""
         return self.decisions.size
 
     @property
@@ -59,17 +59,17 @@ class UserTotals:
 
     @property
     def value(self) -> float:
-        """R, the mean reward per decision."""
+        """The mean reward per decision, R."""
         return float(self.rewards.sum() / self.decisions.sum())
 
     @cached_property
     def deviations(self) -> Floats:
-        """(U,) d."""
+        """The deviation d = y - R l of each user, (U,)."""
         return self.rewards - self.value * self.decisions
 
     @cached_property
     def variance(self) -> float:
-        """Var(d)."""
+        """The variance Var(d) of the deviations between users."""
         return float(self.deviations @ self.deviations) / max(self.users - 1.0, 1.0)
 
     @property
@@ -80,7 +80,7 @@ class UserTotals:
         return 1.0
 
     def share(self, lift: float) -> float:
-        """Return a lift as a share of R, 0 if R is 0."""
+        """Return a lift as a share of R; 0 if R is 0."""
         if self.value:
             return lift / self.value
         return 0.0
@@ -98,9 +98,11 @@ class UserTotals:
         return max(scaled - lift * (1.0 + lift) * float(self.rewards.mean()), 0.0)
 
     def relative_error(self, *, relative: bool) -> float:
-        """Return the relative standard error of Var(d) / (length R)^2 if ``relative``, else of Var(d) / length^2.
+        """Return the relative standard error of the number of users that a test needs.
 
-        From the influence of a user on its logarithm: d^2 / Var(d) - 1 - 2 (b / mean(b) - 1), b being y or l.
+        That number is proportional to Var(d) / (length R)^2 for a lift that is a share of the value (``relative``), and
+        to Var(d) / length^2 otherwise. The error follows from each user's influence on its logarithm,
+        d^2 / Var(d) - 1 - 2 (b / mean(b) - 1), where b is y for a share and l otherwise.
         """
         if self.variance <= 0.0 or self.users < 2:
             return math.inf
@@ -110,25 +112,25 @@ class UserTotals:
 
 
 MOST_DAYS = 3650
-"""Longest test, in days."""
+"""Longest test that is considered, in days."""
 _NEAR = 1.1
-"""Ratio to its floor at which the least lift counts as levelled off."""
+"""Ratio of the standard error to its limit below which more days no longer help."""
 
 
 @dataclass(frozen=True)
 class Returning:
     """Users of a log over its S days.
 
-    With d_us the rewards of user u on day s less the log's value per decision, a test of T days in which every user is
-    in one of two arms has sums d_u = sum_s d_us, and sum_u d_u^2 = T c_0 + 2 sum_{0 < k < T} (T - k) c_k with c_k the
-    mean over days s of sum_u d_us d_u,s+k. Users who come once have c_k = 0 for k > 0; users who return with different
-    rates have c_k > 0 however long the test is.
+    Let d_us be the rewards of user u on day s less the log's value per decision. In a test of T days user u has the
+    deviation d_u = sum_s d_us, and sum_u d_u^2 = T c_0 + 2 sum_{0 < k < T} (T - k) c_k, where c_k is the mean over days
+    s of sum_u d_us d_u,s+k. If users come only once, c_k = 0 for k > 0; if they return and have different rates,
+    c_k > 0 for any lag k, and the variance of a long test does not fall to 0.
 
     Attributes:
-        present: (MOST_DAYS,) mean number of different users in T = 1, 2, ... days: over all such windows of the log,
-            and beyond its S days extrapolated from users seen on one day and on two (Chao et al. 2014, equation 12).
-        squares: (MOST_DAYS,) sum_u d_u^2 of T days. Lags from half of S on have the mean of their c_k, at least 0.
-        lasting: that mean.
+        present: (MOST_DAYS,) number of different users in T = 1, 2, ... days: up to S days the mean over all windows of
+            the log, beyond them extrapolated from the users of one day and of two days (Chao et al. 2014, equation 12).
+        squares: (MOST_DAYS,) sum_u d_u^2 of T days.
+        lasting: mean of c_k over lags k from half of S on, at least 0, which stands for each of them.
         decisions: number of decisions per day.
     """
 
@@ -139,10 +141,15 @@ class Returning:
 
     @staticmethod
     def of(days: NDArray[np.int64], clusters: Clusters, deviations: Floats) -> Returning:
-        """Summarise the rows (n,) of a log by their days, users, and rewards less the log's value.
+        """Summarise the rows of a log.
 
-        Rows of day -1 have no date, and are assumed to lack it at random: with a share s of rows dated, products of
-        different rows count 1 / s^2 times, and decisions and each row's square 1 / s times.
+        Rows without a date are assumed to be missing at random: if a share s of the rows is dated, products of
+        different rows count 1 / s^2 times, and numbers of decisions and squares of rows 1 / s times.
+
+        Args:
+            days: (n,) day of each row, from 0; -1 for a row without a date.
+            clusters: user of each row.
+            deviations: (n,) reward of each row less the log's value per decision.
         """
         from scipy.sparse import coo_matrix
 
@@ -152,12 +159,12 @@ class Returning:
         users, codes = np.unique(clusters.dense()[0][dated], return_inverse=True)
         days = days[dated]
         deviations = deviations[dated]
-        table = coo_matrix((deviations, (codes, days)), (users.size, n_days)).tocsr()
-        products = (table.T @ table).toarray() / share**2
+        table = coo_matrix((deviations, (codes, days)), (users.size, n_days)).tocsr()  # d_us
+        products = (table.T @ table).toarray() / share**2  # sum_u d_us d_ut for days s and t
         lags = np.array([np.trace(products, lag) for lag in range(n_days)])
-        lags[0] -= float(deviations @ deviations) * (1.0 / share - 1.0) / share
+        lags[0] -= float(deviations @ deviations) * (1.0 / share - 1.0) / share  # squares count 1 / s times only
         half = max(n_days // 2, 1)
-        windows = n_days - np.arange(n_days)
+        windows = n_days - np.arange(n_days)  # number of pairs of days with each lag
         lasting = max(float(lags[half:].sum() / windows[half:].sum()), 0.0)
         c = np.full(MOST_DAYS, lasting)
         c[:half] = lags[:half] / windows[:half]
@@ -166,48 +173,55 @@ class Returning:
         return Returning(present, np.maximum(squares, 0.0), lasting, days.size / share / n_days)
 
     def error(self, before: float, after: float) -> Floats:
-        """Return the standard error (MOST_DAYS,) of the difference of two arms of half the users each.
+        """Return the standard error (MOST_DAYS,) of the difference of two arms, each with half the users.
 
         Args:
-            before: Var(d) of one arm, as a share of that of the log.
-            after: Var(d) of the other arm, likewise.
+            before: Var(d) of the arm with today's policy, as a share of that of the log.
+            after: Var(d) of the other arm, as a share of that of the log.
         """
         days = np.arange(1, MOST_DAYS + 1)
         return np.sqrt(2.0 * (before + after) * self.squares) / (self.decisions * days)
 
     def floor(self, before: float, after: float) -> float:
-        """Return the limit of the standard error as days grow."""
+        """Return the limit of :meth:`error` as the number of days grows."""
         return math.sqrt(2.0 * (before + after) * self.lasting) / self.decisions
 
 
 def first_day(reached: NDArray[np.bool_]) -> int | None:
-    """Return the first day from which ``reached`` (MOST_DAYS,) holds; None if it never does."""
+    """Return the first day from which on ``reached`` (MOST_DAYS,) is True on all days; None if there is none."""
     missed = np.flatnonzero(~reached)
     if not missed.size:
         return 1
     if missed[-1] == MOST_DAYS - 1:
         return None
-    return int(missed[-1]) + 2
+    return int(missed[-1]) + 2  # the day after the last miss, counted from 1
 
 
 def levels_off(errors: Floats, floor: float) -> int | None:
-    """Return the day from which the error is within a tenth of its floor; None if it keeps falling."""
+    """Return the day from which on errors (MOST_DAYS,) exceed ``floor`` by at most a tenth; None for a floor of 0."""
     if floor > 0.0:
         return first_day(errors <= _NEAR * floor)
     return None
 
 
 def _present(codes: NDArray[np.int64], days: NDArray[np.int64], n_days: int) -> Floats:
-    """Compute :attr:`Returning.present`."""
+    """Compute :attr:`Returning.present`.
+
+    Args:
+        codes: (n,) user of each row, from 0.
+        days: (n,) day of each row, from 0.
+        n_days: number of days.
+    """
     visits = np.unique(codes * n_days + days)
     user = visits // n_days
     day = visits % n_days
     changes = user[1:] != user[:-1]
     first = np.append(True, changes)
     last = np.append(changes, True)
+    # Lengths of all runs of days without the user: before each visit, and after the last one.
     idle_before = day - np.where(first, -1, np.append(0, day[:-1])) - 1
     idle_after = n_days - 1 - day[last]
-    idle = np.bincount(np.concatenate([idle_before, idle_after]), minlength=n_days + 1)
+    idle = np.bincount(np.concatenate([idle_before, idle_after]), minlength=n_days + 1)  # their number by length
     lengths = np.arange(n_days)
     # A window of T days misses a user if it fits into a run of idle days.
     missed = np.array([np.sum(np.maximum(np.arange(n_days + 1) - length, 0) * idle) for length in lengths])
@@ -215,6 +229,7 @@ def _present(codes: NDArray[np.int64], days: NDArray[np.int64], n_days: int) -> 
     n_visits = np.bincount(np.bincount(user)[np.unique(user)], minlength=3)
     once = float(n_visits[1])
     twice = float(n_visits[2])
+    # Estimated number of users of the population whom the log has not seen (Chao's estimator).
     unseen = (n_days - 1) / n_days * (once**2 / (2.0 * twice) if twice else once * (once - 1.0) / 2.0)
     more = np.arange(1, MOST_DAYS - n_days + 1)
     beyond = 0.0 * more
@@ -228,34 +243,37 @@ class ABPlan:
     """An A/B test of two arms of equal size, judged by the difference of their mean rewards per decision.
 
     Attributes:
-        value: today's mean reward per decision.
-        lift: lift to detect, in the reward's unit, and ``lift_share`` of the value.
-        users: users per arm, counting those who come to a decision.
+        value: mean reward per decision of the logging policy.
+        lift: lift to detect, in the reward's unit.
+        lift_share: the same lift as a share of the value.
+        users: number of users per arm; only users with a decision count.
         low, high: confidence limits of that number at ``level``.
-        power: probability of detecting the lift at ``level``.
-        half_width: half the width of the interval of the difference.
-        rows: decisions per arm.
+        power: probability of detecting the lift.
+        level: coverage of the interval of the difference.
+        half_width: half the width of this interval.
+        rows: number of decisions per arm.
         decisions_a_user: mean number of decisions per user.
         design_effect: ratio of the variance to that of as many independent decisions.
-        least_lift: the lift that a given number of users detects at ``power``; ``least_share`` of the value.
-        users_per_day: users who enter the test per day, both arms together, as given; otherwise the mean number of
-            different users per day of the log. None if it is not known.
-        log_days: days of the log, for which ``users`` are observed; None without dates.
-        days: days until the test detects the lift if everybody who comes takes part; if users are given, until they
-            have come and have been observed for as long as those of the log. None if unknown, or if it never does.
-        days_low, days_high: confidence limits of that number; None as ``days``.
-        users_by_then: different users who come in these days, both arms together.
-        rows_by_then: decisions per arm in these days.
-        by_days: for some numbers of days: days, users (as ``users_by_then``), half_width of the interval, and least
-            lift (detected at ``power``); empty without dates.
-        levels_off: days after which more of them narrow the interval by less than a tenth; None if it keeps falling.
-        floor: least lift that is detected after any number of days; None without dates.
-        off_policy: if a target was given: rows of a log like this one whose interval of the same difference is as
-            narrow; otherwise None.
+        least_lift: smallest lift that a stated number of users detects at ``power``; None if no number was stated.
+        least_share: the same lift as a share of the value.
+        users_per_day: stated number of users who enter the test per day, both arms together; otherwise the mean number
+            of different users per day of the log; None if it is unknown.
+        log_days: number of days of the log, for which ``users`` are observed; None without dates.
+        days: number of days until the test detects the lift if all users who come take part; if users are stated, until
+            they have come and have been observed for as long as those of the log; None if it is unknown or infinite.
+        days_low, days_high: confidence limits of that number; None if it is unknown or infinite.
+        users_by_then: number of different users who come in these days, both arms together.
+        rows_by_then: number of decisions per arm in these days.
+        by_days: for some numbers of days: days, users of both arms, half_width of the interval, and least_lift that is
+            detected at ``power``; empty without dates.
+        levels_off: day from which on more days narrow the interval by less than a tenth; None if it keeps falling.
+        floor: smallest lift that is detected after any number of days; None without dates.
+        off_policy: number of rows of a log like this one with which the off-policy estimate of the target's difference
+            has an interval of the same width; None without a target.
         log_users: number of users in the log.
         notes: caveats.
         reading: notes on the columns of a file, if they had to be recognised.
-        slates_a_user: mean number of slates, if a "decision" above is one item of a slate; None for single items.
+        slates_a_user: mean number of slates per user if a decision is one item of a slate; None for single items.
     """
 
     value: float
@@ -348,7 +366,18 @@ def _plan(
     target: str | None,
     baseline: str | None,
 ) -> ABPlan:
-    """Plan a test with arguments that were checked, as :func:`plan_ab`."""
+    """Plan a test from checked arguments; :func:`plan_ab` describes them.
+
+    Args:
+        test: power and level of the test.
+        pilot: the log.
+        totals: sums of its users.
+        lift: lift to detect, as text or number; None if users are stated.
+        users: stated users per arm; None if a lift is stated.
+        users_per_day: stated users per day; None to find them from the log's dates.
+        target: column of a target policy; None without one.
+        baseline: column of its baseline; None for the logging policy.
+    """
     least = None if users is None else test.least_lift(totals, users)
     relative = True
     size = least
@@ -388,10 +417,10 @@ def _plan(
 
 
 def _checked(power: float, level: float) -> tuple[float, float]:
-    """Check power and level of a test.
+    """Return the checked power and level of a test.
 
     Raises:
-        UserError: a power or level outside (0, 1), or a power that a test without any effect has.
+        UserError: a power or level outside (0, 1), or a power that a test has even if there is no lift.
     """
     level = level_of(level)
     power = number_in(power, "power", 0.0, 1.0, ends="()")
@@ -403,7 +432,15 @@ def _checked(power: float, level: float) -> tuple[float, float]:
 def _pilot(
     log: Any, target: str | None, baseline: str | None, columns: Mapping[str, str | None] | Reading | None
 ) -> tuple[Pilot, str | None]:
-    """Read the log with its users; returns it with the baseline's column, None for the policy that logged."""
+    """Read the log with its users.
+
+    Returns:
+        pilot: the log.
+        baseline: column of the baseline; None for the logging policy.
+
+    Raises:
+        UserError: a baseline without a target, or a log without users.
+    """
     if baseline is not None and target is None:
         raise UserError("baseline has no effect without a target: name both, or neither")
     if baseline == "today" and baseline not in names_of_columns(log):
@@ -416,11 +453,12 @@ def _pilot(
 
 
 _SHOWN_DAYS = (7, 14, 28, 56, 112)
+"""Numbers of days of :attr:`ABPlan.by_days`."""
 
 
 @dataclass(frozen=True)
 class Dates:
-    """Fields of an :class:`ABPlan` about time."""
+    """The fields of an :class:`ABPlan` that are about time, under the same names."""
 
     users_per_day: float | None = None
     log_days: int | None = None
@@ -448,23 +486,31 @@ class _Test:
 
     @property
     def z(self) -> float:
-        """Standard errors from the value to an end of the interval."""
+        """Half the width of the interval, in standard errors."""
         return two_sided(self.level)
 
     @property
     def detectable(self) -> float:
-        """Standard errors of a lift that is detected with this power."""
+        """Smallest lift that is detected with this power, in standard errors."""
         return self.z + quantile(self.power)
 
     def users_needed(self, totals: UserTotals, lift: float) -> float:
-        """Return the users per arm: (z_level + z_power)^2 (Var(d_0) + Var(d_1)) / (length lift)^2."""
+        """Return the number of users per arm that detects a lift.
+
+        It is (z_level + z_power)^2 (Var(d_0) + Var(d_1)) / (length lift)^2, for arms 0 and 1 without and with the lift.
+        """
         both = totals.variance + totals.variance_under(totals.share(lift))
         return self.detectable**2 * both / (totals.length * lift) ** 2
 
     def least_lift(self, totals: UserTotals, users: int) -> float:
-        """Return the smallest positive lift that ``users`` per arm detect."""
+        """Return the smallest positive lift that ``users`` per arm detect.
+
+        Raises:
+            UserError: they are too few for any lift that is possible with the log's rewards.
+        """
         from scipy.optimize import brentq
 
+        # An upper limit of the lift: a rate of 1, or for other rewards an amount that the users detect.
         most = totals.value if totals.value > 0.0 else 1.0
         if totals.unit:
             most = (1.0 - totals.value) * (1.0 - 1e-9)
@@ -486,15 +532,16 @@ class _Test:
         entering: float | None,
         factors: tuple[float, float, float] | None,
     ) -> Dates:
-        """Compute when the test detects a lift.
+        """Compute the duration of the test.
 
         Args:
             pilot: the log.
-            totals: its users.
-            lift: in the reward's unit.
-            arm: users per arm.
-            entering: users who enter per day, None to find them from the log's dates.
-            factors: low, middle and high multiples of ``arm`` that the log leaves possible; None if ``arm`` is given.
+            totals: sums of its users.
+            lift: lift to detect, in the reward's unit.
+            arm: number of users per arm.
+            entering: number of users who enter per day; None to find it from the log's dates.
+            factors: multiples of ``arm`` for the lower confidence limit, the estimate and the upper limit of the needed
+                users; None if ``arm`` is stated and not estimated.
         """
         span = None if pilot.days is None else int(pilot.days.max()) + 1
         both_arms = 2.0 * arm
@@ -509,8 +556,8 @@ class _Test:
         errors = log.error(1.0, after)
         floor = log.floor(1.0, after)
         if factors is None:
-            watched = np.arange(MOST_DAYS) + 1 >= span
-            low = middle = high = first_day((log.present >= both_arms) & watched)
+            as_long_as_log = np.arange(MOST_DAYS) + 1 >= span
+            low = middle = high = first_day((log.present >= both_arms) & as_long_as_log)
         else:
             low, middle, high = (
                 first_day(errors * math.sqrt(factor) * self.detectable <= abs(lift)) for factor in factors
@@ -558,7 +605,17 @@ def _check_rate(totals: UserTotals, lift: float) -> None:
 
 
 def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: float) -> int:
-    """Return the rows whose off-policy difference has this standard error, from user sums of row influences."""
+    """Return the number of rows of such a log with which the off-policy estimate has this standard error.
+
+    Args:
+        pilot: the log.
+        target: column of the target policy.
+        baseline: column of the baseline; None for the logging policy.
+        error: standard error of the difference.
+
+    Raises:
+        UserError: the target takes none of the logged actions, or does the same as the baseline.
+    """
     probability = pilot.policies[target]
     if not probability.any():
         raise UserError(
@@ -576,7 +633,15 @@ def _off_policy_rows(pilot: Pilot, target: str, baseline: str | None, error: flo
 
 
 def _notes(totals: UserTotals, needed: int, given: int | None, entering: float | None, undated: str) -> tuple[str, ...]:
-    """List caveats of a plan: too few users, in the log or in the test, and missing dates."""
+    """Return caveats of a plan: too few users, in the log or in the test, and missing dates.
+
+    Args:
+        totals: sums of the log's users.
+        needed: number of users per arm that detects the lift.
+        given: stated number of users per arm; None without one.
+        entering: number of users per day; None if it is unknown.
+        undated: reason why the log's dates are not used; may be empty.
+    """
     notes = []
     if given is not None and given < needed:
         notes.append(f"the {given:,} users per arm do not find this lift: it takes {needed:,}")

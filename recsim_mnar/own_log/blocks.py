@@ -32,9 +32,11 @@ from recsim_mnar.progress import counted
 from recsim_mnar.tables.rows import AgainError, n_repeats, repeats
 
 SORTED_ROWS = 1 << 21
-"""Rows sorted at a time if users come in no order."""
+"""Number of rows sorted at a time if users come in no order."""
 _SAMPLES = 1 << 20
+"""Largest number of rows from which the ranges of users for sorting are found."""
 _MARGIN = 1.25
+"""Factor of the number of ranges, so that a range rarely has more than :data:`SORTED_ROWS` rows."""
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,17 @@ class BlockQuestion:
 
     Attributes:
         reward: column of rewards.
-        propensity: column of propensities; as a policy it is the one that logged the rows.
-        policies: columns of policies.
-        baseline: one of them, or None.
-        compared: those that are compared with the baseline.
-        clip: largest weight of the clipped estimators.
-        missing: by policy, the column of its mass where the logging probability is 0.
+        propensity: column of propensities; it also names the logging policy.
+        policies: columns of the policies' probabilities of the logged actions.
+        baseline: the policy with which others are compared, one of ``policies``; None without a comparison.
+        compared: policies whose difference from the baseline is estimated.
+        clip: largest weight; only clipped estimators use it.
+        missing: for some policies, the column of their probability of all actions that the logging policy never takes.
         facts: known facts about the log.
         limit: column of the largest possible reward of each row's action, or None.
-        today: further names of the policy that logged the rows.
-        estimators: names of estimators that need only moments.
-        precision: half the interval over the value up to which a value is trusted.
+        today: further columns that name the logging policy.
+        estimators: names of estimators that need only sums over rows.
+        precision: largest ratio of half the interval to the value with which a value is trusted.
     """
 
     reward: str
@@ -70,7 +72,11 @@ class BlockQuestion:
     precision: float = PRECISION
 
     def missing_mass(self, block: Block, name: str) -> NDArray[np.float64] | None:
-        """Return a policy's mass (n,) where the logging probability is 0, None if unknown; 0 for the logging policy."""
+        """Return a policy's probability of all actions that the logging policy never takes, by row.
+
+        Returns:
+            (n,) probabilities, 0 for the logging policy itself; None if they are unknown.
+        """
         if name in self.missing:
             return block.columns[self.missing[name]]
         if name == self.propensity or name in self.today:
@@ -95,14 +101,14 @@ class BlockQuestion:
             missing_column(columns[column], columns[name], block.numbers)
 
     def clip_of(self, estimator: str) -> float:
-        """Return the largest weight of an estimator."""
+        """Return the largest weight that an estimator uses; infinity if it does not clip."""
         if check_name(estimator).clips:
             return self.clip
         return math.inf
 
 
 def _resolved(estimator: str) -> str:
-    """Return the estimator that "auto" stands for; any other name as it is."""
+    """Return the leading estimator in place of "auto", and any other name unchanged."""
     if estimator == AUTO:
         return LEADING
     return estimator
@@ -110,17 +116,17 @@ def _resolved(estimator: str) -> str:
 
 @dataclass
 class Gathered:
-    """Sums for the estimates of a question.
+    """Sums over the rows of a log from which all estimates of a question follow.
 
     Attributes:
         question: policies and estimators.
-        shift: reward from which rewards are counted.
-        policies: sums by policy.
-        scores: sums by policy and estimator.
-        pairs: sums by policy that is compared, and estimator.
-        items: sums by item; None if items are not known.
+        shift: constant that is subtracted from each reward before it is weighted.
+        policies: sums of each policy's weights.
+        scores: sums of the scores of each policy and estimator.
+        pairs: sums of the paired scores of each compared policy and its baseline, by policy and estimator.
+        items: sums by item; None if items are unknown.
         repeats: sums over consecutive rows of users.
-        copies: number of rows that repeat others.
+        copies: number of rows that are copies of earlier rows.
     """
 
     question: BlockQuestion
@@ -155,9 +161,9 @@ class Gathered:
         """
         question = self.question
         try:
-            more = self._of_block(block)
+            block_sums = self._of_block(block)
         except UserError:
-            question.check(block)
+            question.check(block)  # raises an error that names the row, which the estimators' error does not
             raise
         clusters = block.clusters
         if block.digest is not None:
@@ -168,7 +174,7 @@ class Gathered:
         if block.action is not None and clusters is not None:
             columns = block.columns
             self.repeats.extend(columns[question.reward], columns[question.propensity], block.action, clusters)
-        self._merge(more)
+        self._merge(block_sums)
 
     def _of_block(self, block: Block) -> Gathered:
         """Compute the sums of a block, except those over consecutive rows."""
@@ -195,18 +201,18 @@ class Gathered:
                 scored[name, estimator] = clipped, scores, score_sums
         for name in question.compared:
             for estimator in estimators:
-                pair = scored[name, estimator], scored[str(question.baseline), estimator]
-                sums.pairs[name, estimator] = PairSums.of(*pair)
+                of_baseline = scored[str(question.baseline), estimator]
+                sums.pairs[name, estimator] = PairSums.of(scored[name, estimator], of_baseline)
         if block.action is not None:
             sums.items = ItemSums.of(block.action, propensity, clusters)
         return sums
 
     def _merge(self, other: Gathered) -> None:
-        """Add sums of rows with other users in place, except those over consecutive rows."""
+        """Add the sums of other users' rows in place, except those over consecutive rows."""
         for name in ("policies", "scores", "pairs"):
             sums = getattr(self, name)
-            for key, more in getattr(other, name).items():
-                sums[key] = sums[key] + more if key in sums else more
+            for key, further in getattr(other, name).items():
+                sums[key] = sums[key] + further if key in sums else further
         if self.items is None or other.items is None:
             self.items = self.items or other.items
         else:
@@ -223,15 +229,15 @@ class Gathered:
 
 
 def needs_all_rows(estimators: Sequence[str], interval: str) -> bool:
-    """Return whether an estimator, or the interval, needs all rows at once."""
+    """Return True if an estimator, or the kind of interval, needs all rows at once and not only sums over them."""
     return interval != "auto" or not all(check_name(_resolved(name)).in_blocks for name in estimators)
 
 
 def gather_blocks(log: BanditLog, question: BlockQuestion) -> Gathered:
-    """Gather sums that are equal, bit by bit, to those of all rows at once.
+    """Gather the sums of a log block by block, equal bit by bit to those of all rows at once.
 
-    The log is read once; again if rewards turn out to be negative (they are counted from the smallest), or if users do
-    not come in ascending order.
+    The log is read once, and once more in two cases: if a reward is negative, because the smallest reward is subtracted
+    from all of them, or if users do not come in ascending order.
 
     Raises:
         UserError: invalid values, with column and row.
@@ -243,16 +249,20 @@ def gather_blocks(log: BanditLog, question: BlockQuestion) -> Gathered:
         gathered = Gathered(question, shift)
         lowest = math.inf
         try:
-            for block in cut_blocks(read()) if in_order else sorted_blocks(read(), SORTED_ROWS, log.user_ranks):
+            if in_order:
+                blocks = cut_blocks(read())
+            else:
+                blocks = sorted_blocks(read(), SORTED_ROWS, log.user_ranks)
+            for block in blocks:
                 lowest = min(lowest, float(block.columns[question.reward].min()))
-                if question.facts.counted_from(lowest) >= shift:  # otherwise another pass follows
+                if question.facts.counted_from(lowest) >= shift:
                     gathered.add(block)
-                else:
+                else:  # the shift is too large, and another pass follows; this one only finds the smallest reward
                     question.check_rewards(block)
         except OutOfOrderError:
             in_order = not log.out_of_order()
             continue
-        except AgainError:
+        except AgainError:  # the log itself has found that it must be read in another way
             continue
         if question.facts.counted_from(lowest) >= shift:
             return gathered
@@ -264,35 +274,43 @@ class OutOfOrderError(Exception):
 
 
 def cut_blocks(blocks: Iterable[Block]) -> Iterator[Block]:
-    """Cut rows into blocks of whole users or, without users, of multiples of 16,384 rows except the last.
+    """Cut rows into blocks of whole users or, without users, of multiples of :data:`CHUNK` rows except the last.
 
-    Few rows are copied: those of the user (or the chunk) that a block divides.
+    Sums then equal those of all rows at once, which are formed by user or by chunk. Only the rows of the user (or the
+    chunk) that two blocks share are copied.
+
+    Args:
+        blocks: blocks of any sizes, in the order of the log.
 
     Raises:
         OutOfOrderError: the users' ids descend somewhere.
     """
-    pending: list[Block] = []  # rows of one user, or of less than a chunk
+    pending: list[Block] = []  # rows of one user, or of less than a chunk, that the next block may continue
     for block in blocks:
-        first = _rows_of_pending(pending, block)
-        if pending and first == len(block) and _may_continue(pending, block):
+        start = _rows_of_pending(pending, block)
+        if pending and start == len(block) and _may_continue(pending, block):
             pending.append(block)
             continue
         if pending:
-            yield Block.concat([*pending, block[:first]])
-        last = _last_edge(block, first)
-        if last > first:
-            yield block[first:last]
+            yield Block.concat([*pending, block[:start]])
+        stop = _last_edge(block, start)
+        if stop > start:
+            yield block[start:stop]
         pending = []
-        if last < len(block):
-            pending.append(block[last:])
+        if stop < len(block):
+            pending.append(block[stop:])
     if pending:
         yield Block.concat(pending)
 
 
 def _rows_of_pending(pending: list[Block], block: Block) -> int:
-    """Count a block's first rows that belong to the user, or chunk, of the pending rows."""
+    """Count a block's first rows that belong to the user, or chunk, of the pending rows.
+
+    Raises:
+        OutOfOrderError: the users' ids descend, from the pending rows to the block or within it.
+    """
     if block.user is None:
-        return min(-sum(map(len, pending)) % CHUNK, len(block))
+        return min(-sum(map(len, pending)) % CHUNK, len(block))  # rows that are missing to the next multiple
     last_user = None
     if pending and pending[-1].user is not None:
         last_user = pending[-1].user[-1]
@@ -305,17 +323,17 @@ def _rows_of_pending(pending: list[Block], block: Block) -> int:
 
 
 def _may_continue(pending: list[Block], block: Block) -> bool:
-    """Return whether the next block may have more rows of the same user, or chunk."""
+    """Return True if the pending rows and this block may be continued by rows of the same user, or chunk."""
     return block.user is not None or (sum(map(len, pending)) + len(block)) % CHUNK > 0
 
 
-def _last_edge(block: Block, first: int) -> int:
-    """Find the last place of a block, from ``first`` on, at which it may be cut."""
+def _last_edge(block: Block, start: int) -> int:
+    """Find the last row of a block, from ``start`` on, before which it may be cut: the first row of its last user."""
     if block.user is None:
-        return first + (len(block) - first) // CHUNK * CHUNK
-    if first == len(block):
-        return first
-    return max(int(np.searchsorted(block.user, block.user[-1], side="left")), first)
+        return start + (len(block) - start) // CHUNK * CHUNK
+    if start == len(block):
+        return start
+    return max(int(np.searchsorted(block.user, block.user[-1], side="left")), start)
 
 
 class RowStore(ExitStack):
@@ -351,7 +369,7 @@ class RowStore(ExitStack):
             ) from None
 
     def array(self, name: str) -> NDArray[Any] | None:
-        """Map a column (n,) into memory; None where no block has it."""
+        """Map a column (n,) into memory; return None if no block has it."""
         file = self._files.get(name)
         if file is None:
             return None
@@ -362,6 +380,7 @@ class RowStore(ExitStack):
         """Read the rows (n,) at these places as a block."""
 
         def values(name: str) -> Any:
+            """Return the column's values in these rows, None without the column."""
             column = self.array(name)
             return None if column is None else np.asarray(column[places])
 
@@ -370,16 +389,16 @@ class RowStore(ExitStack):
 
 
 def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArray[np.int64] | None]) -> Iterator[Block]:
-    """Yield rows user by user where users come in any order, each user's rows in theirs.
+    """Sort rows by user: yield blocks of whole users in ascending order; each user's rows keep their order.
 
-    The rows are written to a temporary file. Each block has a range of users, with about ``rows`` rows or, where one
-    user has more, those of that user.
+    The rows are written to temporary files, and each block has a range of users, with about ``rows`` rows or, if one
+    user has more, the rows of that user.
 
     Args:
-        blocks: the rows.
-        rows: how many to sort at a time.
-        ranks: called after the last block, the place of each user's number in the order of users; None for the
-            numbers' own order.
+        blocks: the rows, with users in any order.
+        rows: number of rows to sort at a time.
+        ranks: function that returns the rank of each user by its number, or None if the numbers are ranks; it is
+            called after the last block, when all users are known.
     """
     with RowStore() as store:
         for block in blocks:
@@ -395,13 +414,14 @@ def sorted_blocks(blocks: Iterable[Block], rows: int, ranks: Callable[[], NDArra
         lows = [users.min(), *edges]
         highs = [*edges, users.max() + 1]
         for low, high in zip(lows, highs, strict=True):
-            places = np.flatnonzero((users >= low) & (users < high))
-            if len(places):
-                places = places[np.argsort(users[places], kind="stable")]
-                yield replace(store.rows(places), user=np.asarray(users[places]))
+            selected = np.flatnonzero((users >= low) & (users < high))
+            if len(selected):
+                selected = selected[np.argsort(users[selected], kind="stable")]
+                yield replace(store.rows(selected), user=np.asarray(users[selected]))
 
 
 RunInOrder = Callable[[Iterable[Callable[[], "PartSums | None"]], Executor], Iterable["PartSums | None"]]
+"""A function that runs jobs on an executor and yields their results in the order of the jobs."""
 
 
 @dataclass(frozen=True)
@@ -409,10 +429,10 @@ class PartSums:
     """Sums of one part of a log.
 
     Attributes:
-        gathered: the sums; None without decisions.
-        lowest: smallest reward.
-        users: the first and the last user.
-        counts: counts of the pass over the part.
+        gathered: the sums; None for a part without decisions.
+        lowest: smallest reward of the part; infinity without decisions.
+        users: first and last user of the part; (0, 0) without decisions.
+        counts: numbers of rows read and left out, by reason.
     """
 
     gathered: Gathered | None
@@ -424,17 +444,19 @@ class PartSums:
 def gather_parts(
     log: BanditLog, question: BlockQuestion, executor: Executor, run_in_order: RunInOrder
 ) -> Gathered | None:
-    """Gather the sums of all parts in parallel; None if they must be read one after another.
+    """Gather the sums of all parts of a log in parallel; return None if they must be read one after another.
 
     A job reads one part and returns sums, whose size does not depend on the log. Parts must be read one after another
-    if rows have no users (chunks of rows then continue in the next part), if users are not in ascending order or in two
-    parts, and if a row is faulty, whose number in the whole log is reported.
+
+    - if rows have no users, because chunks of rows continue in the next part;
+    - if users are not in ascending order, or one user is in two parts;
+    - if a row is faulty, because the error names its number in the whole log.
 
     Args:
         log: the log.
         question: policies and estimators.
-        executor: runs the jobs.
-        run_in_order: :func:`recsim_mnar.simulation.executor.run_in_order`.
+        executor: executor of the jobs.
+        run_in_order: the function :func:`recsim_mnar.simulation.executor.run_in_order`.
     """
     if "user" not in log.columns or len(log.parts) < 2:
         return None
@@ -464,13 +486,16 @@ def gather_parts(
 
 
 def _first_items(log: BanditLog, question: BlockQuestion) -> RepeatSums:
-    """Return empty sums with the items of the log's first block; without items if that cannot be read."""
+    """Return empty sums over repeats with the items of the log's first block; without items if it cannot be read.
+
+    The sums of all parts start from them, because the items and their effects are those of the log's first block.
+    """
     part = log.at(log.parts.files[0].absolute())
-    first = Gathered(question, question.facts.counted_from(-math.inf))
+    gathered = Gathered(question, question.facts.counted_from(-math.inf))
     try:
         for block in cut_blocks(part.blocks(BLOCK_ROWS)):
-            first.add(block)
-            return first.repeats.empty()
+            gathered.add(block)
+            return gathered.repeats.empty()  # after the first block
     except (OutOfOrderError, AgainError, UserError):
         pass
     return RepeatSums()
@@ -479,11 +504,20 @@ def _first_items(log: BanditLog, question: BlockQuestion) -> RepeatSums:
 def _gather_part(
     log: BanditLog, question: BlockQuestion, shift: float, start: RepeatSums, path: Path
 ) -> PartSums | None:
-    """Gather the sums of one part on a worker; None if it cannot be read by itself."""
+    """Gather the sums of one part on a worker; return None if it cannot be read by itself.
+
+    Args:
+        log: the log.
+        question: policies and estimators.
+        shift: constant that is subtracted from each reward; if a smaller one is needed, the sums are incomplete, and
+            the caller reads all parts again.
+        start: empty sums over repeats, with the items of the log's first block.
+        path: path of the part.
+    """
     gathered = Gathered(question, shift)
     gathered.repeats = start.empty()
     lowest = math.inf
-    users = []
+    users = []  # first and last user of each block
     try:
         part = log.at(path)
         for block in cut_blocks(part.blocks(BLOCK_ROWS)):
@@ -500,3 +534,4 @@ def _gather_part(
 
 
 Gather = Callable[[BanditLog, BlockQuestion], Gathered | None]
+"""A function like :func:`gather_parts` with its executor bound; None means that the log must be read in order."""

@@ -62,46 +62,49 @@ from recsim_mnar.tables.roles import NAMED, find_columns, likely_columns
 from recsim_mnar.tables.values import listed, spelled_alike
 
 OWN = ("user", "step", "event", "propensity", "reward")
-"""Columns that identify a log of this package's."""
+"""Columns by which a log that this package wrote is recognised."""
 _CHOSEN = ("action", "reward", "propensity")
 """Roles of columns that cannot define segments."""
 
 
 def is_own_schema(file: TableFile) -> bool:
-    """Return whether a table has the columns of this package's logs, and no weights of rows."""
+    """Return True if a table has the columns of this package's logs, and no column of row weights."""
     return set(OWN) <= set(file.names) and "weight" not in find_columns("", file.names, optional=("weight",))
 
 
 class Usual(list[str]):
-    """Default estimators, which the user did not name."""
+    """Names of the default estimators; a list of this type tells that the user named none."""
 
 
 @dataclass(frozen=True)
 class Question:
-    """Policies to estimate from a log, and how.
+    """Policies whose values to estimate from a log, and the settings of the estimates.
 
     Attributes:
-        targets: columns of the log or of the target file; at most one name if that file has a column per action.
-        baseline: another such column; "today", unless a column has that name, for the policy that logged the rows.
+        targets: columns of target policies in the log or the target file; if that file has a column per action, at most
+            one name, which is then the policy's.
+        baseline: column of the policy with which targets are compared; "today", unless a column has that name, for the
+            logging policy; None for no comparison.
         estimators: names of estimators.
         clip: largest weight of the clipped estimators; None for no clipping.
-        level: coverage of the intervals.
-        target_file: a second file with targets; its rows are found by column ``on``, or are the log's in their order.
-        on: see ``target_file``.
-        fit_reward_model: whether to fit a reward model, cross-fitted by user, for dm, dr and similar estimators.
-        q_logged: column of a reward model's value of the logged action.
-        q_target: column of its mean under the target.
-        unsupported: columns of the policies' missing mass.
+        level: nominal coverage of the intervals.
+        target_file: path of a second file with the targets; None if all are in the log.
+        on: column, in both files, by which rows of the target file are found; None if its rows are the log's in order.
+        fit_reward_model: True to fit a reward model, cross-fitted by user, for dm, dr and similar estimators.
+        q_logged: column with a reward model's prediction for the logged action.
+        q_target: column with the model's mean prediction under the target policy.
+        unsupported: columns with the targets' probability of all actions that the logging policy never takes.
         reward_limit: column of the largest possible reward of each row's action.
-        stated: full_support, reward_min, ..., as :func:`recsim_mnar.estimators.estimate_value`.
-        interval: as in :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
-        keep_rows: whether the answer has the rows, which needs all of them in memory.
-        needs: roles, besides the reward, that must have a column: with "propensity" propensities are not estimated.
-        position_weights: for slates: mean (per item shown), clicks (per slate) or dcg.
-        assumption: for slates, what is known of users: see
-            :func:`recsim_mnar.estimators.rankings.estimate_ranking_value`.
+        stated: known facts about the log, such as full_support or reward_min, by the names of the arguments of
+            :func:`recsim_mnar.estimators.estimate_value`.
+        interval: kind of interval of :func:`recsim_mnar.estimators.estimate_value`; differences always use "auto".
+        keep_rows: True for an answer with all rows, which needs memory for them.
+        needs: roles, besides the reward, that must have a column; with "propensity", propensities are never estimated.
+        position_weights: for slates, the measured quantity: mean (per item shown), clicks (per slate) or dcg.
+        assumption: for slates, the known model of users, one of those of
+            :func:`recsim_mnar.estimators.rankings.estimate_ranking_value`; None if it is unknown.
         by: column of segments, whose leading estimates are added with intervals that hold jointly at ``level``.
-        refute: whether to run the refuters, with the columns of actions, times and the first column of the context.
+        refute: True to run the refuters on the columns of actions and times, and on the first column of the context.
     """
 
     targets: Sequence[str] = ()
@@ -197,7 +200,20 @@ def estimate_log(
 
 
 class _Estimating:
-    """A question about a log, with the columns that it needs."""
+    """A question about a log, checked and prepared for :meth:`answer`.
+
+    Attributes:
+        file: the table of the log.
+        second: the target file; None without one.
+        log: the opened log, with the columns that the question needs.
+        names: all policies to estimate, the baseline included.
+        targets: names of the target policies: ``names`` without a baseline that is no target itself.
+        today: names of the logging policy among ``names``.
+        lost: for some policies, the column of their probability of actions that the logging policy never takes.
+        refused: errors of a refused column of segments.
+        bound: smallest propensity by statement or provenance; None if it is unknown.
+        facts: known facts about the log.
+    """
 
     def __init__(
         self, path: str | os.PathLike[str] | TableFile, question: Question, reading: Reading, gather: Gather | None
@@ -238,7 +254,15 @@ class _Estimating:
         self.facts = Facts(**stated)
 
     def _policies(self, own_name: str) -> tuple[list[str], list[str]]:
-        """List all policies, and those with a column in the log; ``own_name`` stands for the logging policy."""
+        """Find the policies of the question, and open the target file.
+
+        Args:
+            own_name: name that stands for the logging policy; "" if no name does.
+
+        Returns:
+            policies: names of all policies.
+            inside: those that have, or must have, a column in the log.
+        """
         question = self.question
         names = self.file.names
         policies = list(dict.fromkeys(question.named))
@@ -263,19 +287,20 @@ class _Estimating:
             needs.append("action")
         if "propensity" in self.targets or "propensity" in question.needs:
             needs.append("propensity")
-        # A column that somebody names is checked even if no estimate needs it.
+        # Times are read for refuters only, but a column that the user names is checked in any case.
         times = question.refute or reading.columns.get("time") is not None
         reading = replace(reading, key=question.on, by=question.by, today=question.baseline, times=times)
         log = BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
         if "propensity" in log.columns or "action" in log.columns:
             return log
-        needs.append("propensity" if "propensity" in self.names else "action")  # to estimate propensities from
+        # Without propensities they are estimated from actions; opening the log anew raises an error if there are none.
+        needs.append("propensity" if "propensity" in self.names else "action")
         return BanditLog.open(self.file, inside, reading=reading, others=numbers, needs=needs)
 
     def _refuse_doubles(self) -> None:
-        """Raise UserError for a column that is named as a policy's probability, or a logged value, and in another role.
+        """Raise UserError for a column with two roles, such as a policy's probability and a model's prediction.
 
-        A column of segments that is one of these is refused without an error.
+        A column of segments with another role is refused without an error: the other estimates do not depend on it.
         """
         question = self.question
         if question.by is not None and question.by in (*self.names, *(self.columns.get(role) for role in _CHOSEN)):
@@ -337,7 +362,9 @@ class _Estimating:
         log.count_copies(sums.copies)
         counts = log.counts.copy()
         lines = log.lines
-        if counts["duplicates"] != sums.copies:  # from now on copies must be equal in all columns
+        if counts["duplicates"] != sums.copies:
+            # count_copies has found that some rows differ in a column that is not read, and are no copies. The sums
+            # over consecutive rows, which leave copies out, are gathered anew.
             sums = replace(sums, repeats=self._gathered(block_question).repeats)
         to_estimate = Asked(
             self.names,
@@ -362,7 +389,8 @@ class _Estimating:
         return Answer(records, lines + self._remarks(records), None, refused=self.refused)
 
     def _gathered(self, question: BlockQuestion) -> Gathered:
-        # With drop_invalid all parts together decide whether unreadable rows are few.
+        """Gather the sums of the log, in parallel if that is possible."""
+        # With drop_invalid, the share of unreadable rows must be that of all parts together.
         if self.gather is not None and self.log.reading.drop_invalid is None:
             gathered = self.gather(self.log, question)
             if gathered is not None:
@@ -370,7 +398,7 @@ class _Estimating:
         return gather_blocks(self.log, question)
 
     def _remarks(self, records: Sequence[Record]) -> list[str]:
-        """Describe bounds from the provenance, and the user with most rows if a verdict objects to that."""
+        """Return notes on bounds from the provenance, and on the user with most rows if a finding is about that."""
         remarks = bound_lines(records)
         for record in records:
             for finding in record["findings"]:
@@ -379,8 +407,13 @@ class _Estimating:
         return remarks
 
     def _tolerance(self, name: str, **ends: Any) -> float:
-        """Compute the propensity tolerance of a policy by reading the rows once more."""
-        sums = np.zeros(2)
+        """Compute the propensity tolerance of a policy by reading the rows once more.
+
+        Args:
+            name: name of the policy.
+            **ends: keyword arguments of :func:`recsim_mnar.answers.weights.weight_excess`.
+        """
+        sums = np.zeros(2)  # the two numbers of weight_excess, which add up over blocks
         for block in self.log.blocks(BLOCK_ROWS):
             columns = block.columns
             reward = columns[self.columns["reward"]]
@@ -397,7 +430,7 @@ class _Estimating:
             targets = self.second.read(log, drop_missing=drop_missing)
             log, targets = _joined(log, targets, question, drop_missing)
         if log.propensity is not None:
-            # The logging policy is recognised, under each of its names, by this very array.
+            # Later steps recognise the logging policy, under each of its names, by the identity of this array.
             log.policies.update(dict.fromkeys(self.today, log.propensity))
         lines = [*log.lines, *targets.lines]
         segments = self._segments(log, lines)
@@ -414,16 +447,27 @@ class _Estimating:
             records = _without_propensities(log, self.targets, self.today, question, lines)
             return Answer(records, lines, log, refused=self.refused)
         records = self._records(log, targets, facts, segments, lines)
-        leaders = [record for record in records if "by" not in record]
-        parts = records[len(leaders) :]
-        leaders = [record | segment_summary(record, parts) for record in leaders]
-        lines += self._remarks(leaders) + refuter_lines(leaders)
-        return Answer(leaders, lines, log, parts, self.refused)
+        overall = [record for record in records if "by" not in record]
+        of_segments = records[len(overall) :]
+        overall = [record | segment_summary(record, of_segments) for record in overall]
+        lines += self._remarks(overall) + refuter_lines(overall)
+        return Answer(overall, lines, log, of_segments, self.refused)
 
     def _records(
         self, log: BanditFile, targets: Targets, facts: Facts, segments: Segments | None, lines: list[str]
     ) -> list[Record]:
-        """Estimate from rows with propensities: the records of all rows, then those of segments."""
+        """Estimate from rows with propensities.
+
+        Args:
+            log: all rows.
+            targets: targets of the second file.
+            facts: known facts about the log, with each row's largest possible reward.
+            segments: segments of the rows; None for no segments.
+            lines: notes for a person, which are extended.
+
+        Returns:
+            The records of all rows, then those of segments.
+        """
         question = self.question
         columns = log.values()
         for name in self.names:
@@ -459,7 +503,10 @@ class _Estimating:
         return records
 
     def _segments(self, log: BanditFile, lines: list[str]) -> Segments | None:
-        """Group the rows by the column of segments; None without one, or if it is refused."""
+        """Group the rows by the column of segments; return None without one, or if it is refused.
+
+        Notes on the segments are appended to ``lines``.
+        """
         by = self.question.by
         if by is None or log.segment is None:
             return None
@@ -493,17 +540,19 @@ class _Estimating:
 
 
 def _precision(stated: float | None) -> float:
-    """Return the checked precision up to which a value is trusted: half the interval over the value."""
+    """Check the largest ratio of half the interval to the value with which a value is trusted; None is the default."""
     if stated is None:
         return PRECISION
     return check_precision(stated)
 
 
 def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question, lines: list[str]) -> Floats | None:
-    """Return how many rows each row stands for, (n,); None without such a column, or if it is constant.
+    """Return the number of rows that each row stands for, (n,); None without such a column or without propensities.
+
+    Notes on the weights are appended to ``lines``.
 
     Raises:
-        UserError: a weight that is not positive, with its row; or weights that are a target's.
+        UserError: a weight is not positive, or a recognised column holds a target's importance weights.
     """
     weight = log.weight
     if weight is None or log.propensity is None:
@@ -522,14 +571,21 @@ def _weights_of_rows(log: BanditFile, targets: Sequence[str], question: Question
 
 
 def _refuter_columns(log: BanditFile) -> Mapping[str, Any]:
-    """Return the columns that only refuters use, None for those that the file lacks."""
+    """Return the values (n,) of actions, first context column and times for refuters; None for a missing column."""
     context = next(iter(log.context.values()), None)
     time = log.others.get(log.columns.get("time") or "")
     return {"action": values_of(log.action), "context": values_of(context), "time": time}
 
 
 def _joined(log: BanditFile, targets: Targets, question: Question, drop_missing: bool) -> tuple[BanditFile, Targets]:
-    """Add the second file's targets to the log, and drop decisions without any from both."""
+    """Add the second file's targets to the log, and drop decisions that have none.
+
+    Raises:
+        UserError: some decisions have no target, and ``drop_missing`` is False.
+
+    Returns:
+        The log and the targets of the same rows.
+    """
     number = int(targets.absent.sum())
     if number and not drop_missing:
         rows = listed(log.row_numbers[np.flatnonzero(targets.absent)], 3)
@@ -557,7 +613,21 @@ def _joined(log: BanditFile, targets: Targets, question: Question, drop_missing:
 def _models(
     log: BanditFile, targets: Targets, names: Sequence[str], question: Question, lines: list[str]
 ) -> dict[str, tuple[Any, Any]]:
-    """Return the reward model of each policy: columns of the file, or predictions of a model fitted here."""
+    """Return the reward model of each policy: columns of the log, or predictions of a model fitted here.
+
+    Args:
+        log: all rows.
+        targets: targets of the second file, with the probabilities of all actions if a model is fitted.
+        names: names of the policies.
+        question: columns of a model, or the wish to fit one.
+        lines: notes for a person, which are extended.
+
+    Returns:
+        By policy, the predictions (n,) for the logged action and their mean under the policy; empty without a model.
+
+    Raises:
+        UserError: a model is to be fitted, and the probabilities of all actions of a target are unknown.
+    """
     if not question.fit_reward_model:
         if question.q_logged is None and question.q_target is None:
             return {}
@@ -595,7 +665,15 @@ def _models(
 def _without_propensities(
     log: BanditFile, targets: Sequence[str], today: Sequence[str], question: Question, lines: list[str]
 ) -> list[Record]:
-    """Estimate with estimated propensities; the value of the logging policy is the mean reward."""
+    """Estimate with estimated propensities; the value of the logging policy is the mean reward.
+
+    Args:
+        log: all rows, with actions.
+        targets: names of the target policies.
+        today: names of the logging policy.
+        question: settings of the estimates; UserError if its baseline is not the logging policy.
+        lines: notes for a person, which are extended.
+    """
     if question.baseline is not None and question.baseline not in today:
         raise UserError(
             f"--baseline {question.baseline}: without propensities differences are from what the log earned: "
@@ -618,6 +696,7 @@ def _without_propensities(
     }
 
     def value(name: str, estimator: str, *, level: float, from_today: bool = False) -> Estimate:
+        """Estimate a policy's value or, with ``from_today``, its difference from the logging policy's."""
         if name in today:
             ones = np.ones(len(log))
             return estimate_value(log.reward, ones, ones, estimator=estimator, level=level, **options)

@@ -39,6 +39,7 @@ REQUIREMENTS = ("trust", "caution", BETTER)
 NOT_ABOVE_0 = "not_above_0"
 """Code of a cause: the interval of the difference is not above 0."""
 TOO_FEW_ROWS = "too_few_rows"
+"""Code of an error: the log has fewer rows than estimates need, or than are required."""
 LEAST_ROWS = 2
 """Least number of rows for an estimate."""
 _NO_BASELINE = (
@@ -64,7 +65,12 @@ CONTRADICTED = {
 
 
 class Unmet(NamedTuple):
-    """A line on why an estimate misses the requirement, and its causes: findings, and the interval."""
+    """An estimate that misses the requirement.
+
+    Attributes:
+        line: reason in one line.
+        causes: causes for programs: grave findings, and an interval that is not above 0; keys as in docs/json.md.
+    """
 
     line: str
     causes: list[Record]
@@ -72,13 +78,13 @@ class Unmet(NamedTuple):
 
 @dataclass(frozen=True)
 class FileAnswer:
-    """Estimates of target policies from a log file, and whether they meet the requirement.
+    """Estimates of target policies from a log file, checked against a requirement.
 
     Attributes:
-        sentence: the first sentence, as data (``sentence.text`` is for people).
-        records: one per policy and estimator, one per difference from the baseline, then those of segments.
+        sentence: summary of the estimates, as data (``sentence.text`` is for people).
+        records: one record per policy and estimator, one per difference from the baseline, then those of segments.
         require: the requirement; None without one.
-        reasons: why it is not met, one line per estimate; empty if it is met, or without one.
+        reasons: one line per estimate that misses the requirement; empty if it is met, or without one.
         warnings: limits of what the requirement can mean.
         files: paths of the log and the other files that were read, by their names for people.
         found: the estimates with notes on how the file was read.
@@ -96,7 +102,7 @@ class FileAnswer:
 
     @property
     def answer(self) -> str:
-        """The answer in one word: "better", "worse", "cannot_tell", ...; see docs/json.md."""
+        """The answer in one word: "better", "worse", "cannot_tell" or another one of docs/json.md."""
         return self.sentence.answer
 
     @property
@@ -113,7 +119,10 @@ class FileAnswer:
 
     @cached_property
     def stamp(self) -> Mapping[str, object]:
-        """Schema, files, requirement, whether it is met and why; files are read for their digests."""
+        """Facts about the run for the JSON: schema, files with digests, refused columns, requirement and result.
+
+        The files are read for their digests when this property is first used.
+        """
         stamp: dict[str, object] = {"schema": SCHEMA}
         stamp["input"] = [_identity(name, path) for name, path in self.files.items()]
         if self.found.refused or self.found.segments:
@@ -123,7 +132,7 @@ class FileAnswer:
         return stamp
 
     def called(self, names: Mapping[str, str]) -> FileAnswer:
-        """Replace names of files, also in the notes."""
+        """Return the answer with other names for its files, also in the notes; ``names`` maps old names to new ones."""
         lines = self.found.lines
         for path, name in names.items():
             lines = [line.replace(path, name) for line in lines]
@@ -131,12 +140,15 @@ class FileAnswer:
         return replace(self, files=files, found=replace(self.found, lines=lines))
 
     def to_json(self) -> list[Record]:
-        """Return the list that ``estimate --json`` writes."""
+        """Return the list that ``estimate --json`` writes: the records, each with the short facts about the run.
+
+        The sentence and the long facts are in the first record only.
+        """
         stamp = dict(self.stamp)
-        once: Record = {"sentence": self.sentence.to_dict()}
-        once |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
+        in_first: Record = {"sentence": self.sentence.to_dict()}
+        in_first |= {name: stamp.pop(name) for name in ("input", "refused", "reasons") if name in stamp}
         records = [{**stamp, **record} for record in self.records]
-        records[0] = once | records[0]
+        records[0] = in_first | records[0]
         return [plain(record) for record in records]
 
 
@@ -157,20 +169,21 @@ def answer_file(
     Args:
         table: path of a CSV, Parquet or Arrow file, of a folder of such parts, or of a tool's log that the command
             reads; or a table in memory: a data frame of pandas or polars, a relation of duckdb, a table of pyarrow.
-        targets: columns, each a policy's probability of the logged action.
-        baseline: such a column, or "today" for the policy that logged.
-        require: "trust", "caution" or "better"; see :attr:`FileAnswer.met`.
-        columns: column by role (reward, propensity, action, user, time, logger, weight); recognised if left out.
+        targets: columns, each with a policy's probability of the logged action.
+        baseline: such a column, or "today" for the logging policy; None for no comparison.
+        require: requirement that :attr:`FileAnswer.met` is about: "trust", "caution" or "better"; None for none.
+        columns: column by role (reward, propensity, action, user, time, logger, weight); columns that are left out are
+            recognised by their names.
         cluster: column that groups dependent rows; None for the users.
-        metrics: a second file for tables of assignments.
+        metrics: path of a second file with users' outcomes, for a table of assignments.
         min_rows: least number of rows; fewer are an error.
-        **stated: known facts about the log: propensity_min, weight_max, full_support, reward_min, reward_max,
-            precision; estimators, clip, level, target_file, on, fit_reward_model, q_logged, q_target, unsupported,
-            reward_limit, by, refute and weight_column, as the options of these names; and how to read the file:
-            context, drop_missing, deduplicate, separate_events, drop_invalid, decimal, target_is and fold_case.
+        **stated: options of the command by their names. Known facts about the log: propensity_min, weight_max,
+            full_support, reward_min, reward_max, precision. Settings of the estimates: estimators, clip, level,
+            target_file, on, fit_reward_model, q_logged, q_target, unsupported, reward_limit, by, refute, weight_column.
+            Reading: context, drop_missing, deduplicate, separate_events, drop_invalid, decimal, target_is, fold_case.
 
     Raises:
-        UserError: for a file, a column, a value or an argument that is wrong, in one line.
+        UserError: a file, a column, a value or an argument is wrong; the message has one line.
     """
     questions = [field.name for field in fields(Question) if field.name not in _OWN]
     facts = [field.name for field in fields(Facts) if field.name not in questions] + ["precision"]
@@ -197,7 +210,7 @@ def answer_file(
         )
         if is_in_memory(table):
             answer = answer.called({str(path): IN_MEMORY})
-        assert answer.stamp  # computed while the files are there
+        assert answer.stamp  # computes it now, because the file of a table in memory is removed after this block
     return answer
 
 
@@ -214,15 +227,20 @@ def answer_question(
 ) -> FileAnswer:
     """Estimate from a log file of any kind, and check the answer against the requirement.
 
+    Args:
+        path: path of the log.
+        question: policies to estimate, and the settings of the estimates.
+        reading: statements about the columns and rows of the file.
+        cluster: column that groups dependent rows; None for the users.
+        metrics: path of a second file with users' outcomes, for a table of assignments.
+        require: "trust", "caution" or "better"; None for no requirement.
+        min_rows: least number of rows; fewer are an error.
+        gather: function that reads parts in parallel; None to read them one after another.
+
     Raises:
-        UserError: as :func:`answer_file`.
+        UserError: a file, a column, a value or an argument is wrong.
     """
-    if reading.propensities_of not in (None, *SAID):
-        raise UserError(
-            f"--propensities-of {reading.propensities_of}: {nearest(str(reading.propensities_of), [*SAID])}"
-        )
-    if require not in (None, *REQUIREMENTS):
-        raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
+    _check_choices(reading.propensities_of, require)
     exact = not reading.says_more
     if cluster is not None:
         reading = replace(reading, columns={**reading.columns, "user": cluster})
@@ -238,11 +256,7 @@ def answer_question(
         else:
             file = TableFile.open(path, reading.decimal)
             answer = _estimate_table(file, question, reading, require, gather, exact=exact)
-    _refuse_empty(path, answer.records)
-    rows = answer.records[0]["n"]
-    if min_rows is not None and rows < min_rows:
-        few = f"the estimates would rest on {in_rows(rows)}, fewer than --min-rows {min_rows:,}"
-        raise UserError(f"{path}: {few}: is the log whole?", code=TOO_FEW_ROWS)
+    _refuse_empty(path, answer.records, min_rows)
     records = answer.records + answer.segments
     if require == BETTER and not any("baseline" in record for record in records):
         raise UserError(_NO_BASELINE)
@@ -261,16 +275,37 @@ def answer_question(
     )
 
 
+def _check_choices(propensities_of: str | None, require: str | None) -> None:
+    """Raise UserError for an unknown kind of propensities, or an unknown requirement."""
+    if propensities_of not in (None, *SAID):
+        raise UserError(f"--propensities-of {propensities_of}: {nearest(str(propensities_of), [*SAID])}")
+    if require not in (None, *REQUIREMENTS):
+        raise UserError(f"there is no requirement {require!r}: {nearest(str(require), REQUIREMENTS)}")
+
+
 def _estimate_table(
     file: TableFile, question: Question, reading: Reading, require: str | None, gather: Gather | None, *, exact: bool
 ) -> Answer:
-    """Estimate from a table of slates or of single items; with ``exact`` it may be read as our own logs are."""
+    """Estimate from a table of slates or of single items.
+
+    Args:
+        file: the table.
+        question: policies to estimate, and the settings of the estimates.
+        reading: statements about the columns and rows of the file.
+        require: the requirement; None without one.
+        gather: function that reads parts in parallel; None to read them one after another.
+        exact: True if the user states nothing about the file, so that a log of this package is read by its own schema.
+
+    Raises:
+        UserError: no target; "better" without a baseline; or invalid columns and values.
+    """
     if not question.targets and question.target_file is None:
         raise UserError(_without_targets(file, reading), code="no_target")
     if require == BETTER and question.baseline is None:
         raise UserError(_NO_BASELINE)
     if require is not None and (question.fit_reward_model or not reading.context):
-        question = replace(question, needs=("propensity",))  # do not estimate propensities if their column got lost
+        # A pipeline must fail if the column of propensities got lost, and not go on with estimated ones.
+        question = replace(question, needs=("propensity",))
     leave = endings_of(question.named, file.names)
     slates = find_slates(file, reading.columns, leave)
     if slates is not None:
@@ -285,16 +320,16 @@ def _estimate_table(
 
 
 def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gather: Any = None) -> Answer:
-    """Estimate from a tool's log; without targets, its own policies against the one that logged.
+    """Estimate from a tool's log; without targets, the policies in it are compared with the logging policy.
 
     Args:
         tool: log opened by :func:`recsim_mnar.datasets.tool_logs.opened`.
-        question: as :func:`recsim_mnar.own_log.estimating.estimate_log`.
-        reading: likewise.
-        gather: likewise.
+        question: policies to estimate, and the settings of the estimates.
+        reading: statements about the columns and rows of the log.
+        gather: function that reads parts in parallel; None to read them one after another.
 
     Raises:
-        UserError: likewise.
+        UserError: assignments without rewards, or invalid columns and values.
     """
     if not question.targets and question.target_file is None:
         baseline = question.baseline
@@ -315,7 +350,7 @@ def estimate_tool_log(tool: ToolLog, question: Question, reading: Reading, gathe
 
 
 def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
-    """Return the default estimators: those without clipping bias, and those that other options are for."""
+    """Return the default estimators: ips and snips, clipped_ips with a clip, and dr with a fitted reward model."""
     names = Usual(["ips", "snips"])
     if clip:
         names.append("clipped_ips")
@@ -325,7 +360,7 @@ def default_estimators(clip: float | None, fit_reward_model: bool) -> list[str]:
 
 
 def _of_single_items(path: Path, question: Question, reading: Reading) -> Reading:
-    """Drop columns of slates from the reading; UserError for options that are about slates."""
+    """Return the reading without columns of slates; raise UserError for an option that is about slates."""
     options = {"assumption": question.assumption, "propensities-of": reading.propensities_of}
     if question.position_weights != "mean":
         options["position-weights"] = question.position_weights
@@ -339,7 +374,7 @@ def _of_single_items(path: Path, question: Question, reading: Reading) -> Readin
 
 
 def _without_targets(file: TableFile, reading: Reading) -> str:
-    """Format the error for a missing target, with what else the command line lacks."""
+    """Return the error message for a missing target, with likely columns and other mistakes of the command line."""
     likely = ",".join(new_policies(file.names))
     names = f" (by their names {likely})" if likely else ""
     lacks = ""
@@ -353,8 +388,11 @@ def _without_targets(file: TableFile, reading: Reading) -> str:
     )
 
 
-def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
-    """Raise UserError for a log that cannot say anything about any target."""
+def _refuse_empty(log: Path, records: Sequence[Record], min_rows: int | None) -> None:
+    """Raise UserError if no target can be estimated, or if the log has fewer rows than ``min_rows``.
+
+    Nothing can be estimated from one row, nor if the probability of every target is 0 in all rows.
+    """
     targets = [record for record in records if "baseline" not in record]
     if targets and targets[0]["n"] < LEAST_ROWS:
         raise UserError(
@@ -366,6 +404,10 @@ def _refuse_empty(log: Path, records: Sequence[Record]) -> None:
             f"{log}: {names}: the probability is 0 in every row, so the log says nothing: give the probability of the "
             "logged action, or log with exploration"
         )
+    rows = records[0]["n"]
+    if min_rows is not None and rows < min_rows:
+        few = f"the estimates would rest on {in_rows(rows)}, fewer than --min-rows {min_rows:,}"
+        raise UserError(f"{log}: {few}: is the log whole?", code=TOO_FEW_ROWS)
 
 
 # ------------------------------------------------------------------------------------------------------- requirements
@@ -382,25 +424,35 @@ def unmet(require: str, records: Sequence[Record]) -> list[Unmet]:
     for record in records:
         if not (record["leads"] or "by" in record) or (require == BETTER and "baseline" not in record):
             continue
-        miss, causes = _miss(require, record.get("best_of", record), amounts)
-        if not miss:
-            miss, causes = _miss(require, record, amounts)
-        if miss:
-            whose: Record = {name: record[name] for name in ("policy", "estimator", "by", "segment") if name in record}
-            where = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
-            line = f"--require {require}: {where}{label(record)}, {record['estimator']}: {miss}"
-            missed.append(Unmet(line, [{**whose, **cause} for cause in causes]))
+        reason, causes = _miss(require, record.get("best_of", record), amounts)
+        if not reason:
+            reason, causes = _miss(require, record, amounts)
+        if reason:
+            identity: Record = {key: record[key] for key in ("policy", "estimator", "by", "segment") if key in record}
+            segment = f"{record['by']} {segment_label(record)}, " if "by" in record else ""
+            line = f"--require {require}: {segment}{label(record)}, {record['estimator']}: {reason}"
+            missed.append(Unmet(line, [{**identity, **cause} for cause in causes]))
     return missed
 
 
 def _refused(require: str, answer: Answer) -> Iterator[Unmet]:
-    """Yield the columns of segments that were refused, whose segments cannot meet the requirement."""
+    """Yield an unmet requirement per refused column of segments, whose segments cannot be judged."""
     for refusal in answer.refused:
         yield Unmet(f"--require {require}: {refusal}", [{**refusal.to_dict(), "contradicted": False}])
 
 
 def _miss(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[str, list[Record]]:
-    """Return why a verdict with its interval misses a requirement, "" if it does not, and each cause."""
+    """Check one estimate against a requirement.
+
+    Args:
+        require: the requirement.
+        judged: verdict, findings, level and interval of the estimate: a record, or its ``best_of``.
+        amounts: format of amounts.
+
+    Returns:
+        reason: why the estimate misses the requirement; "" if it meets it.
+        causes: each cause of that.
+    """
     least = LEVELS.index("trust" if require == BETTER else require)
     lines = []
     if LEVELS.index(judged["verdict_level"]) > least:
@@ -418,7 +470,7 @@ def _miss(require: str, judged: Mapping[str, Any], amounts: Amounts) -> tuple[st
 
 
 def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:
-    """Warn of a requirement on the policy that logged, which its own log shows anyway."""
+    """Return a warning if the requirement is only about the logging policy, whose value its own log shows anyway."""
     logging = [record["policy"] for record in records if record["leads"] and record["today"]]
     if require is None or not logging or any("baseline" in record for record in records):
         return []
@@ -426,9 +478,10 @@ def _warnings(require: str | None, records: Sequence[Record]) -> list[str]:
 
 
 def _identity(name: str, path: Path) -> Mapping[str, object]:
-    """Return name, size and digest of a file; of a folder the digest of the output of ``sha256sum *`` in it.
+    """Return name, size and digest of a file, or of a folder.
 
-    ``last_line_ends`` is false for a text file that may have been cut, and absent otherwise.
+    The digest of a folder is that of the output of ``sha256sum *`` in it, so that users can compute it. The key
+    ``last_line_ends`` is False for a text file that may have been cut, and absent otherwise.
     """
     if path.is_file():
         identity = {"path": name, "bytes": path.stat().st_size, "sha256": file_digest(path)}

@@ -22,14 +22,14 @@ from recsim_mnar.log.table import Log
 
 Ints = NDArray[np.int64]
 _USERS = 4096
-"""Users per block."""
+"""Number of users per block."""
 LEVEL = 0.95
-"""Coverage of the interval of the mean reward."""
+"""Nominal coverage of the interval of the mean reward."""
 
 
 @dataclass
 class Lengths:
-    """Counts of lengths, in memory that only grows with the longest.
+    """Counts of lengths, whose memory grows only with the longest one.
 
     Attributes:
         counts: (longest + 1,) number of each length; index 0 is not used.
@@ -38,7 +38,7 @@ class Lengths:
     counts: Ints = field(default_factory=lambda: np.zeros(1, np.int64))
 
     def extend(self, lengths: Ints) -> None:
-        """Count lengths (n,) of at least 1."""
+        """Add lengths (n,) of at least 1 to the counts."""
         self.counts = _sum(self.counts, lengths)
 
     @property
@@ -59,7 +59,7 @@ class Lengths:
         return 0
 
     def at_least(self) -> tuple[list[int], list[float]]:
-        """Return the lengths that occur, and the share of all that are at least as long."""
+        """Return the lengths that occur, ascending, and for each the share of all lengths that are at least as long."""
         occurring = np.flatnonzero(self.counts)
         longer = self.counts[::-1].cumsum()[::-1]
         return occurring.tolist(), (longer[occurring] / max(self.number, 1)).tolist()
@@ -73,13 +73,13 @@ class LogNumbers:
         provenance: provenance of the log.
         rows: number of rows of all kinds.
         users: number of users.
-        views: (i,) view counts, one entry per item up to the highest.
-        shown: (i,) counts of recommendations.
-        by_user: numbers of events per user, by kind: ``organic`` and ``bandit``; users without one are not counted.
-        stretches: lengths of runs of events of one kind, by kind.
+        views: (i,) number of views of each item, up to the highest item with any.
+        shown: (i,) number of recommendations of each item, up to the highest item with any.
+        by_user: by kind (``organic`` or ``bandit``), the numbers of events per user; users without any are left out.
+        stretches: by kind, the lengths of runs of consecutive events of that kind.
         propensities: propensities of recommendations, in bins.
         rewards: mean reward of a recommendation: ``value``, ``low``, ``high``, ``level``; None without recommendations.
-        kinds_of_reward: distinct rewards, at most three of them.
+        kinds_of_reward: distinct rewards; after three of them the set may be incomplete.
         days: first and last time.
     """
 
@@ -130,14 +130,11 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
         decision_rows = log.is_bandit
         if decision_rows.any():
             reward = log["reward"][decision_rows]
-            # The policy that logged has weight 1 in every row, and no missing mass.
+            # The mean reward is the IPS value of the logging policy: weights of 1, and no unsupported actions.
             ones = np.ones(len(reward))
             users = Clusters(log["user"][decision_rows], None)
-            more = PolicySums.of_rows(Rows.of(reward, ones, ones, clusters=users, missing=np.zeros(len(reward))))
-            if sums is None:
-                sums = more
-            else:
-                sums = sums + more
+            of_block = PolicySums.of_rows(Rows.of(reward, ones, ones, clusters=users, missing=np.zeros(len(reward))))
+            sums = of_block if sums is None else sums + of_block
     if sums is not None:
         estimate = value_of(ScoreSums.weighted(sums, ratio=False), "ips", facts=Facts(), level=LEVEL)
         numbers.rewards = {"value": estimate.value, "low": estimate.low, "high": estimate.high, "level": LEVEL}
@@ -145,21 +142,22 @@ def log_in_numbers(path: str | os.PathLike[str]) -> LogNumbers:
 
 
 def _add(found: LogNumbers, log: Log) -> None:
-    """Add a block of users to a summary."""
+    """Add the rows of a block of whole users to a summary, in place, except for the mean reward."""
     user = log["user"]
     decision_rows = log.is_bandit
     if not len(user):
         return
     begins = user_begins(user)
-    number = np.cumsum(begins) - 1
+    number = np.cumsum(begins) - 1  # of the user of each row, within the block
     n_users = int(number[-1]) + 1
     found.rows = found.rows + len(user)
     found.users = found.users + n_users
     found.views = _sum(found.views, log["item"][~decision_rows])
     found.shown = _sum(found.shown, log["action"][decision_rows])
-    turns = begins.copy()
-    turns[1:] |= decision_rows[1:] != decision_rows[:-1]
-    starts = np.flatnonzero(turns)
+    # A run begins with a user, and where the kind of event changes.
+    run_begins = begins.copy()
+    run_begins[1:] |= decision_rows[1:] != decision_rows[:-1]
+    starts = np.flatnonzero(run_begins)
     lengths = np.diff(np.append(starts, len(user)))
     for kind, rows in (("organic", ~decision_rows), ("bandit", decision_rows)):
         of_user = np.bincount(number[rows], minlength=n_users)
@@ -174,7 +172,7 @@ def _add(found: LogNumbers, log: Log) -> None:
 
 
 def _sum(counts: Ints, items: NDArray[np.integer]) -> Ints:
-    """Add counts of further items to counts (i,), extended to the highest item."""
-    more = np.bincount(items, minlength=len(counts))
-    more[: len(counts)] += counts
-    return more
+    """Return the counts (i,) plus those of further items (n,), extended to the highest item."""
+    total = np.bincount(items, minlength=len(counts))
+    total[: len(counts)] += counts
+    return total

@@ -57,7 +57,13 @@ Story = Mapping[str, object]
 
 @dataclass(frozen=True)
 class Destination:
-    """Path and format of a replayed log; a folder if the format is None."""
+    """Place of a replayed log.
+
+    Attributes:
+        path: path of the file or folder.
+        form: format of the file, ``csv`` or another for Parquet; None for a folder of parts.
+        resume: True to continue an earlier run in the folder.
+    """
 
     path: Path
     form: str | None
@@ -72,13 +78,13 @@ class Given:
     """The log to replay and the training log.
 
     Attributes:
-        path: path of the log.
-        training: the log to train on, empty if none was named.
-        ours: whether they are logs of this package's.
-        provenance: provenance of the log.
-        survey: its numbers of rows, users, items, and of users that are in both.
-        data: all rows, if they were read at once.
-        blocks: the log in its files, if it is read block by block.
+        path: path of the log to replay.
+        training: the log to train on; empty if none was named.
+        ours: True if both are logs that this package wrote.
+        provenance: provenance of the log to replay.
+        survey: numbers of rows, users and items of the log to replay, and of the users that are in both logs.
+        data: all rows of the log to replay; None if it is read block by block.
+        blocks: the log to replay in its files; None if its rows were read at once.
         lines: notes for a person on the columns used of a user's file.
     """
 
@@ -93,7 +99,7 @@ class Given:
 
     @classmethod
     def at_once(cls, path: Path, data: Log, training: Training, ours: bool) -> Given:
-        """Wrap a log whose rows were read at once."""
+        """Make the object from a log whose rows are in memory, ``data``."""
         shared = 0
         if not _of_other_seeds(data, training):
             shared = len(set(data.users()) & set(training.users()))
@@ -109,21 +115,30 @@ class Given:
         return cls(path, training, ours, data.provenance, survey, data)
 
     def whole(self) -> Log:
-        """Return all rows of the log."""
+        """Return all rows of the log to replay; they are read if they are not in memory."""
         if self.data is None:
             return Log.read(self.path).validate(first_row=1)
         return self.data
 
 
 def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
-    """The log to replay and the training log."""
-    if train is None:
-        paths = [log]
-    else:
-        paths = [log, train]
+    """Read the log to replay and the training log: files of the user's own at once, logs of this package in blocks.
+
+    Args:
+        log: path of the log to replay.
+        train: path of the training log; None for no training log.
+        reading: statements about the columns of a file of the user's own.
+
+    Raises:
+        UserError: one of the two is a file of the user's own and the other is not, or a log is invalid.
+    """
+    paths = [log]
+    if train is not None:
+        paths.append(train)
     foreign = [needs_numbering(path) for path in paths]
     if all(foreign):
         read_logs = read_as_logs(paths, reading)
+        # Without a training log, an empty one takes its place.
         data, other_log = (log.validate() for log in (*read_logs.logs, Log({}))[:2])
         return replace(Given.at_once(log, data, other_log, ours=False), lines=tuple(read_logs.lines))
     if any(foreign):
@@ -146,45 +161,49 @@ def given_logs(log: Path, train: Path | None, reading: Reading) -> Given:
 
 
 def _of_other_seeds(data: Log | LogBlocks, training: Training) -> bool:
-    """Return whether the provenance of two logs has different seeds, so that they share no user."""
+    """Return True if two logs cannot share a user: different seeds in their provenance, or no training log."""
     seeds = [log.provenance.get("seed") for log in (data, training)]
     return len(training) == 0 or (all(map(is_seed, seeds)) and seeds[0] != seeds[1])
 
 
 def halves_of(given: Given, seed: int, train_share: float = 0.5) -> list[Given]:
-    """Split the users of a log at random; returns each part with the other one as training log.
+    """Split the users of a log at random into two parts, each with the other part as training log.
 
     Args:
         given: the log.
         seed: seed of the draws, one per user.
-        train_share: expected share of the users that the first part is fitted on.
+        train_share: expected share of all users in the training log of the first part.
+
+    Returns:
+        The two parts, as logs to replay.
 
     Raises:
         UserError: all users are in one part.
     """
     log = given.whole()
     users = log.users()
-    first = users[uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0) < 1.0 - train_share]
-    if len(first) in (0, len(users)):
+    draws = uniforms(derive_seed(seed, "split-users"), Stream.PROTOCOL, users, 0)
+    first_users = users[draws < 1.0 - train_share]
+    if len(first_users) in (0, len(users)):
         raise UserError(f"{given.path}: {len(users)} users are too few to be split; give a log of more users")
-    inside = np.isin(log["user"], first)
-    one = log.select(inside)
-    other = log.select(~inside)
-    halves = [Given.at_once(given.path, *pair, given.ours) for pair in ((one, other), (other, one))]
-    return [replace(half, survey=replace(half.survey, shared_users=0)) for half in halves]
+    in_first = np.isin(log["user"], first_users)
+    first = log.select(in_first)
+    second = log.select(~in_first)
+    return [Given.at_once(given.path, *pair, given.ours) for pair in ((first, second), (second, first))]
 
 
 def check_training(given: Given, train: Path | None, training: Training, learners: Mapping[str, Learner]) -> None:
     """Validate the training log before any agent is fitted on it.
 
     Args:
-        given: the log that is replayed.
-        train: path of the training log, None if none is named.
+        given: the log to replay.
+        train: path of the training log; None if none is named.
         training: the training log.
         learners: learners by name.
 
     Raises:
-        UserError: it is of another world or catalogue, with other items; or it lacks data that an agent needs.
+        UserError: the training log is of another world or catalogue, so that its items are others; it lacks data that
+            an agent needs; or there is none and an agent needs one.
     """
     if train is None:
         for name, learner in learners.items():
@@ -217,7 +236,13 @@ def _unfitted(name: str, log: Path) -> UserError:
 
 @dataclass(frozen=True)
 class _World:
-    """The world of a log in its provenance; None for what is not recorded."""
+    """World that the provenance of a log records.
+
+    Attributes:
+        name: name of the world; None if it is not recorded.
+        n_items: number of items; None if it is not recorded.
+        catalogue_seed: seed of the items; None if it is not recorded.
+    """
 
     name: object = None
     n_items: object = None
@@ -236,7 +261,10 @@ class _World:
 
 
 def _holdings(training: Training) -> frozenset[str] | None:
-    """Return the contents of a log other than views, see :data:`recsim_mnar.policies.door.HOLDINGS`."""
+    """Return the kinds of data in a training log other than views, of :data:`recsim_mnar.policies.door.HOLDINGS`.
+
+    The world that made the log declares them (None for all kinds); of other logs they are found in the rows.
+    """
     entry = worlds().get(str(_World.of(training.provenance).name))
     if entry is not None:
         return entry.world_class().log_holds
@@ -269,7 +297,17 @@ class Fitting:
     digest: str | None
 
     def policies(self, given: Given, half: int | None, report: Callable[[str], None]) -> tuple[Policies, Story]:
-        """Fit the policies; returns them by name, and what they were fitted on, for the provenance."""
+        """Fit all policies on the training log.
+
+        Args:
+            given: the log to replay and the training log.
+            half: number of the part of split users to record; None if users were not split.
+            report: function that is called with a line when a stage begins.
+
+        Returns:
+            policies: fitted policies by name, ready to replay.
+            story: for the provenance, the training log that they were fitted on; empty without one.
+        """
         size = given.survey.slate_size
         fitted = {}
         for name in self.learners:
@@ -288,16 +326,28 @@ class Fitting:
         target: Destination,
         executor: Executor | None = None,
     ) -> int:
-        """Write the replayed log; returns how many parts of a folder already existed."""
+        """Write the log with the probabilities of the fitted policies.
+
+        Args:
+            given: the log to replay.
+            fitted: fitted policies by name.
+            story: provenance of the policies.
+            logging: the logging policy, which tells where the log has no support; None if it is unknown.
+            target: place of the replayed log.
+            executor: executor of the work; None for this process.
+
+        Returns:
+            The number of parts of a folder that already existed; 0 for a file.
+        """
         size = given.survey.slate_size
         least = None
         if logging is not None:
             logging = as_replayed(logging, size)
             least = least_propensity(logging)
-        if size > 1 and least is None:  # it is unknown what other rankings cannot show
-            logging = None
         if least is not None:
             story = {**story, PROPENSITY_MIN: least}
+        elif size > 1:
+            logging = None  # without a least propensity it is unknown which slates the logging policy never shows
         if given.blocks is None or any(learns_online(given.provenance, policy) for policy in fitted.values()):
             replay_at_once(given.whole(), fitted, logging, target, executor, story)
             return 0
@@ -310,7 +360,11 @@ class Fitting:
         return 0
 
     def _policy(self, given: Given, name: str) -> Any:
-        """Fit the policy of a name; errors say what is missing."""
+        """Fit the learner of a name on the training log.
+
+        Raises:
+            UserError: the most useful cause of the failure: no views, no training log, or the learner's own error.
+        """
         try:
             seed = derive_seed(self.seed, "fit")
             fitted = self.learners[name].fit(given.training, n_items=self.n_items, seed=seed)
@@ -318,24 +372,27 @@ class Fitting:
             return fitted
         except UserError as error:
             _refuse_without_views(given, name)
-            raise (error if self.digest is not None else _unfitted(name, given.path)) from None
+            cause = error if self.digest is not None else _unfitted(name, given.path)
+            raise cause from None
 
     def _story(self, given: Given, fitted: Mapping[str, Any], half: int | None) -> Story:
         """Return the provenance of the policies that were fitted on the training log; empty without one."""
         if self.digest is None:
             return {}
-        taught = [name for name, policy in fitted.items() if self._learned(name, policy)]
-        users = given.survey.n_users
-        entry = {"policies": taught, "digest": self.digest, "shared": given.survey.shared_users, "users": users}
-        if taught:
-            return {FITTED_ON: entry | ({} if half is None else {"half": half})}
-        return {}
+        learned = [name for name, policy in fitted.items() if self._learned(name, policy)]
+        if not learned:
+            return {}
+        entry: dict[str, object] = {"policies": learned, "digest": self.digest}
+        entry |= {"shared": given.survey.shared_users, "users": given.survey.n_users}
+        if half is not None:
+            entry["half"] = half
+        return {FITTED_ON: entry}
 
     def _learned(self, name: str, fitted: Any) -> bool:
-        """Return whether a policy depends on the training log: without it, it cannot be fitted or differs."""
+        """Return True if a policy depends on the training log: fitted on an empty log, it differs or fails."""
         try:
-            plain = self.learners[name].fit(Log({}), n_items=self.n_items, seed=0)
-            return not identical_policies(as_policy(fitted), as_policy(plain))
+            unfitted = self.learners[name].fit(Log({}), n_items=self.n_items, seed=0)
+            return not identical_policies(as_policy(fitted), as_policy(unfitted))
         except UserError:
             return True
 
@@ -343,7 +400,22 @@ class Fitting:
 def replay_at_once(
     data: Log, fitted: Policies, logging: Replayed | None, target: Destination, executor: Executor | None, story: Story
 ) -> None:
-    """Write the replayed log from all of its rows, with the policies' training data in its provenance."""
+    """Replay all rows of a log in memory, and write them to a file.
+
+    Each policy adds a column of its probabilities of the logged actions. A ranking policy adds one column per kind of
+    probability; another policy adds its probability of all actions that a known logging policy never takes.
+
+    Args:
+        data: all rows of the log.
+        fitted: fitted policies by name.
+        logging: the logging policy; None if it is unknown.
+        target: place of the replayed log.
+        executor: executor of the work; None for this process.
+        story: provenance of the policies; a CSV file cannot hold it.
+
+    Raises:
+        UserError: the target is a folder.
+    """
     if target.form is None:
         raise UserError(
             f"--out {target.path}: a folder of parts is written of this package's logs only, and of policies that do "
@@ -353,14 +425,13 @@ def replay_at_once(
     for name, policy in fitted.items():
         if isinstance(policy, RankingPolicy):
             columns = replay_ranking(data, policy, executor=executor)
-            for ending in ("", *OF_RANKING):
+            for ending in ("", *OF_RANKING):  # "_slate", say, is the ending of column "slate"
                 result = result.with_column(name + ending, columns[ending[1:] or "marginal"])
-            continue
-        if logging is None:
+        elif logging is None:
             result = result.with_column(name, replay_policy(data, policy, executor=executor))
-            continue
-        probability, missing = replay_with_support(data, policy, logging, executor=executor)
-        result = result.with_column(name, probability).with_column(name + UNSUPPORTED, missing)
+        else:
+            probability, unsupported = replay_with_support(data, policy, logging, executor=executor)
+            result = result.with_column(name, probability).with_column(name + UNSUPPORTED, unsupported)
     if target.form == "csv":
         result.write_csv(target.path)
     else:
@@ -369,7 +440,13 @@ def replay_at_once(
 
 
 def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
-    """Raise UserError if a log has no views and a policy depends on the history."""
+    """Raise UserError if a user's log has no views and a policy may depend on them.
+
+    Args:
+        given: the log to replay.
+        name: name of the policy.
+        fitted: the fitted policy, which needs no views if its distribution is fixed; None if it could not be fitted.
+    """
     if given.ours or not given.survey.all_bandit or (fitted is not None and fitted.fixed_distribution() is not None):
         return
     raise UserError(
@@ -379,7 +456,11 @@ def _refuse_without_views(given: Given, name: str, fitted: Any = None) -> None:
 
 
 def items_of(given: Given, asked: int | None) -> int:
-    """Return the number of items: the one asked for, or that of the logs."""
+    """Return the number of items: ``asked`` if it is not None, else the number of both logs' items.
+
+    Raises:
+        UserError: ``asked`` is less than the number of items in the logs.
+    """
     n_items = stated_items(given.provenance, given.survey.highest_item + 1)
     n_items = max(n_items, given.training.n_items)
     if asked is not None and asked < max(n_items, 1):
@@ -388,13 +469,14 @@ def items_of(given: Given, asked: int | None) -> int:
 
 
 def digest_of_log(train: Path | None) -> str | None:
-    """Compute the digest of the training log."""
+    """Compute the digest of the training log; return None without one."""
     if train is None:
         return None
     return digest_of_files(Parts.of(train))
 
 
 TODAY = "today"
+"""Name of the logging policy as a baseline."""
 SHARE = 0.5
 """Expected share of the users that agents are fitted on."""
 
@@ -408,14 +490,14 @@ def estimate_agents(
     columns: dict[str, str | None] | None = None,
     **asked: Any,
 ) -> FileAnswer:
-    """Estimate the value of agents fitted on some users of a log, from the other users, against today's policy.
+    """Fit agents on some users of a log, and estimate their values and lifts over the logging policy from the others.
 
     Args:
         path: a log with users, the items shown, rewards, propensities and, for agents that learn, views.
         agents: names as in ``recsim-mnar list agents``, or ``package.module:Class``.
         train_share: expected share of the users that agents are fitted on.
         seed: seed of the split and of the fit.
-        columns: column by role, recognised if left out.
+        columns: column by role; columns that are left out are recognised by their names.
         **asked: further arguments of :func:`recsim_mnar.estimate_file`.
 
     Raises:
@@ -439,6 +521,16 @@ def replayed(
     report: Callable[[str], None] = lambda line: None,
 ) -> Iterator[tuple[Path, Sequence[str]]]:
     """Fit agents on some users of a log, and write the others' rows with the agents' probabilities to a file.
+
+    Errors within the block name the log in place of the temporary file.
+
+    Args:
+        log: path of the log.
+        agents: names of the agents.
+        reading: statements about the columns of the log.
+        train_share: expected share of the users that agents are fitted on.
+        seed: seed of the split and of the fit.
+        report: function that is called with a line when a stage begins.
 
     Yields:
         The file, which is removed afterwards, and notes on the columns used.
@@ -469,14 +561,27 @@ def replayed(
 
 
 def of_log(found: FileAnswer, file: Path, log: Path, lines: Sequence[str]) -> FileAnswer:
-    """Rename the replayed file in an answer to the log that it was made from."""
-    named = found.called({str(file): str(log)})
-    answer = replace(named.found, lines=[*lines, *named.found.lines])
-    return replace(named, files={str(log): log}, found=answer)
+    """Return an answer from a replayed file as one from the log: its name, its path, and the notes on its columns.
+
+    Args:
+        found: the answer from the replayed file.
+        file: path of the replayed file.
+        log: path of the log that it was made from.
+        lines: notes on the columns of the log.
+    """
+    renamed = found.called({str(file): str(log)})
+    answer = replace(renamed.found, lines=[*lines, *renamed.found.lines])
+    return replace(renamed, files={str(log): log}, found=answer)
 
 
 def ab_test_of(log: Path, sentence: Sentence, reading: Reading) -> ABPlan | None:
-    """Plan an A/B test for the estimated lift of the agent that is ahead; None if none is."""
+    """Plan an A/B test for the lift of the agent that is ahead; return None if no agent is or no plan is possible.
+
+    Args:
+        log: path of the log.
+        sentence: summary of the estimates.
+        reading: statements about the columns of the log.
+    """
     if not (sentence.change_percent or 0.0) > 0.0:
         return None
     try:
@@ -486,7 +591,12 @@ def ab_test_of(log: Path, sentence: Sentence, reading: Reading) -> ABPlan | None
 
 
 def ahead_of_today(sentence: Sentence, test: ABPlan | None) -> str:
-    """Describe the agent that is ahead of today's policy, or the users that an A/B test needs."""
+    """Describe which agent is ahead of the logging policy; if that is uncertain, also the users that a test needs.
+
+    Args:
+        sentence: summary of the estimates.
+        test: plan of an A/B test for the estimated lift; None without one.
+    """
     today = logged_by(sentence.baseline_kind)
     if sentence.answer == "better":
         return f"{sentence.policy} is ahead of {today} (verdict: {sentence.sure})."

@@ -41,9 +41,9 @@ from recsim_mnar.tables.roles import NONE, RECOGNISED, find_columns
 
 _UNSUPPORTED = "_unsupported"
 STATED = "as stated"
-"""Source of the kind of the propensities: the user."""
+"""Value of :attr:`SlateLog.why` if the user states the kind of the propensities."""
 _DENIED = ("item_propensities", "propensities")
-"""Findings that contradict the kind of the propensities."""
+"""Codes of findings that contradict the kind of the propensities."""
 _OF_SINGLE_ITEMS = {
     "target_file": "--target-file",
     "fit_reward_model": "--fit-reward-model",
@@ -52,34 +52,35 @@ _OF_SINGLE_ITEMS = {
     "reward_limit": "--reward-limit-column",
     "unsupported": "--unsupported",
 }
-"""Fields of a question for single items only, and their options."""
+"""Fields of a question that are for single items only, with their options."""
 _OBP_NAMES = (
     "the columns have Open Bandit Pipeline's names, which do not say what each is of: rename pscore to slate_pscore, "
     "pscore_item_position to position_pscore, evaluation_policy_pscore to new_slate and "
     "evaluation_policy_pscore_item_position to new, and give --target new"
 )
 _IN_OPTIONS = {kind: option for option, kind in SAID.items()}
+"""Value of ``--propensities-of`` by kind of probability."""
 _LEAST = ("slate_ips", "reward_interaction_ips", "independent_ips", "set_ips")
-"""Estimators, the one with the weakest assumptions on users first."""
+"""Estimators, ordered by their assumptions on users, the weakest first."""
 
 
 def endings_of(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """List the columns of policies, those with an ending included."""
+    """List the existing columns of policies: their names, with or without the ending of a kind of probability."""
     endings = (*SUFFIXES.values(), _UNSUPPORTED)
     return [name + ending for name in names for ending in endings if name + ending in known]
 
 
 @dataclass(frozen=True)
 class SlateLog:
-    """A log of slates.
+    """A log of slates, with the kinds of its probabilities.
 
     Attributes:
-        log: its rows, one per position.
+        log: the rows, one per position.
         slates: the slates with their problems.
-        kinds: columns of probabilities by kind.
+        kinds: by kind, the column of the logging policy's probabilities.
         main: kind of the column of propensities; "" if it is not clear.
-        why: how that was found.
-        known: (n,) the log's probabilities by kind, rows as in ``log``.
+        why: reason for that kind, in words.
+        known: by kind, the logging policy's probabilities (n,) of the rows of ``log``.
         lines: notes for a person.
     """
 
@@ -106,13 +107,13 @@ class SlateLog:
 
         Args:
             policies: target policies.
-            ranked: by policy, the items of those whose columns hold items.
-            one_reward: whether a slate has one reward.
+            ranked: by policy, the items that it ranks, for policies whose columns hold items.
+            one_reward: True if a slate has one reward, which item probabilities alone cannot weight.
         """
         slates = self.slates
         check_probabilities(slates, self.known, self.kinds)
         read = self.log.of_policies
-        bare = "marginal" if "marginal" in self.kinds else self.main
+        bare = "marginal" if "marginal" in self.kinds else self.main  # kind of a column without an ending
         for name in policies:
             names = {kind: name + end for kind, end in SUFFIXES.items() if end and name + end in read}
             if name in read:
@@ -139,10 +140,10 @@ class _Table:
 
     Attributes:
         slates: the file.
-        reading: how to read it, with its columns of slates.
-        policies: columns of target policies with a value in every row.
+        reading: statements about the columns, completed by those of slates.
+        policies: columns of target policies that must have a value in every row.
         gaps: columns of target policies that may lack values.
-        propensity: the column of propensities; None if none is recognised.
+        propensity: column of propensities; None if none is recognised.
     """
 
     slates: SlateFile
@@ -163,13 +164,14 @@ class _Table:
         of_slates = {*slates.columns.values()}
 
         def recognised(role: str, leave: Collection[str]) -> str | None:
+            """Return the column that has a usual name of a role and is not in ``leave``; None without one."""
             leave = {*leave, *of_policies}
             return find_columns(str(slates.file.path), names, optional=(role,), leave=leave).get(role)
 
         propensity = columns.get("propensity") or recognised("propensity", {*kinds.values(), *of_slates})
         propensity = propensity or next(iter(kinds.values()), None)
         columns["propensity"] = propensity
-        if columns.get("user") is None:  # a column of slates may have the name of one of users
+        if columns.get("user") is None:  # a column of slates may have a usual name of a column of users
             columns["user"] = recognised("user", of_slates - {columns.get("action")}) or NONE
         gaps = [name for name in of_policies if name.endswith(("_conditional", _UNSUPPORTED))]
         complete = [name for name in of_policies if name not in gaps]
@@ -177,20 +179,25 @@ class _Table:
         return _Table(slates, reading, complete, gaps, propensity)
 
     def read(self, named: Mapping[str, str | None], others: Sequence[str]) -> tuple[BanditFile, Mapping[str, Any]]:
-        """Read all rows; returns them, and by policy the items that it ranks.
+        """Read all rows.
 
         Args:
             named: columns by role that the user named.
             others: further columns of numbers.
+
+        Returns:
+            log: the rows.
+            ranked: by policy, the items that it ranks, for policies whose columns hold items.
         """
-        more = [name for name in self.slates.probabilities.values() if name != self.propensity]
-        others = [self.slates.columns["position"], *more, *others]
+        of_kinds = [name for name in self.slates.probabilities.values() if name != self.propensity]
+        others = [self.slates.columns["position"], *of_kinds, *others]
         table = BanditLog.open(self.slates.file, self.policies, reading=self.reading, others=others)
         how = {role: way if named.get(role) else RECOGNISED for role, way in table.columns.how.items()}
         table.columns = replace(table.columns, how=how)
+        # Columns that may lack values, and those of items, are read as if they were context, which may be anything.
         table.reading = replace(table.reading, context=[*self.gaps, *sorted(table.of_items)])
         log = table.read()
-        table.reading = replace(table.reading, context=())  # the lines must not name columns of policies as context
+        table.reading = replace(table.reading, context=())  # the notes must not name columns of policies as context
         if self.slates.per_slate and log.key is not None:
             table.unit = "item"
             table.lists = log.key.ids.size
@@ -198,7 +205,7 @@ class _Table:
         return log, {name: log.context.pop(name) for name in table.of_items}
 
     def main_of(self, log: BanditFile, slates: Slates) -> tuple[str, str]:
-        """Find the kind of the propensities, and how it is known; "" if it is not."""
+        """Return the kind of the propensities, and the reason for it in words; "" for both if the kind is unknown."""
         if self.reading.propensities_of is not None:
             return SAID[self.reading.propensities_of], STATED
         if self.slates.own:
@@ -233,11 +240,12 @@ def read_slates(
     except UserError as error:
         if error.code not in ("missing_values", "invalid_values") or reading.drop_invalid == 1.0:
             raise
-        more: list[Problem] = []
-        with contextlib.suppress(UserError):  # all problems at once
-            complete = replace(reading, drop_missing=True, drop_invalid=1.0)
-            more = read_slates(slate_file, complete, policies, others).slates.problems
-        raise UserError("; ".join([str(error), *map(str, more)]), code=error.code) from error
+        # Report the problems of the slates with it: read once more without the rows that cannot be read.
+        problems: list[Problem] = []
+        with contextlib.suppress(UserError):
+            readable = replace(reading, drop_missing=True, drop_invalid=1.0)
+            problems = read_slates(slate_file, readable, policies, others).slates.problems
+        raise UserError("; ".join([str(error), *map(str, problems)]), code=error.code) from error
     if log.propensity is None or log.key is None:
         source = slate_file.file.path
         raise UserError(f"{source}: no column is recognised as the propensity. Name it with --propensity-column")
@@ -266,19 +274,24 @@ def read_slates(
 
 
 def _by_number(slates: Slates, log: BanditFile) -> tuple[Slates, list[str]]:
-    """Sort the slates of each user by the numbers in their ids; returns them, and a remark if ids have no numbers."""
+    """Sort the slates of each user by the numbers in their ids, which take the place of times.
+
+    Returns:
+        slates: the sorted slates; unchanged if ids have no numbers, or no user has several slates.
+        remarks: a note for a person if ids have no numbers.
+    """
     assert log.key is not None
     if log.user is None:
         return slates, []
-    first = slates.order[:: slates.size]
+    first = slates.order[:: slates.size]  # the top row of each slate
     user = log.user.codes[first]
     if np.unique(user).size == user.size:
         return slates, []
     numbers = []
     prefixes = set()
     for text in log.key.ids:
-        match = re.fullmatch(r"(\D*)(\d{1,18})(?:\.0)?", str(text))
-        prefixes.add(match and match[1])
+        match = re.fullmatch(r"(\D*)(\d{1,18})(?:\.0)?", str(text))  # "s12" has prefix "s" and number 12
+        prefixes.add(match and match[1])  # None without a match
         numbers.append(int(match[2]) if match else 0)
     if None in prefixes or len(prefixes) > 1:
         return slates, ["no column has times: the slates of a user are taken in the order of the file"]
@@ -288,12 +301,12 @@ def _by_number(slates: Slates, log: BanditFile) -> tuple[Slates, list[str]]:
 
 
 def in_words(n: int) -> str:
-    """Format a number of slates."""
+    """Format a number of slates, such as ``1 slate`` or ``2,000 slates``."""
     return f"{n:,} slate{'s' * (n != 1)}"
 
 
 def _complete(log: BanditFile) -> BanditFile:
-    """Drop slates that lost a row to --drop-missing or --drop-invalid."""
+    """Drop slates that lost a row to --drop-missing or --drop-invalid: those with fewer rows than the largest slate."""
     assert log.key is not None
     slate = log.key.codes
     if log.users is not None:
@@ -309,12 +322,17 @@ def _complete(log: BanditFile) -> BanditFile:
 
 
 def estimate_slates(slate_file: SlateFile, question: Question, reading: Reading) -> Answer:
-    """Estimate from a file of slates: one record per policy and estimator, then the differences from today's policy.
+    """Estimate from a file of slates: one record per policy and estimator, then differences from the logging policy.
 
-    The leading estimator is the one with the weakest assumptions on users among those with the best verdict of all.
+    The leading estimator is, of those with the best verdict, the one with the weakest assumptions on users.
+
+    Args:
+        slate_file: the file.
+        question: policies to estimate, and the settings of the estimates.
+        reading: statements about the columns and rows of the file.
 
     Raises:
-        UserError: a question that is for single items only; invalid values or slates.
+        UserError: an option that is for single items only; invalid values or slates.
     """
     path = slate_file.file.path
     refused = [option for name, option in _OF_SINGLE_ITEMS.items() if getattr(question, name)]
@@ -350,7 +368,16 @@ def estimate_slates(slate_file: SlateFile, question: Question, reading: Reading)
 
 
 class _Ranked:
-    """A log of slates with a question about ranking policies."""
+    """A log of slates with a question about ranking policies.
+
+    Attributes:
+        rows: rows of the log that estimators use, in the order of slates: all of them or, if a slate has one reward,
+            the top row of each.
+        columns: arguments of the estimators by name, one value per row.
+        logged: by kind, the logging policy's probabilities.
+        models: a reward model's predictions, by the name of their argument.
+        bound: smallest propensity by statement or provenance; None if it is unknown.
+    """
 
     def __init__(self, slate_file: SlateFile, slates: SlateLog, question: Question, models: Mapping[str, str]) -> None:
         self.one_reward = slate_file.one_reward
@@ -380,7 +407,13 @@ class _Ranked:
         self.bound = known_bound(self.provenance, question.stated, log.columns["propensity"])
 
     def _kinds(self, values: dict[str, Floats]) -> dict[str, Floats]:
-        """Select the probabilities (n,) by kind that estimators use; a slate's are products of conditional ones."""
+        """Select the rows and kinds of probabilities that estimators use.
+
+        A missing probability of the slate is computed as the product of the conditional probabilities of its items.
+
+        Args:
+            values: by kind, the probabilities (n,) of all rows of the log.
+        """
         if "conditional" in values and "slate" not in values:
             slates = self.slates.slates
             product = np.empty(len(self.slates.log))
@@ -390,25 +423,42 @@ class _Ranked:
         return {kind: values[kind][self.rows] for kind in kinds if kind in values}
 
     def _target(self, name: str) -> dict[str, Floats]:
-        """Return the probabilities of a policy by kind, also of whole slates if it is deterministic."""
+        """Return the probabilities of a target policy by kind, for the kinds that the log has.
+
+        A column without an ending has the kind of the propensities. If it is 0 or 1 throughout, the policy is
+        deterministic, and the column is both marginal and conditional, from which the slate's probability follows.
+        """
         log = self.slates.log
         main = self.slates.main
         read = log.of_policies
         kinds = {kind: read[name + ending] for kind, ending in SUFFIXES.items() if ending and name + ending in read}
         if name in read:
-            bare = ["marginal" if main in kinds else main]
+            bare_kinds = ["marginal" if main in kinds else main]
             if np.isin(read[name], (0.0, 1.0)).all():
-                bare = ["marginal", "conditional"]
-            kinds = dict.fromkeys(bare, read[name]) | kinds
+                bare_kinds = ["marginal", "conditional"]
+            kinds = dict.fromkeys(bare_kinds, read[name]) | kinds
         return {kind: column for kind, column in self._kinds(kinds).items() if kind in self.logged}
 
-    @functools.cache  # noqa: B019  # lives as long as one answer
+    @functools.cache  # noqa: B019  # the object exists for one answer only
     def estimates(self, name: str, level: float, *, today: bool, from_today: bool = False) -> dict[str, Estimate]:
-        """Estimate a policy, or its difference from today's, with every estimator."""
+        """Estimate a policy with every estimator.
+
+        Args:
+            name: name of the policy.
+            level: nominal coverage of the interval.
+            today: True for the logging policy itself.
+            from_today: True for the difference from the logging policy in place of the value.
+
+        Returns:
+            Estimates by estimator.
+
+        Raises:
+            UserError: the target and the log have no kind of probability in common.
+        """
         question = self.question
         stated = {key: value for key, value in question.stated.items() if value is not None} | self.models
         least = stated.pop("propensity_min", self.bound)
-        # A bound is of items at their positions; for whole slates it only means that none is impossible.
+        # A bound is about items at their positions; for whole slates it only means that none is impossible.
         stated.setdefault("full_support", None)
         if self.bound is not None or today:
             stated["full_support"] = True
@@ -437,7 +487,11 @@ class _Ranked:
         return {key: self._with_facts(estimate, facts, today=today) for key, estimate in estimates.items()}
 
     def _with_facts(self, estimate: Estimate, facts: dict[str, object], *, today: bool) -> Estimate:
-        """Add facts about the file to an estimate; that of today's policy needs no assumption on users."""
+        """Return an estimate with facts about the file in its diagnostics, and with adapted findings.
+
+        The logging policy's value needs no assumption on users, so it is trusted and findings about them are dropped.
+        Findings against a stated kind of propensities advise to state another one.
+        """
         findings = [f for f in estimate.verdict.findings if not (today and about_users(f.code))]
         if self.slates.why == STATED:
             advice = f"state another --propensities-of: the numbers deny {_IN_OPTIONS[self.slates.main]!r}"
@@ -446,26 +500,34 @@ class _Ranked:
         return replace(estimate, diagnostics=estimate.numbers() | facts, verdict=verdict)
 
     def answer(self, targets: Sequence[str], own_name: str, *, ask_today: bool) -> Answer:
-        """Return the records, with notes on how the file was read."""
+        """Return the records, with notes on how the file was read.
+
+        Args:
+            targets: names of the target policies.
+            own_name: name of the logging policy in the records.
+            ask_today: True to estimate the logging policy, too.
+        """
         question = self.question
         log = self.slates.log
         policies = [*targets, *([own_name] if ask_today else [])]
-        levels: dict[str, list[int]] = {}
+        levels: dict[str, list[int]] = {}  # by estimator, the level of the verdict on each policy; 0 is the best
         for policy in policies:
             for name, estimate in self.estimates(policy, question.level, today=policy == own_name).items():
                 levels.setdefault(name, []).append(LEVELS.index(estimate.verdict.level))
 
         def rank(name: str) -> tuple[int, int, int]:
-            """Order estimators: of all policies first, then by verdict, then by assumptions."""
+            """Return the sort key of an estimator: by number of policies that it fits, verdicts, and assumptions."""
             weakest = _LEAST.index(name) if name in _LEAST else len(_LEAST)
             return -len(levels[name]), sum(levels[name]), weakest
 
         names = sorted(levels, key=rank)
 
         def value(name: str, estimator: str, *, level: float) -> Estimate | None:
+            """Estimate a policy's value; None if the estimator does not apply to it."""
             return self.estimates(name, level, today=name == own_name).get(estimator)
 
         def difference(name: str, estimator: str, *, level: float) -> Estimate | None:
+            """Estimate a policy's difference from the logging policy; None if the estimator does not apply to it."""
             return self.estimates(name, level, today=False, from_today=True).get(estimator)
 
         to_estimate = Asked(policies, names, question.level, today={own_name}, made=self.provenance, differing=names)
@@ -479,7 +541,7 @@ class _Ranked:
 
 
 def assumption_lines(records: Sequence[Record]) -> list[str]:
-    """Describe, one line per estimator, its assumption on users and the evidence in the log."""
+    """Describe, in one line per estimator, its assumption on users and the evidence against it in the log."""
     lines: dict[str, str] = {}
     for record in records:
         if record["role"] != "target":

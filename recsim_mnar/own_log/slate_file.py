@@ -25,11 +25,11 @@ OF = {
     "slate": "the whole slate in order",
     "set": "the slate's items in any order",
 }
-"""Event that a probability in a log of slates is of, by kind."""
+"""The event whose probability a log of slates has, by kind of probability."""
 SAID = {"position": "marginal", "conditional": "conditional", "slate": "slate", "set": "set"}
-"""Kinds by the value of ``--propensities-of``."""
+"""Kind of probability by the value of ``--propensities-of``."""
 PERHAPS = "perhaps_slates"
-"""Code of a finding: rows that count as single items may be of slates."""
+"""Code of a finding: rows that count as single items may belong to slates."""
 _LISTS = {
     *("items", "itemids", "actions", "actionids", "slate", "ranking", "list", "recommendations", "recommendeditems"),
     *("shownitems", "impressions", "products", "productids", "articles", "articleids", "skus"),
@@ -44,9 +44,9 @@ class SlateFile:
     Attributes:
         file: the table.
         columns: column by role: slate, position and, for lists, the action.
-        probabilities: by kind, columns of the log's probabilities whose names tell the kind.
-        per_slate: whether the file has one row per slate, with lists.
-        one_reward: whether a row has one reward for the whole slate.
+        probabilities: by kind, the column of the logging policy's probability whose name tells the kind.
+        per_slate: True if the file has one row per slate, with lists.
+        one_reward: True if a row has one reward for the whole slate.
     """
 
     file: TableFile
@@ -64,20 +64,20 @@ class SlateFile:
 
     @property
     def own(self) -> bool:
-        """True if it has our own logs' columns, whose propensities are of the item at its position."""
+        """True for a log that this package wrote, whose propensities are of the item at its position."""
         return {"user", "step", "event", "propensity", "slate", "position"} <= set(self.file.names)
 
 
 def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> SlateFile | None:
-    """Recognise a file of slates; None for a file of single items.
+    """Recognise a file of slates; return None for a file of single items.
 
     Args:
         file: the table.
-        columns: by role, as the user says; "none" for slate: single items, whatever the names of the columns.
-        leave: columns of target policies, with their endings.
+        columns: column by role, as the user states; "none" for the slate or position says that rows are single items.
+        leave: columns that cannot have a role: those of target policies, with their endings.
 
     Raises:
-        UserError: a named column is missing; a column of slates is named and there is none of positions.
+        UserError: a named column is missing, or a column of slates is named and no column of positions is found.
     """
     if NONE in (columns.get("slate"), columns.get("position")):
         return None
@@ -97,7 +97,14 @@ def find_slates(file: TableFile, columns: Mapping[str, str | None], leave: Colle
 def _of_positions(
     file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
 ) -> SlateFile | None:
-    """Recognise a file with columns of slates and of positions, in which a slate has several rows."""
+    """Recognise a file with columns of slates and of positions, in which a slate has several rows; None for others.
+
+    Args:
+        file: the table.
+        columns: column by role, as the user states.
+        named: columns of slates, positions and actions that the user names.
+        free: names of the columns that may have a role.
+    """
     places = [named["position"]] if "position" in named else _usual("position", free)
     if not places:
         if "slate" not in named:
@@ -108,7 +115,7 @@ def _of_positions(
     for rank, tier in enumerate(USUAL_NAMES["slate"]):
         for name in free:
             if plain_name(name) in tier and name not in (places[0], columns.get("user")):
-                # A session or a query may have single items one after another.
+                # Names of the last tier are those of sessions and queries, which may have single items in succession.
                 slates = _slates_of(file, columns, free, name, places[0], may_be_single=rank == 2)
                 if slates is not None:
                     return slates
@@ -124,7 +131,16 @@ def _slates_of(
     *,
     may_be_single: bool,
 ) -> SlateFile | None:
-    """Return the slates of a column, None if all have one row; with ``may_be_single`` all of them must be complete."""
+    """Return the file with the slates of a column; None if that column cannot be one of slates.
+
+    Args:
+        file: the table.
+        columns: column by role, as the user states.
+        free: names of the columns that may have a role.
+        name: column of slates.
+        position: column of positions.
+        may_be_single: True for a name that may be that of a session: then all slates must have the same positions.
+    """
     if name == position:
         return None
     named = {"user": columns.get("user")}
@@ -135,14 +151,14 @@ def _slates_of(
     rows = file.read(kinds).quiet()
     slate = rows.ids(name).codes
     place = rows.numbers(position)
-    if not np.isfinite(place).any():  # text, which is reported when it is read
+    if not np.isfinite(place).any():  # positions are text, which is reported later, when the log is read
         place = np.zeros(len(rows))
-    there = (slate >= 0) & ~np.isnan(place)
-    if not there.any():
+    present = (slate >= 0) & ~np.isnan(place)
+    if not present.any():
         return None
     users = rows.ids(user).codes if user else np.zeros(len(rows), np.int64)
-    place = place[there]
-    key = slate_keys(slate[there], users[there], place)
+    place = place[present]
+    key = slate_keys(slate[present], users[present], place)
     sizes = np.unique(key, return_counts=True)[1]
     complete = sizes.min() == sizes.max() == np.ptp(place) + 1 and not _doubles(key, place)
     if sizes.max() > 1 and (complete or not may_be_single):
@@ -151,9 +167,15 @@ def _slates_of(
 
 
 def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Collection[str] = ()) -> Problem | None:
-    """Report, from the first rows, that single items may be of slates; None without a sign, or if the user says so.
+    """Report, from the first rows, that rows of single items may belong to slates.
 
-    Arguments as of :func:`find_slates`.
+    Args:
+        file: the table.
+        columns: column by role, as the user states; "none" for the slate or position says that rows are single items.
+        leave: columns that cannot have a role: those of target policies, with their endings.
+
+    Returns:
+        The problem; None without a sign of slates, or if the user states that there are none.
     """
     if NONE in (columns.get("slate"), columns.get("position")):
         return None
@@ -187,8 +209,9 @@ def perhaps_slates(file: TableFile, columns: Mapping[str, str | None], leave: Co
 
 
 def _counted(values: Sequence[Any]) -> list[int]:
-    """Return the different positions, ascending; none unless they are 0, 1, ... or 1, 2, ... without a gap."""
+    """Return the different positions, ascending; an empty list unless they are 0, 1, ... or 1, 2, ... without a gap."""
     try:
+        # NaN is the only number that differs from itself.
         distinct = sorted({float(number) for number in values if number not in (None, "") and number == number})
     except (TypeError, ValueError):
         return []
@@ -198,25 +221,29 @@ def _counted(values: Sequence[Any]) -> list[int]:
 
 
 def _usual(role: str, free: Sequence[str]) -> list[str]:
-    """List the columns with a usual name of a role, those of the best tier first."""
+    """List the free columns with a usual name of a role, those of the best tier first."""
     return [name for tier in USUAL_NAMES[role] for name in free if plain_name(name) in tier]
 
 
 def joint(one: Ints, other: Ints) -> Ints:
-    """Number the pairs (n,) of two columns of numbers."""
+    """Number the pairs (n,) of two columns of numbers from -1 on; equal pairs have equal numbers."""
     return np.unique(one * (int(other.max(initial=0)) + 2) + other, return_inverse=True)[1].reshape(-1)
 
 
 def slate_keys(slate: Ints, user: Ints, place: Floats) -> Ints:
-    """Number the slates (n,), equal within one; by user and slate if each user's slates are numbered anew."""
-    both = joint(user, slate)
-    if _doubles(slate, place) > _doubles(both, place):
-        return both
+    """Return a number (n,) for each row that is equal for the rows of one slate.
+
+    It is the slate's own number, or that of its user and number if each user's slates are numbered anew: then the pair
+    leaves fewer rows with the position of an earlier row.
+    """
+    user_and_slate = joint(user, slate)
+    if _doubles(slate, place) > _doubles(user_and_slate, place):
+        return user_and_slate
     return slate
 
 
 def _doubles(key: Ints, place: Floats) -> int:
-    """Count the rows that repeat the position of an earlier one of their slate."""
+    """Count the rows whose position an earlier row of the same slate has."""
     places = np.unique(place, return_inverse=True)[1]
     return n_repeats(joint(key, places))
 
@@ -227,7 +254,14 @@ def _doubles(key: Ints, place: Floats) -> int:
 def _of_lists(
     file: TableFile, columns: Mapping[str, str | None], named: dict[str, str], free: list[str]
 ) -> SlateFile | None:
-    """Recognise a file whose column of items holds lists."""
+    """Recognise a file whose column of items holds lists; return None for other files.
+
+    Args:
+        file: the table.
+        columns: column by role, as the user states.
+        named: columns of slates, positions and actions that the user names.
+        free: names of the columns that may have a role.
+    """
     if "action" in named:
         names = [named["action"]]
     else:
@@ -244,6 +278,7 @@ def _of_lists(
     if action is None:
         return None
     sizes = [len(items) for items in lists[action]]
+    # Columns whose lists are mostly as long as those of the items: one value per position.
     parallel = tuple(
         column
         for column, values in lists.items()
@@ -258,7 +293,7 @@ def _of_lists(
 
 
 def _lists_of(values: Sequence[Any]) -> list[list[Any]] | None:
-    """Parse the lists in the first values of a column; None if most are no lists of several items."""
+    """Parse the lists in the first values of a column; return None if most are no lists of several items."""
     lists = []
     for value in values:
         parsed = _parts(value) if isinstance(value, str) else value
@@ -270,7 +305,7 @@ def _lists_of(values: Sequence[Any]) -> list[list[Any]] | None:
 
 
 def _parts(text: str | None) -> list[Any]:
-    """Parse a list written as JSON; any other text gives no items."""
+    """Parse a list written as JSON into texts, None for null; any other text gives an empty list."""
     try:
         parsed = json.loads(text or "[]")
     except (ValueError, RecursionError):
@@ -282,12 +317,13 @@ def _parts(text: str | None) -> list[Any]:
 
 @dataclass(frozen=True)
 class ListedSlates(TableFile):
-    """A table with one row per slate, read as one with one row per position.
+    """A table with one row per slate that is read as a table with one row per position.
 
     Attributes:
-        action: the column of lists of items.
-        lists: the columns of lists of the same lengths.
-        added: names of the columns of slates, numbered as the file's rows from 1, and of positions, from 0.
+        action: column of lists of items.
+        lists: columns with lists of one value per item, ``action`` included.
+        added: by role, the names of two columns that the file lacks: slates, numbered as the rows of the file from 1,
+            and positions, from 0. They are the last of ``names``.
     """
 
     action: str = ""
@@ -309,8 +345,11 @@ class ListedSlates(TableFile):
     def read(self, kinds: Mapping[str, str], most: int | None = None) -> Rows:
         """Read rows, one per position, of all slates or of the first ``most``.
 
+        Args:
+            kinds: kind of each column to read.
+
         Raises:
-            UserError: also if the lists of a row have different lengths.
+            UserError: a list is no list, is empty, or has another length than that of the items in its row.
         """
         import pyarrow as pa
 
@@ -321,8 +360,9 @@ class ListedSlates(TableFile):
         items, sizes = _flat(table.column(self.action))
         self._refuse(sizes < 0, f"has a list in {self.action!r} that cannot be read")
         self._refuse(sizes < 1, f"has no item in {self.action!r}")
-        row = np.repeat(np.arange(table.num_rows), sizes)
-        position = np.arange(row.size) - (np.cumsum(sizes) - sizes)[row]
+        row = np.repeat(np.arange(table.num_rows), sizes)  # the file's row of each position
+        first_of_row = np.cumsum(sizes) - sizes
+        position = np.arange(row.size) - first_of_row[row]
         flat = {self.action: items, self.added["slate"]: row + 1, self.added["position"]: position}
         for name in names:
             if name not in self.lists:
@@ -336,17 +376,17 @@ class ListedSlates(TableFile):
         return Rows(str(self.path), pa.table({name: flat[name] for name in kinds}), self.decimal, of_row=row + 1)
 
     def blocks(self, kinds: Mapping[str, str], rows: int, faults: Faults | None = None) -> Any:
-        """Yield all rows in one block, as :meth:`read`."""
+        """Yield all rows of :meth:`read` in one block; ``rows`` is ignored, because lists are read at once."""
         block = self.read(kinds)
         block.faults = faults or block.faults
         yield block
 
     def how_written(self) -> list[str]:
-        """Describe the format as of any table, and that it has lists."""
+        """Describe the format of the file, and that it has lists."""
         return [*super().how_written(), "lists of items"]
 
     def _refuse(self, bad: NDArray[np.bool_], what: str) -> None:
-        """Raise UserError for the first bad row."""
+        """Raise UserError for the first row (m,) that is marked in ``bad``, if any; ``what`` describes the fault."""
         number = int(bad.sum())
         if number:
             more = f" ({number:,} such rows)" if number > 1 else ""
@@ -355,7 +395,12 @@ class ListedSlates(TableFile):
 
 
 def _flat(column: Any) -> tuple[Any, Ints]:
-    """Unnest a column of lists; returns the items, and how many each row has, -1 for a text that is no list."""
+    """Unnest a column of lists.
+
+    Returns:
+        items: the items of all rows, one after another.
+        sizes: number of items in each row; -1 for a text that is no list.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -378,13 +423,14 @@ def _flat(column: Any) -> tuple[Any, Ints]:
 
 @dataclass
 class Slates:
-    """The rows of slates, in order, and their problems.
+    """The rows of a log in the order of slates, and the problems of the slates.
 
     Attributes:
-        order: (n,) rows, slate by slate from the top; users' slates by time, otherwise in the order of the file.
+        order: (n,) numbers of the rows, slate by slate, each from the top position; the slates of a user are in the
+            order of time or, without times, of the file.
         sizes: (S,) number of items of each slate.
-        size: of all slates, 0 if they have several sizes.
-        name: function that describes a slate, from 0, with its first row in the file.
+        size: number of items that all slates have; 0 if they have several sizes or other problems.
+        name: function that describes a slate, by its number from 0, with its first row in the file.
         problems: problems of the slates.
     """
 
@@ -400,11 +446,18 @@ class Slates:
         return self.sizes.size
 
     def at(self, values: Any) -> Any:
-        """Arrange values (n,) of rows as (slates, size)."""
+        """Arrange values (n,) of rows as (S, size), one row per slate; all slates must have the same size."""
         return np.asarray(values)[self.order].reshape(-1, self.size)
 
     def add(self, code: str, bad: Any, *columns: str, **params: Any) -> None:
-        """Add a problem of the slates (S,) marked in ``bad``, if any is; ``params`` as of :meth:`Problem.of`."""
+        """Add a problem if any slate has it.
+
+        Args:
+            code: code of the problem.
+            bad: (S,) True for slates that have the problem.
+            *columns: columns that it is about.
+            **params: further arguments of :meth:`Problem.of`.
+        """
         if bad.any():
             number = int(bad.sum())
             problem = Problem.of(code, PROBLEM, *columns, **params)
@@ -414,7 +467,7 @@ class Slates:
 
 
 def arrange(log: BanditFile, found: SlateFile) -> Slates:
-    """Put the rows of a log into slates, from the top, and look for problems."""
+    """Put the rows of a log into the order of slates, each from the top position, and look for problems."""
     assert log.key is not None
     column = found.columns["position"]
     slate = log.key.codes
@@ -422,25 +475,27 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
     position = log.others[column]
     time = log.others.get(log.columns.get("time") or "")
     user = _users(log)
+    # `first` is the first row of each slate, and `key` the number of each row's slate.
     _, first, key = np.unique(slate_keys(slate, user, position), return_index=True, return_inverse=True)
     key = key.reshape(-1)
     began = first[key]
     if time is not None:
-        began = np.lexsort((first, time[first])).argsort()[key]
-    order = np.lexsort((position, first[key], began, user[first][key]))
+        began = np.lexsort((first, time[first])).argsort()[key]  # rank of each slate by time, then by first row
+    order = np.lexsort((position, first[key], began, user[first][key]))  # by user, rank, slate, then position
     key = key[order]
     place = position[order]
     begins = user_starts(key)
     sizes = np.diff(np.append(begins, key.size))
 
     def name(i: int) -> str:
+        """Describe slate ``i`` in the order of slates, for a person."""
         row = order[begins[i]]
         if found.per_slate:
             return f"row {log.row_numbers[row]}"
         return f"slate {ids[slate[row]]} (row {log.row_numbers[row]})"
 
     def by_slate(bad: Any) -> Any:
-        """Return which slates (S,) have a bad row (n,)."""
+        """Return True for each slate (S,) with a bad row; ``bad`` (n,) is in the order of slates."""
         return np.logical_or.reduceat(bad, begins)
 
     slates = Slates(order, sizes, 0, name)
@@ -462,9 +517,16 @@ def arrange(log: BanditFile, found: SlateFile) -> Slates:
 
 
 def _check_positions(slates: Slates, place: Floats, begins: Ints, again: NDArray[np.bool_], column: str) -> None:
-    """Add slates whose positions (n,) do not count up from the usual top to the problems.
+    """Add slates whose positions do not count up from the usual top position, 0 or 1, to the problems.
 
-    The top is compared first: if some slates count from 0 and others from 1, none of them has a gap.
+    The tops are compared first: if some slates count from 0 and others from 1, none of them has a gap.
+
+    Args:
+        slates: the slates.
+        place: (n,) position of each row, in the order of slates.
+        begins: (S,) first row of each slate in this order.
+        again: (S,) True for slates with a repeated position, which is another problem.
+        column: column of positions.
     """
     sizes = slates.sizes
     top = place[begins]
@@ -472,6 +534,7 @@ def _check_positions(slates: Slates, place: Floats, begins: Ints, again: NDArray
     if usual_top not in (0.0, 1.0):
         usual_top = 1.0 if place.min() == 1.0 else 0.0
     usual = int(np.bincount(sizes).argmax())
+    # A slate that begins at 1 instead of 0 may also lack its top item: only one of the usual size counts from 1.
     other_top = (top == 1.0 - usual_top) & ((sizes == usual) | (usual_top == 1.0))
     slates.add("slate_gap", other_top, column, says="top", do="top", other_top=1 - usual_top, top=usual_top)
     base = np.repeat(np.where(other_top, top, usual_top), sizes)
@@ -493,39 +556,46 @@ def slates_in(log: BanditFile, found: SlateFile) -> int:
 
 
 def check_probabilities(slates: Slates, known: Mapping[str, Floats], names: Mapping[str, str]) -> None:
-    """Add contradictions between the log's probabilities (n,), by kind, to the problems."""
+    """Add contradictions between the logging policy's probabilities of different kinds to the problems.
+
+    Args:
+        slates: the slates; nothing is checked if they have several sizes.
+        known: by kind, the probabilities (n,).
+        names: by kind, the column.
+    """
     if not slates.size:
         return
-    p = {kind: slates.at(values) for kind, values in known.items()}
+    p = {kind: slates.at(values) for kind, values in known.items()}  # (S, size) each
     for kind, values in p.items():
         slates.add("outside", ~((values > 0.0) & (values <= 1.0 + 1e-6)).all(1), names[kind])
         if kind in ("slate", "set"):
             slates.add("slate_varies", ~_same(values, values[:, :1]).all(1), names[kind], kind=OF[kind])
     _add_product(slates, "slate_product", p, names)
     _add_top(slates, "slate_top", p, names)
-    for kind, other in (("slate", "marginal"), ("slate", "set")):
-        if kind in p and other in p:
-            above = (p[kind] > p[other] * (1.0 + 1e-6)).any(1)
-            slates.add("slate_above", above, names[kind], part=names[other], kind=OF[other])
+    for other in ("marginal", "set"):  # the slate in this order implies either event, so it is no more probable
+        if "slate" in p and other in p:
+            above = (p["slate"] > p[other] * (1.0 + 1e-6)).any(1)
+            slates.add("slate_above", above, names["slate"], part=names[other], kind=OF[other])
 
 
-def _same(one: Any, other: Any) -> Any:
-    """Compare two arrays of probabilities, up to rounding."""
-    return np.isclose(one, other, rtol=1e-6, atol=0.0)
+def _same(first: Any, second: Any) -> Any:
+    """Return True where two arrays of probabilities are equal up to rounding."""
+    return np.isclose(first, second, rtol=1e-6, atol=0.0)
 
 
 def _add_product(slates: Slates, code: str, p: Mapping[str, Floats], names: Mapping[str, str]) -> None:
-    """Add slates whose probability is not the product of their items', given those above."""
+    """Add slates whose probability is not the product of the conditional probabilities of their items."""
     if {"conditional", "slate"} <= set(p):
-        off = ~_same(p["conditional"].prod(1), p["slate"][:, 0])
-        slates.add(code, off, names["conditional"], names["slate"])
+        differs = ~_same(p["conditional"].prod(1), p["slate"][:, 0])
+        slates.add(code, differs, names["conditional"], names["slate"])
 
 
 def _add_top(slates: Slates, code: str, p: Mapping[str, Floats], names: Mapping[str, str]) -> None:
-    """Add slates whose top item has another conditional than marginal probability, as with exchanged columns."""
+    """Add slates whose top item has different conditional and marginal probabilities, a sign of exchanged columns."""
     if {"conditional", "marginal"} <= set(p):
-        off = ~np.isclose(p["conditional"][:, 0], p["marginal"][:, 0], rtol=0.01, atol=1e-12)  # columns may be rounded
-        slates.add(code, off, names["conditional"], names["marginal"])
+        # The tolerance of 1 % allows for rounded columns.
+        differs = ~np.isclose(p["conditional"][:, 0], p["marginal"][:, 0], rtol=0.01, atol=1e-12)
+        slates.add(code, differs, names["conditional"], names["marginal"])
 
 
 def check_target(
@@ -539,11 +609,11 @@ def check_target(
     """Add problems of a target policy.
 
     Args:
-        slates: slates of the log.
+        slates: slates of the log; nothing is checked if they have several sizes.
         name: name of the policy.
-        kinds: its probabilities (n,) by kind; a column without an ending has the kind of the log's propensities.
-        names: columns by kind.
-        items: (n,) numbers of the items that it ranks, None if its columns are of probabilities.
+        kinds: by kind, the policy's probabilities (n,); a column without an ending has the kind of the propensities.
+        names: by kind, the column.
+        items: (n,) numbers of the items that the policy ranks; None if its columns are of probabilities.
         main: kind of the log's propensities.
     """
     if not slates.size:

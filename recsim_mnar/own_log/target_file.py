@@ -19,6 +19,7 @@ from recsim_mnar.tables.rows import DROP, Rows, repeats
 from recsim_mnar.tables.values import MISSING, Faults, Ids, in_rows, listed, percent_lines
 
 _Places = tuple[NDArray[np.int64], NDArray[np.bool_]]
+"""For each decision (n,), the code of its key in the file, and True if the file lacks the key (the code is then 0)."""
 TOLERANCE = 1e-3
 """Largest difference from 1 of the sum of a row's probabilities, which may be rounded."""
 
@@ -30,9 +31,9 @@ class Distributions:
     Attributes:
         table: (m, K) probabilities, one row per key.
         rows: (n,) row of each decision in the table.
-        actions: (n,) number of the logged action, K and more for actions that are no candidates.
+        actions: (n,) number of the logged action: its index among the candidates, or K and more if it is none of them.
         candidates: (K,) ids of the candidate actions.
-        n_actions: number of candidates and of logged actions that are none.
+        n_actions: number of candidates plus number of logged actions that are no candidates.
     """
 
     table: Floats
@@ -42,12 +43,13 @@ class Distributions:
     n_actions: int
 
     def logged(self) -> Floats:
-        """Return the probability (n,) of the logged action, 0 for actions that are no candidates."""
+        """Return the probability (n,) of the logged action; 0 for actions that are no candidates."""
         is_candidate = self.actions < len(self.candidates)
+        # Other actions have no column in the table; column 0 stands for them until their value is replaced by 0.
         return np.where(is_candidate, self.table[self.rows, np.where(is_candidate, self.actions, 0)], 0.0)
 
     def largest(self) -> float:
-        """Return the largest probability of any action in the decisions."""
+        """Return the largest probability of any action in the decisions; at most 1, which rounding may exceed."""
         return min(float(self.table[np.unique(self.rows)].max()), 1.0)
 
     def __call__(self, rows: NDArray[np.int64]) -> Floats:
@@ -64,10 +66,10 @@ class Targets:
     """A target file's probabilities for the decisions of a log.
 
     Attributes:
-        policies: (n,) probability of the logged action by policy, NaN for decisions without a row in the file.
+        policies: by policy, the probability (n,) of the logged action; NaN for decisions without a row in the file.
         lines: notes for a person on how the file was read.
-        absent: (n,) which decisions have no row in the file.
-        distributions: probabilities of all actions by policy, if the file has a column per candidate action.
+        absent: (n,) True for decisions without a row in the file.
+        distributions: by policy, the probabilities of all actions; empty unless the file has a column per action.
     """
 
     policies: dict[str, Floats]
@@ -82,9 +84,9 @@ class TargetFile:
 
     Attributes:
         file: the table.
-        key: column that identifies the decision of a row; None if its rows are those of the log, in order.
-        names: policies to read: columns, or one name for the columns of candidate actions.
-        by_action: whether its columns are candidate actions.
+        key: column that identifies the decision of a row; None if the rows are those of the log, in order.
+        names: names of the policies: columns of the file, or one name for all columns of candidate actions.
+        by_action: True if each column is a candidate action.
     """
 
     file: TableFile
@@ -99,10 +101,10 @@ class TargetFile:
         """Open a file and find the policies in it.
 
         Args:
-            path: as :meth:`TableFile.open`.
-            key: the column by which its rows are found, of the same name in the log; None for row by row.
-            wanted: policies without a column in the log; empty if the file's one column, or its actions, are the only
-                target.
+            path: path of the file, or of a folder of parts.
+            key: column, of the same name in the log, by which rows are found; None if they are the log's in order.
+            wanted: names of policies without a column in the log; empty if the only target is the file's one column, or
+                the policy whose candidate actions are its columns.
             log: columns of the log.
 
         Raises:
@@ -165,9 +167,15 @@ class TargetFile:
         return self._by_policy(log, rows, keys, (place, absent), lines, drop_missing)
 
     def _unused(self, log: Ids, keys: Ids, used: NDArray[np.int64]) -> Iterator[str]:
-        """Describe keys of the file that no decision has: of rows that were left out, or of no row at all."""
+        """Yield notes on keys of the file that no decision has: of rows that were left out, or of no row at all.
+
+        Args:
+            log: keys of the decisions; its ids include those of rows that were left out for a missing value.
+            keys: keys of the file.
+            used: codes of the keys that decisions have.
+        """
         unused = int(keys.number - len(np.unique(used)))
-        every = Ids(np.arange(log.number), log.ids)  # of the rows that were left out for a missing value, too
+        every = Ids(np.arange(log.number), log.ids)
         place, absent = _matched(every, keys)
         unknown = int(keys.number - len(np.unique(place[~absent])))
         if unused - unknown:
@@ -176,7 +184,13 @@ class TargetFile:
             yield f"{unknown:,} keys of {self.file.path.name} are not in the log"
 
     def _rows(self) -> tuple[Rows, Ids, list[str]]:
-        """Read the file's rows, one per key; returns them with their keys and notes for a person."""
+        """Read the file's rows, and note keys that several different rows have as a fault.
+
+        Returns:
+            rows: the rows without exact copies.
+            keys: the key of each row; its number in the file if rows have no keys.
+            lines: notes for a person.
+        """
         if self.by_action:
             other_columns = [name for name in self.file.names if name != self.key]
         else:
@@ -209,6 +223,19 @@ class TargetFile:
     def _by_policy(
         self, log: BanditFile, rows: Rows, keys: Ids, at: _Places, lines: list[str], drop_missing: bool
     ) -> Targets:
+        """Read the targets of a file with one column per policy.
+
+        Args:
+            log: the log.
+            rows: rows of the file.
+            keys: keys of these rows.
+            at: place of each decision's key in the file.
+            lines: notes for a person, which are extended.
+            drop_missing: True if decisions without a probability count as absent; otherwise they are a fault.
+
+        Raises:
+            UserError: faults of the file, or a key that several decisions have.
+        """
         place, absent = at
         policies = {}
         for name in self.names:
@@ -230,6 +257,18 @@ class TargetFile:
         )
 
     def _by_action(self, log: BanditFile, rows: Rows, keys: Ids, at: _Places, lines: list[str]) -> Targets:
+        """Read the target of a file with one column per candidate action.
+
+        Args:
+            log: the log, with actions.
+            rows: rows of the file.
+            keys: keys of these rows.
+            at: place of each decision's key in the file.
+            lines: notes for a person, which are extended.
+
+        Raises:
+            UserError: faults of the file, or no column is a logged action.
+        """
         place, absent = at
         assert log.action is not None
         columns = [name for name in self.file.names if name != self.key]
@@ -244,59 +283,66 @@ class TargetFile:
         rows.faults.refuse()
         lines += percent_lines(rows.faults.percents)
         number = {name: i for i, name in enumerate(candidates)}
-        more = [str(item) for item in log.action.ids if str(item) not in number]
-        number |= {name: len(candidates) + i for i, name in enumerate(more)}
+        not_candidates = [str(item) for item in log.action.ids if str(item) not in number]
+        number |= {name: len(candidates) + i for i, name in enumerate(not_candidates)}
         actions = np.array([number[str(item)] for item in log.action.ids], np.int64)[log.action.codes]
         name = self.names[0]
-        behind = ""
+        columns_note = ""
         if prefix:
-            behind = f" (columns {prefix}...)"
-        lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key or 'row'}{behind}")
-        if more:
-            lines.append(f"{len(more)} logged actions are not candidates, so their probability is 0: {_some(more)}")
-        law = Distributions(table, _row_of(keys)[place], actions, candidates, len(number))
+            columns_note = f" (columns {prefix}...)"
+        lines.append(f"target {name}: {len(candidates)} candidate actions by {self.key or 'row'}{columns_note}")
+        if not_candidates:
+            lines.append(
+                f"{len(not_candidates)} logged actions are not candidates, so their probability is 0: "
+                f"{_some(not_candidates)}"
+            )
+        policy = Distributions(table, _row_of(keys)[place], actions, candidates, len(number))
         is_shown = np.zeros(len(number), np.bool_)
         is_shown[actions] = True
         never = [i for i in range(len(candidates)) if not is_shown[i]]
         if never:
-            mass = float(table[law.rows[~absent]][:, never].sum(axis=1).mean())
+            mass = float(table[policy.rows[~absent]][:, never].sum(axis=1).mean())
             lines.append(
                 f"{len(never)} candidate actions were never logged ({_some([candidates[i] for i in never])}): "
                 f"{name} gives them {100 * mass:.2g} % on average, of which the log says nothing"
             )
-        return Targets({name: np.where(absent, np.nan, law.logged())}, lines, absent, {name: law})
+        return Targets({name: np.where(absent, np.nan, policy.logged())}, lines, absent, {name: policy})
 
     def _probabilities(self, rows: Rows, columns: Sequence[str]) -> Floats:
-        """Read the probabilities (m, K); empty values are 0 if the row sums to 1 without them."""
+        """Read the probabilities (m, K) of all actions; an empty value counts as 0.
+
+        A row whose sum is not 1 is noted as a fault, with its sum.
+        """
         table = np.empty((len(rows), len(columns)))
         for place, name in enumerate(columns):
             table[:, place] = rows.probabilities(name, zero=True, advice="")
         rows.faults.forgive([MISSING])
         sums = np.nansum(table, axis=1)
-        off = np.abs(sums - 1.0) > TOLERANCE
-        written = np.array([f"{value:.6g}" for value in sums[off][:3]], object)
+        is_wrong = np.abs(sums - 1.0) > TOLERANCE
+        # The message shows at most three values, so only three sums are formatted.
+        written = np.array([f"{value:.6g}" for value in sums[is_wrong][:3]], object)
         texts: NDArray[Any] = np.full(len(sums), "", object)
-        texts[np.flatnonzero(off)[:3]] = written
-        rows.note("sum", "", off, "the probabilities do not sum to 1", values=texts)
+        texts[np.flatnonzero(is_wrong)[:3]] = written
+        rows.note("sum", "", is_wrong, "the probabilities do not sum to 1", values=texts)
         return np.nan_to_num(table, nan=0.0)
 
 
 def _matched(log: Ids, file: Ids) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the code (n,) in the file of each of the log's keys, and which have none (code 0)."""
-    code = log.codes_in(file)
+    """Return, for each key (n,) of the log, its code in the file (0 if the file lacks it), and True if it lacks it."""
+    code = log.codes_in(file)  # -1 for a key that the file lacks
     return np.maximum(code, 0), code < 0
 
 
 def _row_of(keys: Ids) -> NDArray[np.int64]:
-    """Return the first row (number,) of each key."""
+    """Return the first row of each key, by the key's code."""
     first_rows = np.zeros(keys.number, np.int64)
-    rows = np.flatnonzero(keys.codes >= 0)[::-1]
+    rows = np.flatnonzero(keys.codes >= 0)[::-1]  # the last assignment counts, which is that of the first row
     first_rows[keys.codes[rows]] = rows
     return first_rows
 
 
 def _not_one_to_one(log: BanditFile, key: str) -> Faults:
-    """Find keys in several rows of the log: a probability of the logged action belongs to one row."""
+    """Return as faults the rows of a log whose key an earlier row has: a probability belongs to one row."""
     assert log.key is not None
     faults = Faults(log.source)
     again = repeats(log.key.codes) & (log.key.codes >= 0)
@@ -313,27 +359,36 @@ def _not_one_to_one(log: BanditFile, key: str) -> Faults:
 
 
 def _candidates(columns: Sequence[str], logged: Sequence[str]) -> tuple[list[str], str]:
-    """Return the ids of the candidate actions in column names, and their common prefix; empty if they are none."""
+    """Recognise the candidate actions in the names of columns, which may have a common prefix (``p_1``, ``p_2``).
+
+    Args:
+        columns: names of the columns.
+        logged: ids of the logged actions, at least one of which must be a candidate.
+
+    Returns:
+        candidates: ids of the candidate actions, in the order of the columns; empty if they are not recognised.
+        prefix: prefix of all names; may be empty.
+    """
     actions = set(logged)
     if actions & set(columns):
         return list(columns), ""
     prefix = columns[0]
-    while prefix:
-        if not all(name.startswith(prefix) for name in columns):
-            prefix = prefix[:-1]
-            continue
-        cut = [name[len(prefix) :] for name in columns]
-        if all(cut) and actions & set(cut):
-            return cut, prefix
+    while prefix:  # the longest common prefix first
+        if all(name.startswith(prefix) for name in columns):
+            candidates = [name[len(prefix) :] for name in columns]
+            if all(candidates) and actions & set(candidates):
+                return candidates, prefix
         prefix = prefix[:-1]
     return [], ""
 
 
 def _example(ids: Ids) -> str:
+    """Return the first id in quotes, for a message."""
     if ids.number:
         return repr(str(ids.ids[0]))
     return "nothing"
 
 
 def _some(names: Sequence[str]) -> str:
+    """List at most four names, for a message."""
     return listed(names, 4)

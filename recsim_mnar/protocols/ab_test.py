@@ -1,4 +1,4 @@
-"""Online tests: the A/B test (users of its own for every agent, or shared draws), and interleaving."""
+"""Online tests: the A/B test, with separate or with the same users for the agents, and interleaving."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from recsim_mnar.worlds.base import World
 
 
 class Interleaving(Protocol):
-    """All agents decide for the same users, each decision being one agent's at random; rewards are credited to it.
+    """Let all agents decide for the same users: one of them, drawn at random, takes each decision and gets the reward.
 
-    The credit of a decision is the probability that an agent took it, given what was shown: with one item per
-    recommendation this is probabilistic multileaving (Schuth et al. 2015; Oosterhuis & de Rijke 2017). Values are mean
-    rewards per credited decision. Users are moved on by all agents together, so they are not those of an A/B test.
+    An agent's credit for a decision is the probability that it took the decision, given the shown item: with one item
+    per recommendation this is probabilistic multileaving (Schuth et al. 2015; Oosterhuis & de Rijke 2017). Values are
+    mean rewards per credited decision. All agents influence the users, who therefore differ from those of an A/B test.
 
     Args:
         users: number of users; None for those of one arm of the A/B test.
@@ -59,24 +59,23 @@ class Interleaving(Protocol):
         mixture = MixturePolicy([study.policies[name] for name in names], np.full(len(names), 1.0 / len(names)))
         log = simulate(study.world, mixture, n_users, study.seed_of("interleaving"), executor=study.executor)
         decision_rows = log.is_bandit
-        users, place = np.unique(log["user"][decision_rows], return_inverse=True)
+        users, user_index = np.unique(log["user"][decision_rows], return_inverse=True)
         reward = log["reward"][decision_rows]
         propensity = log["propensity"][decision_rows]
-        seconds = (time.perf_counter() - began) / len(names)
+        shared_seconds = (time.perf_counter() - began) / len(names)
         records = []
         for name in names:
             began_own = time.perf_counter()
-            credit = replay(log, study.policies[name], executor=study.executor)[decision_rows] / (
-                len(names) * propensity
-            )
-            sums = np.bincount(place, credit * reward)
-            counts = np.bincount(place, credit)
+            probability = replay(log, study.policies[name], executor=study.executor)[decision_rows]
+            credit = probability / (len(names) * propensity)  # Bayes' rule, with equally probable agents
+            sums = np.bincount(user_index, credit * reward)
+            counts = np.bincount(user_index, credit)
             interval = ratio_interval(sums, counts, study.level)
             study.keep_raw(self.name, "credit", name, user=log["user"][decision_rows], value=reward, weight=credit)
             details: dict[str, object] = {"users": n_users, "decisions": float(credit.sum())}
             key = (study.world.name, self.name, name, "credit")
-            took = seconds + time.perf_counter() - began_own
-            records.append(Record.of(*key, interval, level=study.level, n=len(users), seconds=took, details=details))
+            seconds = shared_seconds + time.perf_counter() - began_own
+            records.append(Record.of(*key, interval, level=study.level, n=len(users), seconds=seconds, details=details))
         return records
 
     def title(self, metric: str) -> str:
@@ -84,19 +83,28 @@ class Interleaving(Protocol):
         return "interleaving"
 
     def estimates_truth(self, metric: str) -> bool:
-        """True: a rate of rewards per decision."""
+        """Return True: the credit is a rate of rewards per decision, as the truth is."""
         return True
 
 
 GROUPS = 10
-"""Of items, by their place in the order of popularity."""
+"""Number of groups into which items are divided by their popularity."""
 VIEWS, RECOMMENDATIONS = "views", "recommendations"
 
 Counts = Ints
 
 
 class Popularity(TypedDict):
-    """Views or recommendations of a group of items; see :func:`popularity`."""
+    """Share of views or recommendations that falls on a group of items.
+
+    Attributes:
+        what: :data:`VIEWS` or :data:`RECOMMENDATIONS`.
+        agent: name of the agent; empty for views.
+        first_rank: rank of the group's most viewed item, from 1.
+        last_rank: rank of the group's least viewed item.
+        share: share of all views, or of all of the agent's recommendations.
+        items: number of the group's items that were viewed or recommended at all.
+    """
 
     what: str
     agent: str
@@ -107,16 +115,14 @@ class Popularity(TypedDict):
 
 
 def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[Popularity]:
-    """Shares of views and of recommendations by groups of items, the most viewed first.
+    """Compute the shares of views and of recommendations by groups of items, the most viewed group first.
 
     Args:
-        views: (n_items,) by which items are ranked; equal ones by their number.
-        recommended: (n_items,) how often each item was recommended, by agent.
+        views: (n_items,) number of views, by which items are ranked; ties are in the order of the items.
+        recommended: by agent, (n_items,) number of recommendations.
 
     Returns:
-        Rows of JSON types, those of the views first: ``what`` (views or recommendations), ``agent`` (empty for
-        views), ``first_rank`` and ``last_rank`` of a group of items, ``share`` of all that fell on it, and ``items``,
-        how many of the group's items were met at all. None where nothing was viewed.
+        One row per group for the views, then for each agent; an empty list without views.
     """
     if not views.sum():
         return []
@@ -142,26 +148,25 @@ def popularity(views: Counts, recommended: Mapping[str, Counts]) -> list[Popular
 
 
 DCG = "dcg"
-"""Metric of slates: discounted cumulative gain per slate, the sum of clicks over log2(2 + place), place from 0."""
+"""Metric of slates: discounted cumulative gain per slate, the sum of clicks / log2(2 + position), position from 0."""
 CTR, REWARD = "ctr", "reward"
-"""Metrics: mean reward of a recommendation, where rewards are clicks and where they are not."""
+"""Metrics: mean reward per recommendation, if rewards are clicks and if they are not."""
 
 
 @dataclass(frozen=True)
 class Arm:
-    """Behaviour of an arm's users, one entry per user who came to a decision.
+    """Result of an arm, with one entry for each of U users who had a recommendation.
 
     Attributes:
-        user: (U,) ids.
-        decisions: (U,) recommendations shown.
-        rewards: (U,) sum of rewards, e.g. clicks.
-        means: (U,) sum of the exact expected rewards of what was shown: truth; the rewards themselves in a world
+        user: (U,) ids of the users.
+        decisions: (U,) number of recommendations.
+        rewards: (U,) sum of rewards, such as clicks.
+        means: (U,) sum of the exact expected rewards of the shown items (the truth); the rewards themselves in a world
             without a truth column.
-        shown: (n_items,) how often each item was recommended.
-        seconds: that it took.
-        discounted: (U,) sum over slates of their discounted cumulative gain, clicks over log2(2 + place); empty where
-            single items are shown.
-        slates: (U,) slates shown.
+        shown: (n_items,) number of recommendations of each item.
+        seconds: wall time.
+        discounted: (U,) sum over slates of the discounted cumulative gain :data:`DCG`; empty if single items are shown.
+        slates: (U,) number of slates; empty if single items are shown.
     """
 
     user: Ints
@@ -175,18 +180,21 @@ class Arm:
 
 
 def rate_of(world: World | None) -> tuple[str, str]:
-    """Choose the metric of an arm and its name in sentences, by the feedback of the world's users."""
-    if world is None:
-        name = "click"
-    else:
-        name = world.reward_name
-    if name == "click":
+    """Return the metric of a mean reward and its name in sentences, which depend on the rewards of the world.
+
+    Without a world rewards are clicks.
+    """
+    if world is None or world.reward_name == "click":
         return (CTR, "CTR")
-    return (REWARD, f"mean {name}")
+    return (REWARD, f"mean {world.reward_name}")
 
 
 def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None) -> Arm:
-    """Let users 0 .. n_users - 1 of a seed live under a policy; memory does not grow with their number of events."""
+    """Simulate users 0 .. n_users - 1 of a seed under a policy; memory does not grow with the number of their events.
+
+    Raises:
+        UserError: fewer than two users had a recommendation.
+    """
     began = time.perf_counter()
     parts = []
     n_shown = np.zeros(world.n_items, np.int64)
@@ -202,38 +210,54 @@ def run_arm(world: World, policy: Policy, n_users: int, seed: int, *, executor: 
     ):
         parts.append(columns)
         n_shown[items] += counts
-    user, decisions, rewards, means, *lists = (np.concatenate(column) for column in zip(*parts, strict=True))
+    # `of_slates` is empty for single items, else it has the discounted gains and the numbers of slates.
+    user, decisions, rewards, means, *of_slates = (np.concatenate(column) for column in zip(*parts, strict=True))
     if len(user) < 2:
         raise UserError(
             f"{len(user)} of {n_users} users came to a recommendation, an interval needs two: simulate more users, "
             "or raise p_organic_to_bandit"
         )
-    discounted, slates = lists or (np.zeros(0), np.zeros(0))
+    discounted, slates = of_slates or (np.zeros(0), np.zeros(0))
     return Arm(user, decisions, rewards, means, n_shown, time.perf_counter() - began, discounted, slates)
 
 
 def _reduced(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[tuple[NDArray[Any], ...], Ints, Ints]:
-    """Columns of :class:`Arm` of a shard, and items that were recommended with how often."""
+    """Reduce the log of a shard of users to the numbers of an :class:`Arm`.
+
+    Args:
+        truth: column of exact expected rewards; None if the world has none.
+        columns: columns of the shard's log.
+
+    Returns:
+        per_user: result of :func:`_per_user`.
+        items: recommended items.
+        counts: number of recommendations of each of them.
+    """
     counts = np.bincount(columns["action"][columns["event"] == schema.BANDIT])
     items = np.flatnonzero(counts)
     return _per_user(truth, columns), items, counts[items]
 
 
 def _per_user(truth: str | None, columns: dict[str, NDArray[Any]]) -> tuple[NDArray[Any], ...]:
-    """Users, decisions, rewards and means of :class:`Arm`; of rankings also what is discounted by place, and slates."""
+    """Sum the rows of a log by user.
+
+    Returns:
+        The fields user, decisions, rewards and means of :class:`Arm`; for slates also discounted and slates.
+    """
     decision_rows = columns["event"] == schema.BANDIT
-    users, position = np.unique(columns["user"][decision_rows], return_inverse=True)
+    users, user_index = np.unique(columns["user"][decision_rows], return_inverse=True)
     n = len(users)
-    decisions = np.bincount(position, minlength=n).astype(np.float64)
-    rewards = np.bincount(position, columns["reward"][decision_rows], minlength=n).astype(np.float64)
+    decisions = np.bincount(user_index, minlength=n).astype(np.float64)
+    rewards = np.bincount(user_index, columns["reward"][decision_rows], minlength=n).astype(np.float64)
     means = rewards
     if truth is not None:
-        means = np.bincount(position, columns[truth][decision_rows], minlength=n).astype(np.float64)
+        means = np.bincount(user_index, columns[truth][decision_rows], minlength=n).astype(np.float64)
     if "position" not in columns:
         return users, decisions, rewards, means
-    place = columns["position"][decision_rows]
-    gained = np.bincount(position, columns["reward"][decision_rows] / np.log2(2.0 + place), minlength=n)
-    return users, decisions, rewards, means, gained, np.bincount(position, place == 0, minlength=n)
+    position = columns["position"][decision_rows]
+    discounted = np.bincount(user_index, columns["reward"][decision_rows] / np.log2(2.0 + position), minlength=n)
+    slates = np.bincount(user_index, position == 0, minlength=n)  # each slate has one top position
+    return users, decisions, rewards, means, discounted, slates
 
 
 def run_arms(
@@ -242,12 +266,12 @@ def run_arms(
     """Run every policy on ``n_users`` users.
 
     Args:
-        world: where they run.
-        policies: by name.
-        n_users: an arm.
-        seed: each arm's users have a seed derived from it and the agent's name; all arms the same one when ``paired``.
-        paired: run every arm on the same users with shared draws.
-        executor: to spread users over.
+        world: world of the users.
+        policies: policies by name.
+        n_users: number of users of each arm.
+        seed: seed from which, with the agent's name, that of each arm's users is derived.
+        paired: True to run all arms on the same users with the same draws.
+        executor: executor over which users are spread; None for this process.
     """
     seeds = {name: derive_seed(seed, "ab_test" if paired else f"ab_test/{name}") for name in policies}
     return {name: run_arm(world, one, n_users, seeds[name], executor=executor) for name, one in policies.items()}
@@ -256,9 +280,16 @@ def run_arms(
 def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, paired: bool, level: float) -> list[Record]:
     """Make the records of arms that have run.
 
-    Metrics: ``ctr`` from clicks (of slates per item shown, and their ``dcg``), and ``ctr_exact`` from the click
-    probabilities of what was shown, which have less variance. Where rewards are no clicks, ``reward`` stands for
-    ``ctr``.
+    The metrics are ``ctr`` from clicks (for slates per item shown) and ``ctr_exact`` from the click probabilities of
+    the shown items, which has less variance; for slates also ``dcg``. If rewards are no clicks, the names begin with
+    ``reward`` in place of ``ctr``.
+
+    Args:
+        world: world of the users.
+        arms: arms by name of the agent.
+        n_users: number of simulated users of each arm, with or without a recommendation.
+        paired: True if all arms have the same users.
+        level: nominal coverage of the intervals.
     """
     records: list[Record] = []
     rate, _ = rate_of(world)
@@ -276,23 +307,36 @@ def records_of_arms(world: World, arms: Mapping[str, Arm], n_users: int, *, pair
 
 
 def judged(users: int, scale: float, low: float, high: float) -> Verdict:
-    """Return the verdict on an arm's rate, or on a difference measured by the rate ``scale``."""
+    """Return the verdict on an arm's rate, or on a difference of rates.
+
+    Args:
+        users: number of users.
+        scale: the rate, or that with which a difference is compared; the interval's width is judged relative to it.
+        low: lower end of the interval.
+        high: upper end of the interval.
+    """
     findings = few_users(users)
     findings.append(_wide(high - low, scale, "value", (WIDE, USELESS), "run it on more users"))
     return Verdict.of(findings)
 
 
 def _wide(width: float, scale: float, what: str, limits: tuple[float, float], action: str) -> Finding:
-    if scale > 0.0:
-        ratio = width / 2.0 / scale
-    else:
-        ratio = math.inf
+    """Return the finding on an interval's width.
+
+    Args:
+        width: width of the interval.
+        scale: value to which half the width is relative.
+        what: name of that value in the message.
+        limits: ratios from which the estimate is to be used with caution, and not at all.
+        action: advice.
+    """
+    ratio = width / 2.0 / scale if scale > 0.0 else math.inf
     message = f"the interval reaches {100.0 * ratio:.3g} % of the {what} to either side"
     return Finding("wide_interval", scaled(ratio, *limits), ratio, message, action)
 
 
 class ABTest(Protocol):
-    """Every agent runs on users of its own, and rewards are counted; or on the same users, with ``paired``."""
+    """Run every agent on separate users (on the same ones with the setting ``paired``), and average their rewards."""
 
     name = "ab_test"
     summary = "an A/B test: every agent runs on users, rewards are counted"
@@ -301,9 +345,9 @@ class ABTest(Protocol):
     rate = "CTR"
 
     def judge(self, study: Trial) -> list[Record]:
-        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`; popularity of showings is a finding."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`; store popularity in the trial's findings."""
         sizes = study.settings
-        self.rate = rate_of(study.world)[1]
+        metric, self.rate = rate_of(study.world)
         study.report(f"A/B test, {sizes.arm_users:,} users per arm")
         arms = run_arms(
             study.world, study.policies, sizes.arm_users, study.seed, paired=sizes.paired, executor=study.executor
@@ -311,10 +355,9 @@ class ABTest(Protocol):
         if study.test_log is not None:
             viewed = np.bincount(study.test_log["item"][~study.test_log.is_bandit], minlength=study.n_items)
             study.findings["popularity"] = popularity(viewed, {name: arm.shown for name, arm in arms.items()})
-        rate = rate_of(study.world)[0]
         for name, arm in arms.items():
-            shares = arm.rewards / arm.decisions
-            study.keep_raw(self.name, rate, name, user=arm.user, value=shares, weight=arm.decisions)
+            means = arm.rewards / arm.decisions
+            study.keep_raw(self.name, metric, name, user=arm.user, value=means, weight=arm.decisions)
         return records_of_arms(study.world, arms, sizes.arm_users, paired=sizes.paired, level=study.level)
 
     def title(self, metric: str) -> str:
@@ -322,7 +365,7 @@ class ABTest(Protocol):
         return "A/B test"
 
     def estimates_truth(self, metric: str) -> bool:
-        """True: users of its own see each agent."""
+        """Return True: the mean reward of users under an agent is an estimate of the agent's true rate."""
         return True
 
     def heading(self, metric: str) -> str:
@@ -333,12 +376,12 @@ class ABTest(Protocol):
 
 
 ONLINE = "online"
-"""The protocol of agents that learn from all users while they act."""
+"""Name of the protocol of agents that learn from all users while they act."""
 LEAST_RUNS = 5
-"""Runs from which the t interval over runs is trusted: with four, one run in twenty decides its width."""
+"""Least number of runs with which the t interval over runs is trusted; with fewer, one run may decide its width."""
 WIDE = 0.5
 WIDE_OVER_RUNS, USELESS_OVER_RUNS = 0.4, 1.0
-"""Half widths of the interval over the value, as of any other estimate (docs/verdict.md)."""
+"""Ratios of half the interval to the value from which an estimate is to be used with caution, or not at all."""
 
 
 def online_arms(
@@ -352,59 +395,60 @@ def online_arms(
     level: float = 0.95,
     executor: Executor | None = None,
 ) -> list[Record]:
-    """Let each policy act and learn among ``n_users`` users, ``runs`` times from the beginning.
+    """Let each policy act and learn among ``n_users`` users, in several independent runs.
 
-    Users of one run are not independent, for what one earns changes what the next is shown. Runs are: the value is
-    the mean over runs of a run's mean reward, its interval that of Student's t over runs.
+    Users of one run are dependent, because the reward of one changes the recommendations to the next. Runs are
+    independent: the value is the mean over runs of their mean rewards, with the interval of Student's t over runs.
 
     Args:
-        world: where they run.
-        policies: by name; none of them is changed.
-        n_users: of each run.
-        seed: runs of all policies with one number share users; each run has a seed derived from this one.
-        runs: how many, at least 2 for an interval.
-        lanes: users who live side by side in a run.
-        level: of the intervals.
-        executor: to spread runs over.
+        world: world of the users.
+        policies: policies by name, which are not changed.
+        n_users: number of users of each run.
+        seed: seed from which, with the number of the run, that of each run is derived; all policies have the same ones.
+        runs: number of runs; at least 2 for an interval.
+        lanes: number of users of a run who are simulated side by side.
+        level: nominal coverage of the intervals.
+        executor: executor over which runs are spread; None for this process.
 
     Returns:
-        One record a policy, of protocol ``online`` and metric ``ctr`` (``reward`` where rewards are no clicks). Its
-        details hold ``per_run``, the mean reward of each run.
+        One record per policy, of protocol ``online`` and metric ``ctr`` (``reward`` if rewards are no clicks). Its
+        details have ``per_run``, the mean reward of each run.
     """
     records = []
     advance = counted(runs * len(policies), "runs")
     for name, policy in policies.items():
         began = time.perf_counter()
-        one = carrying(_one_run, world, policy, n_users, lanes, in_python=True)
-        jobs = (functools.partial(one, derive_seed(seed, f"online/{run}")) for run in range(runs))
-        result = []
+        one_run = carrying(_one_run, world, policy, n_users, lanes, in_python=True)
+        jobs = (functools.partial(one_run, derive_seed(seed, f"online/{run}")) for run in range(runs))
+        outcomes = []
         for outcome in run_in_order(jobs, executor):
-            result.append(outcome)
+            outcomes.append(outcome)
             advance(1)
-        outcomes = np.array(result)
-        value, low, high = student_mean_interval(outcomes[:, 0], level)
+        means, decisions = np.array(outcomes).T
+        value, low, high = student_mean_interval(means, level)
         details: dict[str, object] = {
             "users": n_users,
             "runs": runs,
             "lanes": lanes,
-            "per_run": outcomes[:, 0].tolist(),
+            "per_run": means.tolist(),
             **_judged_runs(runs, value, high - low).to_dict(),
         }
         key = (world.name, ONLINE, name, rate_of(world)[0])
-        n = int(outcomes[:, 1].sum())
+        n = int(decisions.sum())
         seconds = time.perf_counter() - began
         records.append(Record.of(*key, (value, low, high), level=level, n=n, seconds=seconds, details=details))
     return records
 
 
 def _one_run(world: World, policy: Policy, n_users: int, lanes: int, seed: int) -> tuple[float, float]:
-    """Mean reward of a run, and its number of decisions."""
+    """Simulate one run; return its mean reward per decision and its number of decisions."""
     curve = simulate_online(world, policy, n_users, seed, lanes=lanes).curve
     decisions = int(curve.decisions[-1])
     return float(curve.rewards[-1]) / max(decisions, 1), float(decisions)
 
 
 def _judged_runs(runs: int, value: float, width: float) -> Verdict:
+    """Return the verdict on a mean over runs, from their number, the mean, and the width of its interval."""
     limits = (WIDE_OVER_RUNS, USELESS_OVER_RUNS)
     findings = [_wide(width, value, "rate", limits, "repeat it with more seeds")]
     if runs < LEAST_RUNS:

@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 
 class SecondPart(typing.Protocol):
-    """Second part of a log, written next to it, such as exposures."""
+    """Data that belong to a log and are written next to it, such as exposures."""
 
     def write(self, folder: str | os.PathLike[str]) -> None:
-        """Write it into the folder of the log."""
+        """Write the data into the folder of the log."""
 
 
 GROUP = "recsim_mnar.protocols"
 """Entry-point group in which a package announces its protocols."""
 
 NEEDS = ("train_log", "test_log", "propensities", "users", "exposures", "ratings", "platform")
-"""What a protocol may ask for: logs, propensities of what the test log shows, users to show things to, the purchases
-world's exposures, revealed ratings, a platform with campaigns."""
+"""Data that a protocol may need: logs, the test log's propensities, users to show items to, the purchases world's
+exposures, revealed ratings, a platform with campaigns."""
 
 BUILT_IN = {
     "loocv": "recsim_mnar.protocols.leave_one_out:LeaveOneOut",
@@ -48,13 +48,13 @@ BUILT_IN = {
     "holdout": "recsim_mnar.protocols.holdout:HoldOut",
     "interleaving": "recsim_mnar.protocols.ab_test:Interleaving",
 }
-"""Protocols of every world that gives what they need; a world's own stand in its comparison."""
+"""Protocols that run in every world with the data they need, by name, with the place of their class."""
 
 
 TRUTH = "truth"
-"""Name under which the truth's records stand."""
+"""Name of the protocol in the truth's records."""
 _SAME = 1e-9
-"""Relative or absolute difference that rounding explains."""
+"""Largest relative or absolute difference that counts as rounding."""
 
 
 @dataclass
@@ -62,14 +62,15 @@ class RawResults:
     """Rows behind the means in records: one row per user or event, agent and metric.
 
     Attributes:
-        parts: columns ``protocol``, ``metric``, ``agent``, ``user``, ``value`` and ``weight``, and whatever else a
-            protocol adds; a record's value is sum(value * weight) / sum(weight) of its rows.
+        parts: one mapping per record, with the texts ``protocol``, ``metric`` and ``agent``, and columns ``user``,
+            ``value``, ``weight`` and further ones of the protocol; the record's value is
+            sum(value * weight) / sum(weight).
     """
 
     parts: list[Mapping[str, Any]] = field(default_factory=list)
 
     def table(self) -> Any:
-        """All rows as a pyarrow table; names are dictionary-encoded."""
+        """Return all rows as a pyarrow table; names are dictionary-encoded."""
         import pyarrow as pa
 
         tables = []
@@ -85,15 +86,15 @@ class RawResults:
         return pa.table({})
 
     def check(self, records: Iterable[Record]) -> None:
-        """Compare every record with the mean of its rows.
+        """Check that the value of each record is the weighted mean of its rows; records without rows are not checked.
 
         Args:
-            records: of the protocols that kept their rows.
+            records: records of the protocols.
 
         Raises:
-            UserError: a mean is another number than its record says.
+            UserError: a value differs from the mean of its rows.
         """
-        sums: dict[tuple[str, str, str], Floats] = {}
+        sums: dict[tuple[str, str, str], Floats] = {}  # sums of value * weight and of weight, by record
         for part in self.parts:
             weight = np.asarray(part["weight"], np.float64)
             key = part["protocol"], part["metric"], part["agent"]
@@ -101,10 +102,9 @@ class RawResults:
             sums[key] = sums.get(key, 0.0) + weighted_sums
         for r in records:
             total, weights = sums.get((r.protocol, r.metric, r.agent), (0.0, 0.0))
-            if weights:
-                mean = float(total / weights)
-            else:
-                mean = math.nan
+            if not weights:
+                continue
+            mean = float(total / weights)
             if math.isfinite(mean) and not math.isclose(mean, r.value, rel_tol=_SAME, abs_tol=_SAME):
                 raise UserError(
                     f"protocol {r.protocol!r}: {r.metric} of {r.agent} is {r.value:.6g}, and the mean of its raw rows "
@@ -114,29 +114,28 @@ class RawResults:
 
 @dataclass
 class Trial:
-    """One comparison's material: what protocols judge agents by.
+    """Input of the protocols in one comparison: world, agents, logs and settings.
 
     Attributes:
-        world: with known truth; protocols that show things to users may use it, those that read logs should not.
-        learners: to be judged, by name.
+        world: world with known truth; protocols that show items to users may use it, those that read logs should not.
+        learners: learners to judge, by name.
         settings: sizes and options of this world's comparison; a :class:`recsim_mnar.worlds.params.Params`.
-        seed: of everything; a protocol draws from :meth:`seed_of`.
-        executor: to spread work over; no number depends on it.
-        report: called with a line whenever a stage begins.
-        n_items: items are 0 .. n_items - 1.
-        level: of all intervals.
-        train_log: that the policies were fitted on; None where the world's comparison has none.
-        test_log: that protocols read.
-        test_seed: with which the test log was made.
-        logging_policy: under which it was collected; None where that is not known.
-        policies: fitted, by name.
+        seed: seed of the whole comparison; a protocol draws from :meth:`seed_of`.
+        executor: executor over which work is spread; no number depends on it.
+        report: function that is called with a line when a stage begins.
+        n_items: number of items, which are 0 .. n_items - 1.
+        level: nominal coverage of all intervals.
+        train_log: log that the policies were fitted on; None if the world's comparison has none.
+        test_log: log that protocols read; None if the world's comparison has none.
+        test_seed: seed with which the test log was made.
+        logging_policy: policy that collected the test log; None if it is unknown.
+        policies: fitted policies by name.
         references: names of agents that are shown and cannot be picked.
         online: fitted policies that learn from all users while they act, by name; they are not among ``policies``.
-        exposures: the purchases world's.
-        data: what only one world's comparison knows.
-        findings: what protocols found of the whole, next to their records, by name, for the report and the summary;
-            JSON types.
-        raw: receives raw results; None where they are not kept.
+        exposures: exposures of the purchases world; None in other worlds.
+        data: data that only this world's own protocols read.
+        findings: results of protocols besides their records, by name, for the report and the summary; JSON types.
+        raw: receiver of raw results; None if they are not kept.
     """
 
     world: World
@@ -162,28 +161,25 @@ class Trial:
     def keep_raw(
         self, protocol: str, metric: str, agent: str, *, user: Any, value: Any, weight: Any = None, **more: Any
     ) -> None:
-        """Keep the rows that a record's value is the weighted mean of, where raw results are kept.
+        """Keep the rows of which a record's value is the weighted mean; do nothing if raw results are not kept.
 
         Args:
-            protocol: as in the record.
-            metric: likewise.
-            agent: likewise.
+            protocol: protocol of the record.
+            metric: metric of the record.
+            agent: agent of the record.
             user: (n,) user of each row.
             value: (n,) numbers.
-            weight: (n,) of each row; 1 where None.
+            weight: (n,) weight of each row; None for equal weights.
             **more: (n,) further columns.
 
         Raises:
-            UserError: columns of several lengths.
+            UserError: columns have several lengths.
         """
         if self.raw is None:
             return
-        raw_columns = {
-            "user": user,
-            "value": value,
-            "weight": np.ones(len(value)) if weight is None else weight,
-            **more,
-        }
+        if weight is None:
+            weight = np.ones(len(value))
+        raw_columns = {"user": user, "value": value, "weight": weight, **more}
         columns = {name: np.asarray(column) for name, column in raw_columns.items()}
         lengths = {name: column.shape for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
@@ -195,7 +191,7 @@ class Trial:
         return derive_seed(self.seed, label)
 
     def log(self) -> Log:
-        """The test log.
+        """Return the test log.
 
         Raises:
             UserError: this world's comparison has none.
@@ -209,11 +205,11 @@ class Protocol(abc.ABC):
     """Method that judges agents by numbers that rank them.
 
     Attributes:
-        name: as on the command line and in the records.
-        summary: a line for a person.
-        metrics: by which it ranks agents, each of which is compared with the truth; ``hr`` stands for ``hr@10`` too.
-            The records may hold others.
-        needs: of :data:`NEEDS`.
+        name: name on the command line and in the records.
+        summary: description in one line.
+        metrics: metrics by which it ranks agents, each of which is compared with the truth; ``hr`` stands for
+            ``hr@10`` and the like, too. The records may have further ones.
+        needs: required data, of :data:`NEEDS`.
     """
 
     name: str = "protocol"
@@ -226,37 +222,37 @@ class Protocol(abc.ABC):
         """Return one record per agent and metric.
 
         Args:
-            study: logs, policies and sizes; what is not among ``needs`` may be missing.
+            study: logs, policies and settings; data that are not among ``needs`` may be missing.
         """
 
     def ranks_by(self, metric: str) -> bool:
-        """Return whether a metric's ranking is compared with the truth."""
+        """Return True if the ranking by a metric is compared with the truth."""
         return metric in self.metrics or metric.partition("@")[0] in self.metrics
 
     def title(self, metric: str) -> str:
-        """Name of the ranking by one of its metrics."""
+        """Return the name of the ranking by one of the metrics."""
         if len(self.metrics) == 1:
             return self.name
         return f"{self.name} ({metric})"
 
     def heading(self, metric: str) -> str:
-        """Heading of the column of one of its metrics."""
+        """Return the heading of the column of one of the metrics."""
         return self.title(metric)
 
     def estimates_truth(self, metric: str) -> bool:
-        """True if a metric is an estimate of what the truth ranks by, in its unit; False by default."""
+        """Return True if a metric estimates the truth's own metric, in the same unit; False by default."""
         return False
 
 
 def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
-    """Return the protocol of a name.
+    """Make a protocol from its name and parameters.
 
     Args:
-        spec: a known name or ``package.module:Class``, followed by any of ``+parameter=value``.
-        own: names of one world's own protocols, and where they are defined; they come first.
+        spec: a known name or ``package.module:Class``, followed by any number of ``+parameter=value``.
+        own: protocols that only one world has: the place of the class by name. They come before others of the name.
 
     Raises:
-        UserError: an unknown name, class or parameter.
+        UserError: the name, the class or a parameter is unknown, or the name of a class is that of other records.
     """
     name, *options = [part.strip() for part in spec.split("+")]
     kind = _class_of(name, own or {})
@@ -281,7 +277,8 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
         raise UserError(f"protocol {spec!r} cannot be made: {error}") from error
     if ":" in name and made.name in (TRUTH, *BUILT_IN, *(own or {})):
         raise UserError(f"protocol {spec!r} has the name {made.name!r}, under which other records stand. Rename it")
-    if ":" in name and made.name != Protocol.name:
+    # Records are told apart by the name, so it must contain the options.
+    if ":" in name and made.name != Protocol.name:  # a user's class with a name of its own
         made.name = "+".join([made.name, *options])
     elif options or ":" in name or name in (own or {}):
         made.name = spec
@@ -289,7 +286,7 @@ def protocol(spec: str, own: Mapping[str, str] | None = None) -> Protocol:
 
 
 def check_names(protocols: Sequence[Protocol]) -> None:
-    """Raise UserError where two protocols have one name, so that their records could not be told apart."""
+    """Raise UserError if two protocols have the same name, so that their records could not be told apart."""
     names = [one.name for one in protocols]
     twice = [name for place, name in enumerate(names) if name in names[:place]]
     if twice:
@@ -297,10 +294,16 @@ def check_names(protocols: Sequence[Protocol]) -> None:
 
 
 def check_needs(chosen: Protocol, provided: frozenset[str], world: str) -> None:
-    """Raise UserError where a world's comparison lacks what a protocol needs."""
-    unknown = set(chosen.needs) - set(NEEDS)
-    if unknown:
-        raise UserError(f"protocol {chosen.name!r} needs {sorted(unknown)[0]!r}; {nearest(sorted(unknown)[0], NEEDS)}")
+    """Raise UserError if a world's comparison lacks data that a protocol needs.
+
+    Args:
+        chosen: the protocol.
+        provided: data that the comparison has, of :data:`NEEDS`.
+        world: name of the world, for the message.
+    """
+    unknown_needs = sorted(set(chosen.needs) - set(NEEDS))
+    if unknown_needs:
+        raise UserError(f"protocol {chosen.name!r} needs {unknown_needs[0]!r}; {nearest(unknown_needs[0], NEEDS)}")
     missing = sorted(set(chosen.needs) - provided)
     if missing:
         raise UserError(
@@ -310,17 +313,18 @@ def check_needs(chosen: Protocol, provided: frozenset[str], world: str) -> None:
 
 
 def known_protocols(own: Mapping[str, str] | None = None) -> list[str]:
-    """Names of the built-in and announced protocols, a world's own first."""
+    """List the names of protocols: a world's own first, then the built-in ones and those of installed packages."""
     return list(dict.fromkeys([*(own or {}), *BUILT_IN, *sorted(announced(GROUP))]))
 
 
 def summary_of(name: str, own: Mapping[str, str] | None = None) -> str:
-    """One line on the protocol of a name."""
+    """Return the description, in one line, of the protocol of a name."""
     kind = _class_of(name, dict(own or {}))
     return kind.summary or (inspect.getdoc(kind) or "").partition("\n")[0]
 
 
 def _class_of(name: str, own: Mapping[str, str]) -> type[Protocol]:
+    """Return the class of a protocol's name; :func:`protocol` describes the arguments and errors."""
     if name in own or name in BUILT_IN:
         return _checked(name, imported("protocol", own.get(name) or BUILT_IN[name]))
     if ":" in name:
@@ -332,9 +336,14 @@ def _class_of(name: str, own: Mapping[str, str]) -> type[Protocol]:
 
 
 def _checked(name: str, kind: Any) -> type[Protocol]:
+    """Return a protocol's class, derived from :class:`Protocol` if it is not already.
+
+    Raises:
+        UserError: it is no class with a method ``judge``, or is abstract.
+    """
     if not (inspect.isclass(kind) and callable(getattr(kind, "judge", None))):
         raise UserError(f"protocol {name!r} must be a class with judge(study), got {kind!r}")
-    if not issubclass(kind, Protocol):  # what it lacks is the base class's
+    if not issubclass(kind, Protocol):  # the methods that it lacks are inherited from the base class
         kind = type(kind.__name__, (kind, Protocol), {"__module__": kind.__module__, "__doc__": kind.__doc__})
     if inspect.isabstract(kind):
         raise UserError(f"protocol {name!r} lacks {', '.join(sorted(kind.__abstractmethods__))}")
@@ -342,23 +351,23 @@ def _checked(name: str, kind: Any) -> type[Protocol]:
 
 
 class Experiment(abc.ABC):
-    """Recipe of logs and truth in one kind of world.
+    """Recipe of the logs and the truth of a comparison in one kind of world.
 
     Attributes:
-        settings_type: sizes and options, with their defaults.
-        presets: settings that differ from the defaults, by the world's preset.
-        preset: of the world, where none is named; None for the world's own default.
-        aliases: further names of settings, as flags have them.
-        preset_agents: compared unless named, by preset, where it has a list of its own.
-        preset_hints: sentences that follow what a preset prints, by preset.
-        agents: compared unless named.
+        settings_type: class of the sizes and options, with their defaults.
+        presets: by preset of the world, settings that differ from the defaults.
+        preset: preset of the world that is used if none is named; None for the world's own default.
+        aliases: setting by further names that command-line options have.
+        preset_agents: by preset, the default agents, for presets with a list of their own.
+        preset_hints: by preset, sentences that are printed after the result.
+        agents: default agents.
         own_references: names of references that know the truth, which the comparison makes itself.
-        protocols: run unless named.
-        own_protocols: names of protocols that only this kind of world has: where they are defined.
-        provides: of :data:`recsim_mnar.protocols.base.NEEDS`.
-        world: that is compared in; None before there is one.
-        log_holds: holdings of the training log (:data:`recsim_mnar.policies.door.HOLDINGS`); None: what the world says
-            of its logs.
+        protocols: names of the default protocols.
+        own_protocols: protocols that only this kind of world has: the place of the class by name.
+        provides: data that the comparison has, of :data:`recsim_mnar.protocols.base.NEEDS`.
+        world: world of the comparison; None before it is made.
+        log_holds: data in the training log, of :data:`recsim_mnar.policies.door.HOLDINGS`; None for those that the
+            world declares for its logs.
     """
 
     settings_type: ClassVar[type[Params]] = Params
@@ -376,66 +385,73 @@ class Experiment(abc.ABC):
     log_holds: ClassVar[frozenset[str] | None] = None
 
     def settings(self, preset: str | None = None, options: Mapping[str, Any] | None = None) -> Any:
-        """Return the settings of a preset with options changed; texts are parsed.
+        """Return the settings of a preset, some of them changed.
+
+        Args:
+            preset: preset of the world; None for the defaults.
+            options: changed settings by name; texts are parsed.
 
         Raises:
-            UserError: an option that this comparison has not, or a value that is refused.
+            UserError: this comparison has no such option, or a value is invalid.
         """
-        settings_given = {self.field_of(name): value for name, value in (options or {}).items()}
-        return self.settings_type.from_dict({**self.presets.get(preset or "", {}), **settings_given})
+        changed = {self.field_of(name): value for name, value in (options or {}).items()}
+        return self.settings_type.from_dict({**self.presets.get(preset or "", {}), **changed})
 
     def field_of(self, option: str) -> str:
-        """Return the setting that an option names.
+        """Return the name of the setting that an option, or an alias, names.
 
         Raises:
-            UserError: this comparison has none of that name.
+            UserError: this comparison has no such setting.
         """
-        fields_known = list(self.settings_type().to_dict())
-        field = self.aliases.get(option, option)
-        if field not in fields_known:
+        setting_names = list(self.settings_type().to_dict())
+        setting = self.aliases.get(option, option)
+        if setting not in setting_names:
             raise UserError(
-                f"this world's comparison has no option {option!r}; {nearest(option, [*fields_known, *self.aliases])}"
+                f"this world's comparison has no option {option!r}; {nearest(option, [*setting_names, *self.aliases])}"
             )
-        return field
+        return setting
 
     def further_agents(self, settings: Any) -> list[str]:
-        """Names of agents in the settings, which are needed and not judged."""
+        """Return the names of agents in the settings that are needed but not judged, such as the logging policy."""
         return []
 
     def specs(self, preset: str | None, settings: Any) -> Mapping[str, str]:
-        """Names of agents that stand for others here: by name, the agent with its options."""
+        """Return agents with options by the name that stands for them here, such as ``svd+factors=5`` for ``svd``."""
         return {}
 
     def n_test_users(self, world: World, settings: Any) -> int | None:
-        """Number of users whose log the protocols read; None if there is none."""
+        """Return the number of users whose log the protocols read; None if there is no such log."""
         return getattr(settings, "test_users", getattr(settings, "users", None))
 
     @abc.abstractmethod
     def targets(self, settings: Any) -> tuple[Target, ...]:
-        """List the targets by which the truth ranks: the first unless a protocol's metric bears another's name."""
+        """Return the targets by which the truth ranks agents.
+
+        A protocol's ranking is compared with the target whose metric has the name of its own, else with the first one.
+        """
 
     @abc.abstractmethod
     def prepare(self, trial: Trial) -> None:
-        """Make the training log, fit the agents, make the test log: fill the trial."""
+        """Fill the trial: make the training log, fit the agents, and make the test log."""
 
     @abc.abstractmethod
     def truth(self, trial: Trial) -> list[Record]:
-        """Records of protocol ``truth``, with each target's metric."""
+        """Return the records of protocol ``truth``, with each target's metric."""
 
     def online(self, trial: Trial) -> list[Record]:
-        """Records of agents that learn from all users while they act, which no protocol ranks; none by default."""
+        """Return records of agents that learn from all users while they act, which no protocol ranks; [] by default."""
         return []
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
-        """Sentences about the setting that a reader should know."""
+        """Return sentences about the setting that a reader of the result should know."""
         return []
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
-        """(protocol, metric) of the short table; empty for what is judged, and the truth."""
+        """Return (protocol, metric) of each column of the short table; empty for the judged rankings and the truth."""
         return []
 
     def rankings(self, protocols: Iterable[Protocol], records: Sequence[Record], settings: Any) -> list[Ranking]:
-        """Every ranking among the records that is compared with the truth, protocol by protocol."""
+        """Return every ranking among the records that is compared with the truth, protocol by protocol."""
         targets = self.targets(settings)
         by_metric = {target.metric: target for target in targets}
         result = []

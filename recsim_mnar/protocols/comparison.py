@@ -46,10 +46,10 @@ class Setting:
 
     Attributes:
         source: name of the world, or of a user's own file.
-        n_items: size of the catalogue.
-        n_users: users whose log the protocols read; None if there is no such log.
-        seed: of the comparison.
-        preset: of the world, where there is one.
+        n_items: number of items.
+        n_users: number of users whose log the protocols read; None if there is no such log.
+        seed: seed of the comparison.
+        preset: preset of the world; None without one.
     """
 
     source: str
@@ -59,13 +59,11 @@ class Setting:
     preset: str | None = None
 
     def __str__(self) -> str:
-        if self.preset is None:
-            name = self.source
-        else:
-            name = f"{self.source}, {self.preset}"
-        if self.n_users is None:
-            users = ""
-        else:
+        name = self.source
+        if self.preset is not None:
+            name += f", {self.preset}"
+        users = ""
+        if self.n_users is not None:
             users = f"{self.n_users:,} test users, "
         return f"{name}: {self.n_items:,} items, {users}seed {self.seed}"
 
@@ -75,23 +73,23 @@ class Comparison:
     """Result of ``compare``: records, judgements of the protocols, and the log.
 
     Attributes:
-        records: all protocols' records, the truth's included.
-        judgements: one per ranking.
-        log: the test log.
-        exposures: its second part, in the purchases world.
+        records: records of all protocols and of the truth.
+        judgements: one judgement per ranking.
+        log: the test log; None without one.
+        exposures: exposures next to the test log, in the purchases world; None in others.
         notes: sentences about the setting that a reader of the report should know.
-        columns: (protocol, metric) of the short table; all there are where it is empty.
-        headings: of columns, by (protocol, metric); others are headed by their own names.
+        columns: (protocol, metric) of each column of the short table; empty for all columns.
+        headings: heading by (protocol, metric); other columns are headed by their own names.
         losses: metrics of which small values are good.
-        title: of the report.
-        lead: what the report shows, below its title; empty for what a comparison with a known truth shows.
-        conclusion: sentences that the report begins with, where no truth judges the protocols.
-        details: what else is known of the whole; JSON types.
+        title: title of the report.
+        lead: text below the title; empty for that of a comparison with a known truth.
+        conclusion: sentences at the beginning of the report if no truth judges the protocols.
+        details: further results of the whole comparison; JSON types.
         neutral: metrics of which neither large nor small values are good.
-        again: the command that runs the same on many catalogues; empty where there is none.
-        setting: what was compared; None where that is not known.
+        again: command that runs the same comparison on many catalogues; empty if there is none.
+        setting: subject of the comparison; None if it is unknown.
         hints: sentences that follow the scoreboard.
-        truth_estimates: (protocol, metric) of the records that estimate the truth itself.
+        truth_estimates: (protocol, metric) of the records that estimate the truth's own metric.
     """
 
     records: list[Record]
@@ -123,16 +121,15 @@ class Comparison:
         return [anecdote, *self.hints]
 
     def heading(self, key: tuple[str, str]) -> str:
-        """Heading of the column of a protocol and metric."""
+        """Return the heading of the column of a protocol and metric."""
         protocol, metric = key
-        if protocol in ("truth", "loocv"):
-            own_name = metric
-        else:
-            own_name = f"{protocol} {metric}"
-        return self.headings.get(key, own_name)
+        default = metric
+        if protocol not in ("truth", "loocv"):
+            default = f"{protocol} {metric}"
+        return self.headings.get(key, default)
 
     def frame(self) -> pd.DataFrame:
-        """One row per record: see :func:`recsim_mnar.protocols.records.tidy_rows`."""
+        """Return a table of one row per record, with the columns of :func:`recsim_mnar.protocols.records.tidy_rows`."""
         import pandas as pd
 
         rows = tidy_rows([r.to_dict() for r in self.records], [j.to_dict() for j in self.judgements])
@@ -142,21 +139,19 @@ class Comparison:
         return "\n".join(scoreboard(self).lines())
 
     def sentences(self) -> list[str]:
-        """Describe the judgements, or the conclusion where there are none, in sentences."""
+        """Return the conclusion or, with a known truth, one sentence per judgement."""
         return self.conclusion or [j.sentence() for j in self.judgements]
 
     def summary(self) -> Mapping[str, object]:
-        """Judgements, conclusion and notes as JSON types."""
-        judged = [j.to_dict() for j in self.judgements]
+        """Return judgements, conclusion, details and notes as JSON types."""
+        result: dict[str, object] = {"judgements": [j.to_dict() for j in self.judgements]}
         if self.conclusion:
-            concluded = {"conclusion": self.conclusion}
-        else:
-            concluded = {}
-        return {"judgements": judged, **concluded, **self.details, "notes": [*self.hints, *self.notes]}
+            result["conclusion"] = self.conclusion
+        return {**result, **self.details, "notes": [*self.hints, *self.notes]}
 
 
 def experiment_of(world: type[World] | World) -> Experiment:
-    """Find the experiment of a world, from its entry or the class that it derives from."""
+    """Return the experiment of a world or of its class; the latter leaves :attr:`Experiment.world` None."""
     made: Experiment = imported("comparison", world.compared_by)()
     if not inspect.isclass(world):
         made.world = world
@@ -181,21 +176,21 @@ def compare(
     The world's comparison (:func:`experiment_of`) makes the training log, the test log and the truth.
 
     Args:
-        world: with known truth.
-        learners: by name.
-        protocols: names, ``package.module:Class``, or protocols; the world's own list where None. The truth always
+        world: world with known truth.
+        learners: learners by name.
+        protocols: names, ``package.module:Class``, or protocols; None for the world's default list. The truth always
             runs.
-        settings: sizes and options, of the comparison's ``settings_type``; its defaults where None.
-        references: agents that are shown next to the others and cannot be picked; ``oracle``, which knows the users'
-            states, is made here where users decide one by one.
-        tie: share of the best true value that counts as nothing.
-        seed: of everything but the catalogue.
-        executor: to spread the work over; no number depends on it.
-        report: called with a line whenever a stage begins.
-        raw: receives the raw results of the protocols.
+        settings: sizes and options, of the comparison's ``settings_type``; None for its defaults.
+        references: names of agents that are shown next to the others and cannot be picked; in worlds of single
+            decisions ``oracle``, which knows the users' states, is made here.
+        tie: share of the best true value below which a loss counts as none.
+        seed: seed of everything but the catalogue.
+        executor: executor over which the work is spread; no number depends on it.
+        report: function that is called with a line when a stage begins.
+        raw: receiver of the raw results of the protocols; None if they are not kept.
 
     Raises:
-        UserError: an unknown protocol, or one that needs what this world's comparison lacks; no agent.
+        UserError: a protocol is unknown or needs data that this world's comparison lacks, or there is no agent.
     """
     of_type(world, "world", World, "a World (make_world makes one by its name)")
     table_by_name(learners, "learners")
@@ -217,18 +212,18 @@ def compare(
 
 
 def check_agents(experiment: Experiment, world: World, learners: Mapping[str, Learner]) -> None:
-    """Raise UserError for an agent that needs what the training log of this world's comparison does not hold."""
+    """Raise UserError for an agent that needs data that the training log of this world's comparison lacks."""
     holds = _log_holds(experiment, world)
     for name, learner in learners.items():
         check_needs_of_learner(name, learner, holds, f"the training log of the {world.name} world")
 
 
 def check_comparable(n_agents: int, n_items: int) -> None:
-    """Raise UserError where there is nothing to choose between.
+    """Raise UserError if there is nothing to choose between: fewer than two agents, or a single item.
 
     Args:
-        n_agents: that can be picked.
-        n_items: of the catalogue.
+        n_agents: number of agents that can be picked.
+        n_items: number of items of the catalogue.
     """
     if n_agents < 2:
         raise UserError(
@@ -242,36 +237,33 @@ def check_comparable(n_agents: int, n_items: int) -> None:
 
 
 def worlds_for(needs: frozenset[str]) -> list[str] | None:
-    """Names of the worlds whose comparisons train on logs that hold this; None where all do.
+    """List the worlds whose training logs have some kinds of data; return None if no kind is needed.
 
     Args:
-        needs: of :data:`recsim_mnar.policies.door.HOLDINGS`.
+        needs: needed kinds of data, of :data:`recsim_mnar.policies.door.HOLDINGS`.
     """
     if not needs:
         return None
     classes = {name: entry.world_class() for name, entry in WORLDS.items()}
-    holds = {name: _log_holds(experiment_of(world), world) for name, world in classes.items()}
-    return [name for name, held in holds.items() if held is None or needs <= held]
+    contents = {name: _log_holds(experiment_of(world), world) for name, world in classes.items()}
+    return [name for name, content in contents.items() if content is None or needs <= content]
 
 
 def _log_holds(experiment: Experiment, world: Any) -> frozenset[str] | None:
-    """List the contents of training logs, of a world or its class."""
+    """Return the kinds of data in the training log of a comparison; None for all kinds."""
     if experiment.log_holds is None:
         return world.log_holds
     return experiment.log_holds
 
 
 def judged_by(one: Protocol, trial: Trial) -> list[Record]:
-    """Return a protocol's records under its name.
+    """Run a protocol, and return its records under its name.
 
     Raises:
-        UserError: what it gives are no records, or none.
+        UserError: its result is no list of records, or is empty.
     """
     judged: Any = one.judge(trial)
-    if isinstance(judged, Iterable):
-        records = list(judged)
-    else:
-        records = [judged]
+    records = list(judged) if isinstance(judged, Iterable) else [judged]
     wrong = [r for r in records if not isinstance(r, Record)]
     if wrong:
         raise UserError(
@@ -288,15 +280,18 @@ def judged_by(one: Protocol, trial: Trial) -> list[Record]:
 def chosen_protocols(experiment: Experiment, protocols: Sequence[str | Protocol] | None, world: str) -> list[Protocol]:
     """Return the named protocols, or the experiment's default ones.
 
+    Args:
+        experiment: experiment of the world.
+        protocols: names or protocols; None for the default list.
+        world: name of the world, for messages.
+
     Raises:
-        UserError: an unknown one, or one that needs what there is not.
+        UserError: a protocol is unknown, is named twice, or needs data that the experiment lacks.
     """
+    named = experiment.protocols if protocols is None else list_of(protocols, "protocols")
     chosen = []
-    for one in experiment.protocols if protocols is None else list_of(protocols, "protocols"):
-        if isinstance(one, str):
-            made = protocol(one, experiment.own_protocols)
-        else:
-            made = one
+    for one in named:
+        made = protocol(one, experiment.own_protocols) if isinstance(one, str) else one
         check_needs(made, experiment.provides, world)
         chosen.append(made)
     check_names(chosen)
@@ -304,6 +299,7 @@ def chosen_protocols(experiment: Experiment, protocols: Sequence[str | Protocol]
 
 
 def _check(experiment: Experiment, learners: Mapping[str, Learner], settings: Any, tie: float) -> None:
+    """Raise UserError for an argument of :func:`compare` that is invalid."""
     if not learners:
         raise UserError("name at least one agent to compare")
     if not isinstance(settings, experiment.settings_type):
@@ -313,11 +309,19 @@ def _check(experiment: Experiment, learners: Mapping[str, Learner], settings: An
 
 
 def _as_reference(record: Record) -> Record:
+    """Mark a record as that of a reference, which cannot be picked."""
     return replace(record, details={**record.details, "reference": True})
 
 
 def judged_comparison(experiment: Experiment, chosen: list[Protocol], trial: Trial, tie: float = 0.0) -> Comparison:
-    """Run the protocols, hold their rankings against the truth, and say what comes of it."""
+    """Run the protocols and the truth, and judge each protocol's rankings by the truth.
+
+    Args:
+        experiment: experiment of the world, which fills the trial.
+        chosen: protocols to run.
+        trial: learners and settings.
+        tie: share of the best true value below which a loss counts as none.
+    """
     experiment.prepare(trial)
     judged = [r for one in chosen if trial.learners for r in judged_by(one, trial)]
     if trial.raw is not None:
@@ -348,24 +352,28 @@ def judged_comparison(experiment: Experiment, chosen: list[Protocol], trial: Tri
 
 
 def _estimates_truth(chosen: list[Protocol], record: Record) -> bool:
+    """Return True if a record's protocol says that its metric estimates the truth's own."""
     return any(one.name == record.protocol and one.estimates_truth(record.metric) for one in chosen)
 
 
 def _columns(
     experiment: Experiment, records: list[Record], rankings: list[Ranking], targets: Sequence[Target]
 ) -> list[tuple[str, str]]:
-    """Those of the experiment, or what is judged, and the truth."""
+    """Return (protocol, metric) of the short table's columns: the experiment's, or the judged rankings and the truth.
+
+    Columns of agents that learn while they act follow; columns without records are left out.
+    """
     columns = experiment.columns(records)
     if not columns:
         judged = [(ranking.protocol, ranking.metric) for ranking in rankings]
         columns = [*judged, *(("truth", target.metric) for target in targets)]
-    there = {(r.protocol, r.metric) for r in records}
+    present = {(r.protocol, r.metric) for r in records}
     columns = [*columns, *((r.protocol, r.metric) for r in records if r.protocol == ONLINE)]
-    return [key for key in dict.fromkeys(columns) if key in there]
+    return [key for key in dict.fromkeys(columns) if key in present]
 
 
 def _headings(chosen: list[Protocol], records: list[Record], targets: Sequence[Target]) -> dict[tuple[str, str], str]:
-    """Get the heading of each column: its protocol's, or that of the truth of its target."""
+    """Return the heading of each column by (protocol, metric): the protocol's, or "true" and the target's title."""
     by_name = {one.name: one for one in chosen}
     keys = dict.fromkeys((r.protocol, r.metric) for r in records)
     headings = {key: by_name[key[0]].heading(key[1]) for key in keys if key[0] in by_name}
@@ -375,18 +383,18 @@ def _headings(chosen: list[Protocol], records: list[Record], targets: Sequence[T
 
 @dataclass(frozen=True)
 class Setup:
-    """One comparison, but for its seeds; JSON types only.
+    """Settings of one comparison without its seeds; JSON types only.
 
     Attributes:
-        world: a world's name, or a world file's.
-        preset: of the world; the comparison's own default where None.
-        params: the world's parameters that differ, by name.
-        agents: names or ``package.module:Class``; the comparison's list where None.
-        references: further agents, which are shown and cannot be picked.
-        protocols: names or ``package.module:Class``; the comparison's list where None.
-        options: of this world's comparison, by name.
-        tie: share of the best true value that counts as nothing.
-        specs: what an agent's name stands for, where that is not the preset's or the agent itself.
+        world: name of a world or of a world file.
+        preset: preset of the world; None for the comparison's default.
+        params: parameters of the world that differ from the preset's, by name.
+        agents: names or ``package.module:Class``; None for the comparison's list.
+        references: names of further agents, which are shown and cannot be picked.
+        protocols: names or ``package.module:Class``; None for the comparison's list.
+        options: options of this world's comparison, by name.
+        tie: share of the best true value below which a loss counts as none.
+        specs: agents with options by the name that stands for them, in place of the preset's.
     """
 
     world: str = "sessions"
@@ -400,14 +408,14 @@ class Setup:
     specs: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse agents and protocols that are no names, which no file could say."""
+        """Raise UserError for agents or protocols that are no names: only names can be written to a file."""
         for name in ("agents", "references", "protocols"):
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(one, str) for one in value or ()):
                 raise UserError(f"{name} must be a list of names, as package.module:Class, got {value!r}")
 
     def command(self, catalogues: int) -> str:
-        """Return the command that runs the same on so many catalogues."""
+        """Return the command line that runs the same comparison on this number of catalogues."""
         words = ["recsim-mnar", "compare"]
         if self.world != Setup.world:
             words += ["--world", self.world]
@@ -427,13 +435,13 @@ class Setup:
         return shlex.join([*words, "--catalogues", str(catalogues)])
 
     def resolved(self, catalogue_seed: int | None = None) -> Resolved:
-        """Make the world and the settings, and look up the agents.
+        """Make the world and the settings, and check the agents, protocols and estimators.
 
         Args:
-            catalogue_seed: of the world's items, where its catalogues have a seed; the world's own where None.
+            catalogue_seed: seed of the items, for a world whose catalogue has one; None for the world's own.
 
         Raises:
-            UserError: something that cannot be made, by its name.
+            UserError: the world, an agent, a protocol or a setting is unknown or invalid.
         """
         entry = entry_of(self.world)
         experiment = experiment_of(entry.world_class())
@@ -455,7 +463,7 @@ class Setup:
         return Resolved(self, preset, world, settings, specs)
 
     def _world(self, preset: str | None, catalogue_seed: int | None) -> Any:
-        """Make the world, with this seed of its catalogue where it has one."""
+        """Make the world, with this seed of its catalogue if the seed is not None and the world has that parameter."""
         params = [f"{name}={value}" for name, value in self.params.items()]
         world = make_world(self.world, preset, params)
         if catalogue_seed is None or "catalogue_seed" not in world.params.to_dict():
@@ -464,16 +472,22 @@ class Setup:
         return make_world(self.world, preset, [*others, f"catalogue_seed={catalogue_seed}"])
 
     def _check_estimators(self, experiment: Experiment, world: Any, settings: Any) -> None:
-        """Raise UserError for an estimator, of the settings or of a protocol, that this comparison cannot have."""
+        """Raise UserError for an estimator, of the settings or of a protocol, that does not fit this comparison."""
         ranks = getattr(world, "slate_size", 1) > 1
         protocols = chosen_protocols(experiment, self.protocols, world.name)
         of_protocols = [name for one in protocols if isinstance(one, OffPolicy) for name in one.estimators]
         check_estimators([*of_comparison(settings, ranks=ranks), *of_protocols], ranks=ranks)
 
     def _agent_names(self, experiment: Experiment, preset: str | None) -> list[str]:
-        """Return the names of the agents and of the references; UserError for one that is named twice or knows all."""
-        usual = experiment.preset_agents.get(preset or "", experiment.agents)
-        names = [*(usual if self.agents is None else self.agents), *self.references]
+        """Return the names of the agents, then of the references.
+
+        Raises:
+            UserError: a name occurs twice, or an agent that can be picked is a reference that knows the truth.
+        """
+        agents = self.agents
+        if agents is None:
+            agents = tuple(experiment.preset_agents.get(preset or "", experiment.agents))
+        names = [*agents, *self.references]
         twice = [name for name in names if names.count(name) > 1]
         if twice:
             raise UserError(f"agent {twice[0]} is named twice")
@@ -488,11 +502,11 @@ class Resolved:
     """Setup with resolved names.
 
     Attributes:
-        setup: what was asked for.
-        preset: of the world.
-        world: of one catalogue.
-        settings: of its comparison.
-        specs: what each agent's name stands for.
+        setup: the setup.
+        preset: preset of the world; None for the world's own default.
+        world: the world, with one catalogue.
+        settings: sizes and options of its comparison.
+        specs: agent with its options by name.
     """
 
     setup: Setup
@@ -509,7 +523,14 @@ class Resolved:
         report: Callable[[str], None] = lambda stage: None,
         raw: RawResults | None = None,
     ) -> Comparison:
-        """Run the comparison with a seed; ``raw`` receives the raw results of its protocols."""
+        """Run the comparison.
+
+        Args:
+            seed: seed of everything but the catalogue.
+            executor: executor over which the work is spread; no number depends on it.
+            report: function that is called with a line when a stage begins.
+            raw: receiver of the raw results of the protocols; None if they are not kept.
+        """
         comparison = compare(
             self.world,
             {name: registry.learner(spec) for name, spec in self.specs.items()},
@@ -530,7 +551,7 @@ class Resolved:
         return comparison
 
     def run_config(self, seed: int) -> Mapping[str, Any]:
-        """List everything needed to make it again."""
+        """Return all settings needed to reproduce the comparison, as JSON types."""
         return {
             "world": self.world.describe(),
             "preset": self.preset,

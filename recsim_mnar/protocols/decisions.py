@@ -1,15 +1,15 @@
-"""Comparison in worlds of user lives, decision by decision, and its truth: each policy's long-run rate.
+"""Comparison in worlds of single decisions, and its truth: each policy's long-run rate.
 
-A plain estimate lets users live and averages the exact expected reward of every recommendation. Here the policy acts
-at occasions only (:mod:`recsim_mnar.worlds.lanes`): they are a random sample of the recommendations of the same lives,
-so the ratio of sums over occasions has the same limit. The variance that is due to chance within a life is reduced by
-control variates whose expectation is exactly 0 whatever the policy does:
+A plain estimate simulates users and averages the exact expected reward of every recommendation. Here the policy acts
+at occasions only (:mod:`recsim_mnar.worlds.lanes`): they are a random sample of the recommendations to the same users,
+so the ratio of sums over occasions has the same limit. The variance that is due to chance within a user's simulation is
+reduced by control variates, whose expectation is exactly 0 for any policy:
 
-- whether another occasion comes, less its probability, times the reward that is expected at the last one;
-- the number of later occasions after a click, and after none, less their expectation before the answer;
-- the user's first interests, and their moves since, in polynomials that are martingales under the drift.
+- the indicator of another occasion less its probability, also multiplied by the expected reward at the last one;
+- the expected number of later occasions given the outcome (click or none) less its expectation before the outcome;
+- polynomials of the user's first interests, and of their changes since, that are martingales under the drift.
 
-Their weights are those of least squares (Lavenberg & Welch 1981), which keep the estimate's limit.
+Their coefficients are fitted by least squares (Lavenberg & Welch 1981), which keeps the estimate's limit.
 """
 
 from __future__ import annotations
@@ -54,19 +54,19 @@ from recsim_mnar.worlds.lanes import Occasions, Prospects
 from recsim_mnar.worlds.params import Params
 
 _DRAWS = 8
-"""Number of draws, at evenly spaced uniforms, from a policy that is not sure of an action."""
+"""Number of draws, at evenly spaced uniforms, from a policy whose action has a probability below 1."""
 
 _FIXED_DRAWS = 32
-"""The same for a policy whose distribution is fixed, so that draws are cheap."""
+"""Number of draws from a policy whose distribution is fixed; more than :data:`_DRAWS`, because they are cheap."""
 
 _PAIRED_FACTORS = 10
-"""Factors up to which products of two interests are among the control variates."""
+"""Largest number of factors with which products of two interests are among the control variates."""
 
-_N_CHANCE = 5
-"""Control variates that are not polynomials."""
+# Rows of the sums over a user's occasions: two sums, five control variates of chance, and then the polynomials.
+_REWARDS, _OCCASIONS, _BEGINS, _CLICK, _REWARD_CLICK, _NEXT, _REWARD_NEXT, _POLYNOMIALS = range(8)
 
 _SHARDS_A_WORKER = 2
-"""Few, since a step of a life costs as much in Python for one user as for many."""
+"""Number of shards for each worker; few, because a step in Python costs as much for one user as for many."""
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class LongRun:
     """Estimate of a policy's long-run rate.
 
     Attributes:
-        value: the rate.
-        influence: (n_users,) each user's part in its error: the error is their mean.
+        value: estimated mean reward per recommendation.
+        influence: (n_users,) contribution of each user to the error of the value, which is their mean.
         occasions: number of occasions at which the policy acted.
-        n_controls: number of control variates in use, by which the degrees of freedom are reduced.
+        n_controls: number of control variates in use, which reduces the degrees of freedom.
     """
 
     value: float
@@ -87,7 +87,7 @@ class LongRun:
 
 
 def asks_at_occasions(world: World, policy: Policy) -> bool:
-    """Return whether :func:`long_run` applies: the world has occasions, and the policy depends on views only."""
+    """Return True if :func:`long_run` applies: the world has occasions, and the policy depends on views only."""
     if not isinstance(world, DecisionWorld) or world.open_occasions(1, views=False) is None:
         return False
     return learning_of(policy) == "nothing" and (policy.batches_decisions or has_fixed_distribution(policy))
@@ -96,75 +96,86 @@ def asks_at_occasions(world: World, policy: Policy) -> bool:
 def long_run(
     world: World, policy: Policy, n_users: int, seed: int, *, executor: Executor | None = None
 ) -> LongRun | None:
-    """Estimate the rate of a policy over users 0 .. n_users - 1 of a seed; None where no user comes to an occasion.
+    """Estimate the rate of a policy over users 0 .. n_users - 1 of a seed; return None if no user has an occasion.
 
     Args:
         world: world of the users.
         policy: a policy for which :func:`asks_at_occasions` is true.
         n_users: number of users.
         seed: seed of the users.
-        executor: spreads users over workers; the result is the same with and without.
+        executor: executor over which users are spread; the result is the same without one.
     """
-    some = carrying(_lives, world, policy, seed, in_python=acts_in_python(policy))
+    simulate_shard = carrying(_lives, world, policy, seed, in_python=acts_in_python(policy))
     shards = user_shards(0, n_users, _shard_size(world, n_users, executor))
-    jobs = (functools.partial(some, np.arange(first, first + n)) for first, n in shards)
+    jobs = (functools.partial(simulate_shard, np.arange(first, first + n)) for first, n in shards)
     sums = np.concatenate(list(run_in_order(jobs, executor)), axis=1)
-    if sums[1].sum() == 0:
+    if sums[_OCCASIONS].sum() == 0:
         return None
     return _estimate(sums)
 
 
 def _shard_size(world: World, n_users: int, executor: Executor | None) -> int:
-    """Return how many users live side by side: bounded by memory, with a few shards for each worker."""
+    """Return the number of users that are simulated at once: bounded by memory, with a few shards for each worker."""
     most = users_at_once(world)
     if executor is None:
         return most
-    return min(most, max(SHARD_USERS, -(-n_users // (_SHARDS_A_WORKER * executor_size(executor)))))
+    n_shards = _SHARDS_A_WORKER * executor_size(executor)
+    return min(most, max(SHARD_USERS, math.ceil(n_users / n_shards)))
 
 
 def _estimate(sums: Floats) -> LongRun:
-    """Estimate from (2 + m, n_users): expected rewards, occasions, and control variates."""
-    rewards = sums[0]
-    occasions = sums[1]
-    controls = sums[2:]
+    """Estimate the rate from the (2 + m, n_users) sums of :class:`_Record`: rewards, occasions, control variates."""
+    rewards = sums[_REWARDS]
+    occasions = sums[_OCCASIONS]
+    controls = sums[_BEGINS:]
     value = float(rewards.sum() / occasions.sum())
     influence = (rewards - value * occasions) / occasions.mean()
-    residual, n = without_controls(influence, controls)
+    # The influences have mean 0. Without the controls' part their mean is the correction of the ratio.
+    residual, n_controls = without_controls(influence, controls)
     correction = float(residual.mean())
-    return LongRun(value + correction, residual - correction, int(occasions.sum()), n)
+    return LongRun(value + correction, residual - correction, int(occasions.sum()), n_controls)
 
 
 def without_controls(values: Floats, controls: Floats) -> tuple[Floats, int]:
-    """Subtract from ``values`` (n,) the multiple of ``controls`` (m, n), of expectation 0, that minimises the variance.
+    """Reduce the variance of ``values`` (n,) by subtracting the best linear combination of ``controls`` (m, n).
 
-    Returns (n,), and the number of controls in use: none where there are fewer than ten values for each.
+    The coefficients are those of least squares. Controls that are 0 throughout are left out.
+
+    Returns:
+        values: (n,) values less the linear combination; unchanged if no control is in use.
+        n_controls: number of controls in use; 0 if there are fewer than ten values for each.
     """
     from recsim_mnar.kernels import _vectors_kernel
 
-    # A row at a time, which stays in the cache: all of them together are as large as the lives that they come from.
+    # One row at a time, which fits into the processor's cache; all controls together may be large.
     sizes = [math.sqrt(float(np.mean(control * control))) for control in controls]
     used = [(control, size) for control, size in zip(controls, sizes, strict=True) if size > 0.0]
     if not used or len(values) < 10 * len(used):
         return values, 0
-    rows = np.empty((len(used) + 1, len(values)))
+    rows = np.empty((len(used) + 1, len(values)))  # the centred controls, scaled to size 1, then the centred values
     for row, (control, size) in zip(rows, used, strict=False):
         np.divide(control, size, out=row)
         row -= row.mean()
     np.subtract(values, values.mean(), out=rows[-1])
     gram = np.empty((len(rows), len(rows)))
-    _vectors_kernel.gram(rows, np.zeros((*gram.shape, 8)), gram)
-    weights = np.linalg.lstsq(gram[:-1, :-1], gram[:-1, -1], rcond=1e-10)[0]
-    left = values.copy()
-    for weight, (control, size) in zip(weights, used, strict=True):
-        left -= weight * (control / size)
-    return left, len(used)
+    _vectors_kernel.gram(rows, np.zeros((*gram.shape, 8)), gram)  # the zeros are the kernel's partial sums
+    # The normal equations; the cut-off drops controls that depend linearly on others.
+    coefficients = np.linalg.lstsq(gram[:-1, :-1], gram[:-1, -1], rcond=1e-10)[0]
+    residual = values.copy()
+    for coefficient, (control, size) in zip(coefficients, used, strict=True):
+        residual -= coefficient * (control / size)
+    return residual, len(used)
 
 
 def _lives(world: DecisionWorld, policy: Policy, seed: int, users: Ints) -> Floats:
-    """Return (2 + m, n_users) sums of each user's life; see :func:`_estimate`."""
+    """Simulate users from occasion to occasion until all have left; return the (2 + m, n_users) sums of a _Record.
+
+    In the loop ``which`` are the lanes of the users that are still there, ``starts`` and ``items`` the views of each
+    since the last occasion, and ``comes`` tells which of them have another occasion.
+    """
     fixed = has_fixed_distribution(policy)
     lanes = world.open_occasions(len(users), views=not fixed)
-    assert lanes is not None  # who calls has asked
+    assert lanes is not None  # asks_at_occasions is true
     choices = _FixedChoices(lanes, policy, seed) if fixed else _Choices(lanes, policy, seed)
     record = _Record(lanes, len(users))
     which = np.arange(len(users))
@@ -184,7 +195,7 @@ def _lives(world: DecisionWorld, policy: Policy, seed: int, users: Ints) -> Floa
 
 
 class _Choices:
-    """A policy's recommendations and their expected rewards."""
+    """Recommendations of a policy at occasions, and their expected rewards."""
 
     def __init__(self, lanes: Occasions, policy: Policy, seed: int) -> None:
         self._lanes = lanes
@@ -193,14 +204,30 @@ class _Choices:
         self._acting = Acting(self._policy, policy.n_items, policy)
 
     def arrive(self, users: Ints) -> None:
+        """Reset the policy for the users (n_users,)."""
         self._policy.reset(users)
 
     def observe(self, which: Ints, starts: Ints, items: NDArray[np.int32]) -> None:
+        """Show the policy the views since the last occasion.
+
+        Args:
+            which: (n,) lanes.
+            starts: (n + 1,) lane i has viewed ``items[starts[i]:starts[i + 1]]``.
+            items: items viewed, lane after lane.
+        """
         if len(items):
             self._policy.observe(np.repeat(self._lanes.user[which], np.diff(starts)), items)
 
     def rewards(self, which: Ints) -> tuple[Floats, Floats]:
-        """Return each lane's expected reward of the shown item, and the mean over the policy's choice; (n,) each."""
+        """Compute the expected rewards of the recommendations at an occasion.
+
+        Args:
+            which: (n,) lanes of the users who have an occasion.
+
+        Returns:
+            shown_rewards: (n,) expected reward of the item that is shown, one draw of the policy.
+            expected: (n,) mean of the expected reward over several draws of the policy, which has less variance.
+        """
         users = self._lanes.user[which]
         drawn = policy_uniforms(self._seed, users, self._lanes.n_decisions[which])
         if isinstance(self._policy, Oracle):
@@ -208,12 +235,12 @@ class _Choices:
         actions, propensities = self._acting(users, drawn)
         shown_rewards = self._lanes.reward_means(which, actions)
         expected = shown_rewards.copy()
-        unsure = np.flatnonzero(propensities < 1.0)
-        if len(unsure):
-            further_draws = (drawn[unsure, None] + np.arange(1, _DRAWS) / _DRAWS) % 1.0
-            again, _ = self._acting(np.repeat(users[unsure], _DRAWS - 1), further_draws.ravel())
-            means = self._lanes.reward_means(np.repeat(which[unsure], _DRAWS - 1), again)
-            expected[unsure] = (shown_rewards[unsure] + means.reshape(len(unsure), -1).sum(axis=1)) / _DRAWS
+        random = np.flatnonzero(propensities < 1.0)
+        if len(random):
+            further_draws = (drawn[random, None] + np.arange(1, _DRAWS) / _DRAWS) % 1.0  # evenly spaced, modulo 1
+            further_actions, _ = self._acting(np.repeat(users[random], _DRAWS - 1), further_draws.ravel())
+            means = self._lanes.reward_means(np.repeat(which[random], _DRAWS - 1), further_actions)
+            expected[random] = (shown_rewards[random] + means.reshape(len(random), -1).sum(axis=1)) / _DRAWS
         return shown_rewards, expected
 
 
@@ -225,13 +252,13 @@ class _FixedChoices(_Choices):
         self._policy = policy
         self._seed = seed
         order = lanes.order()
-        law = policy.fixed_distribution()
-        if law is None:
-            law = np.full(policy.n_items, 1.0 / policy.n_items)
-        probability = checked_distribution(policy, law, policy.n_items)
+        distribution = policy.fixed_distribution()
+        if distribution is None:
+            distribution = np.full(policy.n_items, 1.0 / policy.n_items)
+        probability = checked_distribution(policy, distribution, policy.n_items)
         self._items = order[probability[order] > 0.0].astype(np.int32)
         self._cumulative = np.cumsum(probability[self._items])
-        self._cumulative[-1] = np.inf
+        self._cumulative[-1] = np.inf  # rounding may leave the sum below a uniform
 
     def arrive(self, users: Ints) -> None:
         """Do nothing: the policy keeps no state."""
@@ -248,55 +275,73 @@ class _FixedChoices(_Choices):
         even = (drawn[:, None] * _FIXED_DRAWS % 1.0 + np.arange(_FIXED_DRAWS)) / _FIXED_DRAWS
         places = np.searchsorted(self._cumulative, even.ravel(), side="right")
         means = self._lanes.reward_means(np.repeat(which, _FIXED_DRAWS), self._items[places]).reshape(even.shape)
-        # The stratum of the uniform itself, which is uniform among them and independent of the place within.
-        draws = np.minimum((drawn * _FIXED_DRAWS).astype(np.int64), _FIXED_DRAWS - 1)
-        return means[np.arange(len(which)), draws], means.mean(axis=1)
+        # The shown item is that of the stratum in which the uniform lies: each stratum is equally probable, and
+        # independent of the place within the stratum, which all strata share.
+        strata = np.minimum((drawn * _FIXED_DRAWS).astype(np.int64), _FIXED_DRAWS - 1)
+        return means[np.arange(len(which)), strata], means.mean(axis=1)
 
 
 class _Record:
-    """Sums over each lane's life.
+    """Sums over the occasions of each lane.
 
-    Rows: expected rewards, occasions, the control variates of chance, polynomials of the interests at the first
-    occasion, and of their moves from one to the next.
+    Attributes:
+        sums: (rows, n_users) with expected rewards, numbers of occasions, five control variates of chance (the row
+            constants name them), polynomials of the interests at the first occasion, and sums of their changes from
+            one occasion to the next.
     """
 
     def __init__(self, lanes: Occasions, n_users: int) -> None:
         self._lanes = lanes
         self._prospects: Prospects = lanes.prospects(lanes.share / 2.0)
         self._terms = _terms(lanes.state.shape[1])
-        self.sums = np.zeros((2 + _N_CHANCE + 2 * len(self._terms), n_users))
-        self._first, self._moves = self.sums[2 + _N_CHANCE :].reshape(2, len(self._terms), n_users)
+        self.sums = np.zeros((_POLYNOMIALS + 2 * len(self._terms), n_users))
+        # Views of the rows of polynomials, (terms, n_users) each.
+        self._first, self._changes = self.sums[_POLYNOMIALS:].reshape(2, len(self._terms), n_users)
+        # State of each lane: polynomials and expected reward at its last occasion, and whether it has had one.
         self._last = np.zeros((len(self._terms), n_users))
-        self._came = np.zeros(n_users, np.bool_)
         self._expected = np.zeros(n_users)
+        self._came = np.zeros(n_users, np.bool_)
 
     def begin(self, comes: NDArray[np.bool_]) -> None:
-        self.sums[2] = comes - self._prospects.begins
+        """Record which lanes (n_users,) have a first occasion, less its probability."""
+        self.sums[_BEGINS] = comes - self._prospects.begins
 
     def occasion(self, which: Ints, shown: Floats, expected: Floats, clicked: NDArray[np.bool_]) -> None:
-        self.sums[0, which] += expected
-        self.sums[1, which] += 1.0
-        none, click = self._prospects.number
-        # A click has probability shown / share here, the uniform being known to be below the share.
-        surprise = (click - none) * (clicked - shown / self._lanes.share)
-        self.sums[3, which] += surprise
-        self.sums[4, which] += expected * surprise
+        """Record an occasion of some lanes.
+
+        Args:
+            which: (n,) lanes that have an occasion.
+            shown: (n,) expected reward of the shown item.
+            expected: (n,) expected reward of the policy's choice.
+            clicked: (n,) True for a click on the shown item.
+        """
+        self.sums[_REWARDS, which] += expected
+        self.sums[_OCCASIONS, which] += 1.0
+        after_none, after_click = self._prospects.number  # expected numbers of later occasions
+        # The uniform of an occasion is below share, and given that, P(click) = shown / share.
+        surprise = (after_click - after_none) * (clicked - shown / self._lanes.share)
+        self.sums[_CLICK, which] += surprise
+        self.sums[_REWARD_CLICK, which] += expected * surprise
         self._expected[which] = expected
-        now = _polynomials(self._lanes.state[which], self._lanes.variance[which], self._terms)
+        polynomials = _polynomials(self._lanes.state[which], self._lanes.variance[which], self._terms)
         later = self._came[which]
-        self._first[:, which[~later]] = now[:, ~later]
-        self._moves[:, which[later]] += (now - self._last[:, which])[:, later]
-        self._last[:, which] = now
+        self._first[:, which[~later]] = polynomials[:, ~later]
+        self._changes[:, which[later]] += (polynomials - self._last[:, which])[:, later]
+        self._last[:, which] = polynomials
         self._came[which] = True
 
     def outcome(self, which: Ints, clicked: NDArray[np.bool_], comes: NDArray[np.bool_]) -> None:
+        """Record which of the lanes (n,) have another occasion, less its probability after a click or none."""
         surprise = comes - self._prospects.goes_on[clicked.astype(np.int64)]
-        self.sums[5, which] += surprise
-        self.sums[6, which] += self._expected[which] * surprise
+        self.sums[_NEXT, which] += surprise
+        self.sums[_REWARD_NEXT, which] += self._expected[which] * surprise
 
 
 def _terms(n_factors: int) -> list[tuple[int, ...]]:
-    """Return the factors of each polynomial: single ones, squares, and pairs where there are not too many."""
+    """Return the factors of each polynomial: single factors, squares and, for few factors, products of two.
+
+    A tuple (k,) stands for x_k, and (j, k) for x_j x_k.
+    """
     single = [(k,) for k in range(n_factors)]
     if n_factors > _PAIRED_FACTORS:
         return [*single, *((k, k) for k in range(n_factors))]
@@ -304,7 +349,16 @@ def _terms(n_factors: int) -> list[tuple[int, ...]]:
 
 
 def _polynomials(state: Floats, variance: Floats, terms: list[tuple[int, ...]]) -> Floats:
-    """Return (terms, n): x_k, x_k^2 - v and x_j x_k, whose expectations stay constant while x drifts and v grows."""
+    """Compute the polynomials x_k, x_k^2 - v and x_j x_k of interests x, which are martingales while x drifts.
+
+    Args:
+        state: (n, K) interests x.
+        variance: (n,) variance v that the drift has added to each interest so far.
+        terms: factors of each polynomial.
+
+    Returns:
+        (terms, n) values.
+    """
     x = np.ascontiguousarray(state.T)
     out = np.empty((len(terms), len(variance)))
     for row, factors in zip(out, terms, strict=True):
@@ -317,7 +371,11 @@ def _polynomials(state: Floats, variance: Floats, terms: list[tuple[int, ...]]) 
 
 
 def interval(rate: LongRun, level: float) -> tuple[float, float]:
-    """Compute the interval of the rate, by Student's quantile over users; no end below 0."""
+    """Compute the interval of a rate by Student's quantile over users; its lower end is at least 0.
+
+    Returns:
+        Its two ends; infinite without degrees of freedom.
+    """
     from scipy.special import stdtrit
 
     n = len(rate.influence)
@@ -330,11 +388,11 @@ def interval(rate: LongRun, level: float) -> tuple[float, float]:
 
 
 SHARE = 0.6
-"""Share of the users of a plain average that an average over occasions needs for intervals as narrow; see
-``benchmarks/speed/README.md``."""
+"""Share of the users of a plain average with which an average over occasions has equally narrow intervals
+(``benchmarks/speed/README.md``)."""
 
 LEAST = 1000
-"""Users from which control variates are worth their degrees of freedom."""
+"""Least number of users with which control variates are worth the degrees of freedom that they cost."""
 
 
 def truth(
@@ -348,10 +406,10 @@ def truth(
 ) -> list[Record]:
     """Estimate the long-run rate of each policy by exact expected rewards, with the same users for all.
 
-    Where the world has occasions and a policy's choice depends on views only, lives stop at occasions
-    (:func:`long_run`), and :data:`SHARE` of the users give intervals as narrow. Other policies, and all of them with
-    fewer than :data:`LEAST` users, are averaged plainly. A record's details name the method, and how well its
-    difference from each other policy's is known, user by user.
+    If the world has occasions and a policy depends on views only, the policy acts at occasions only (:func:`long_run`),
+    and :data:`SHARE` of the users give equally narrow intervals. The values of other policies, and of all policies with
+    fewer than :data:`LEAST` users, are plain averages. The details of a record name the method, and the half width of
+    the interval of each paired difference from another policy.
 
     Args:
         world: world of the users.
@@ -359,24 +417,32 @@ def truth(
         n_users: number of users of a plain average.
         seed: seed of the users.
         level: nominal coverage of the intervals.
-        executor: spreads users over workers.
+        executor: executor over which users are spread; the result is the same without one.
     """
     records: list[Record] = []
     influence: dict[str, Floats] = {}
+    metric, _ = rate_of(world)
+    truth_seed = derive_seed(seed, "truth")
     for name, policy in policies.items():
         began = time.perf_counter()
-        label = derive_seed(seed, "truth")
-        estimate, n, influence[name], details = _known(world, policy, n_users, label, level, executor)
-        key = (world.name, "truth", name, rate_of(world)[0])
+        estimate, n, influence[name], details = _true_rate(world, policy, n_users, truth_seed, level, executor)
+        key = (world.name, "truth", name, metric)
         seconds = time.perf_counter() - began
         records.append(Record.of(*key, estimate, level=level, n=n, seconds=seconds, details=details))
     return with_half_widths(records, influence, level)
 
 
-def _known(
+def _true_rate(
     world: World, policy: Policy, n_users: int, seed: int, level: float, executor: Executor | None
 ) -> tuple[tuple[float, float, float], int, Floats, Mapping[str, object]]:
-    """Return rate with interval, number of decisions, each user's part in the error, and the method."""
+    """Estimate the long-run rate of one policy, over occasions if that is possible, else as a plain average.
+
+    Returns:
+        rate: value, low and high end.
+        n: number of decisions or occasions.
+        influence: (U,) contribution of each user to the error.
+        details: number of users and name of the method.
+    """
     if n_users >= LEAST and asks_at_occasions(world, policy):
         fewer = math.ceil(SHARE * n_users)
         long_run_rate = long_run(world, policy, fewer, seed, executor=executor)
@@ -397,18 +463,18 @@ class Settings(Params):
     """Sizes of a comparison; the defaults are those of Jeunen et al. 2019.
 
     Attributes:
-        train_users: users on whose uniformly logged data learners are fitted.
-        test_users: users in the log for leave-one-out and off-policy evaluation.
-        arm_users: users of each arm of the A/B test.
-        truth_users: users over whom the truth is averaged.
-        folds: folds of leave-one-out.
-        logging: the agent that collects the test log.
-        estimators: estimators of off-policy evaluation, with commas.
+        train_users: number of users whose uniformly logged data learners are fitted on.
+        test_users: number of users in the log for leave-one-out and off-policy evaluation.
+        arm_users: number of users of each arm of the A/B test.
+        truth_users: number of users over whom the truth is averaged.
+        folds: number of folds of leave-one-out.
+        logging: name of the agent that collects the test log.
+        estimators: names of the estimators of off-policy evaluation, with commas.
         clip: largest weight of clipped IPS (M).
         level: nominal coverage of all intervals.
-        paired: A/B arms share their users.
-        online_runs: runs of each agent that learns from all users while it acts; such a run has ``arm_users`` users.
-        online_lanes: number of these users who live side by side.
+        paired: True if the arms of the A/B test share their users.
+        online_runs: number of runs, of ``arm_users`` users each, of an agent that learns from all users while it acts.
+        online_lanes: number of users of such a run who are simulated side by side.
     """
 
     train_users: int = 2000
@@ -436,9 +502,9 @@ class Settings(Params):
 class DecisionExperiment(Experiment):
     """Comparison of learners fitted on a log of other users under the uniform policy.
 
-    Leave-one-out and off-policy evaluation read one log of ``test_users`` users under the logging policy; A/B arms and
-    truth have users of their own. The truth is each policy's long-run mean reward, the CTR where rewards are clicks, by
-    the world's own expected rewards.
+    Leave-one-out and off-policy evaluation read one log of ``test_users`` users under the logging policy; the arms of
+    the A/B test and the truth have separate users. The truth is the long-run mean reward of each policy (the CTR if
+    rewards are clicks), computed from the world's exact expected rewards.
     """
 
     settings_type = Settings
@@ -547,7 +613,7 @@ class DecisionExperiment(Experiment):
 
 
 def _set_learners_apart(trial: Trial) -> None:
-    """Move agents that learn from all users while they act, which no log or truth can judge, to ``trial.online``."""
+    """Move agents that learn from all users while they act to ``trial.online``: no log or truth can judge them."""
     for name, policy in list(trial.policies.items()):
         if learning_of(policy) == "all users":
             trial.online[name] = trial.policies.pop(name)

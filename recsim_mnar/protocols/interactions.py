@@ -1,4 +1,4 @@
-"""Agents on a user's own interactions: leave-one-out, a split by time, what is recommended, and who can be best."""
+"""Comparison of agents on a file of interactions: leave-one-out, a split by time, and properties of top-k lists."""
 
 from __future__ import annotations
 
@@ -35,10 +35,9 @@ Facts = Mapping[str, int]
 
 
 def facts_of(data: Interactions) -> Facts:
-    """Counts of interactions, JSON types.
+    """Count rows, users, items, repeats and duplicates of interactions; JSON types.
 
-    ``duplicates`` are rows that say again what an earlier row says (user, item and time alike), ``repeats`` rows whose
-    user has met the item in an earlier row, the duplicates among them.
+    A row is a repeat if an earlier row has the same user and item, and a duplicate if that row has the same time, too.
     """
     log, n_rows = data.log, len(data.log)
     pairs = log["user"] * data.n_items + log["item"].astype(np.int64)
@@ -54,14 +53,15 @@ def facts_of(data: Interactions) -> Facts:
 
 LOOCV, BY_TIME, LISTS = "loocv", "by_time", "lists"
 PROTOCOLS = (LOOCV, BY_TIME, LISTS)
-"""Leave-one-out, the split by time, and what the lists of recommendations are made of."""
+"""Leave-one-out, the split by time, and coverage and popularity of the lists of recommendations."""
 
 K = 10
-"""Items of a list, unless asked for others."""
+"""Default length of a list."""
 
 _FEW_REPEATS = 0.05
+"""Share of repeats below which a note says that viewed items are still candidates."""
 _FEW_ITEMS = 5
-"""Lists of so many times all items: with fewer items a hit is no feat."""
+"""Number of items per entry of a list below which a note says that hits are easy."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ class InteractionsSettings(Params):
     """Options of a comparison on a user's own interactions.
 
     Attributes:
-        folds: of leave-one-out: views of each user that are held out, one at a time.
-        length: items of a list, the N of HR@N, NDCG@N and recall@N.
-        test_share: share of the rows, the latest, that the split by time holds out.
-        candidates: items that are ranked for a user: ``all``, ``unseen`` ones, or ``auto``: unseen where no user meets
-            an item twice.
-        events: which events of the file count, with commas, as ``view,purchase``; all of them where empty.
-        level: of all intervals.
+        folds: number of views of each user that leave-one-out holds out, one at a time.
+        length: length of a list, the N of HR@N, NDCG@N and recall@N.
+        test_share: share of the rows, the latest ones, that the split by time holds out.
+        candidates: items that are ranked for a user: ``all``, ``unseen`` ones, or ``auto`` for unseen ones if no user
+            has an item twice.
+        events: names of the events that count, with commas, such as ``view,purchase``; empty for all events.
+        level: nominal coverage of all intervals.
     """
 
     folds: int = 10
@@ -86,7 +86,7 @@ class InteractionsSettings(Params):
     level: float = 0.95
 
     def check(self) -> None:
-        """Refuse what cannot be."""
+        """Raise UserError for invalid settings."""
         number_in(self.test_share, "test_share", 0.0, 1.0, ends="()")
         whole_number(self.length, "length", 2)
         one_of(self.candidates, "candidates", CANDIDATES)
@@ -94,7 +94,7 @@ class InteractionsSettings(Params):
 
     @property
     def ranking(self) -> str:
-        """Return the metric by which agents are ranked."""
+        """Name of the metric by which agents are ranked."""
         return f"ndcg@{self.length}"
 
 
@@ -102,7 +102,7 @@ LEAD = (
     "Leave-one-out hides one view of a user and asks each agent for it. The split by time hides all views after a "
     "date. There is no truth: the page names every agent that may predict best, as far as this many users can show."
 )
-"""What a comparison without a truth shows."""
+"""Explanation of a comparison without a truth, for its page."""
 
 
 def compare_interactions(
@@ -116,34 +116,35 @@ def compare_interactions(
     raw: RawResults | None = None,
     **options: Any,
 ) -> Comparison:
-    """Judge every agent on interactions; there is no truth, so the conclusion says what users' sampling leaves open.
+    """Judge every agent on interactions.
+
+    There is no truth, so the conclusion names all agents that may be the best, given the sampling error of users.
 
     Args:
-        data: read from a file.
-        learners: by name.
-        protocols: of :data:`PROTOCOLS`, or any other that needs views alone, as ``loocv+folds=5``,
+        data: interactions that were read from a file.
+        learners: learners by name.
+        protocols: names of :data:`PROTOCOLS`, or protocols that need views alone, such as ``loocv+folds=5``,
             ``holdout+split=time`` or ``package.module:Class``; None for all that the file allows (``by_time`` needs
             times).
-        seed: of the draws and the training.
-        executor: folds and agents run in parallel; results do not depend on it.
-        report: called with a line whenever a stage begins.
-        raw: receives the rows that values are means of.
-        **options: of :class:`InteractionsSettings`, as ``folds=5`` or ``length=20``.
+        seed: seed of the draws and the training.
+        executor: executor over which folds and agents are spread; results do not depend on it.
+        report: function that is called with a line when a stage begins.
+        raw: receiver of the rows whose means are the values; None if they are not kept.
+        **options: fields of :class:`InteractionsSettings`, such as ``folds=5`` or ``length=20``.
 
     Raises:
-        UserError: an unknown protocol or one that needs times, an argument out of range, or no users to judge by.
+        UserError: a protocol is unknown or needs times, an argument is out of range, or there is only one user.
     """
     of_type(data, "data", Interactions, "Interactions (read_interactions reads them)")
     table_by_name(learners, "learners")
     settings = InteractionsSettings.from_dict(options)
     if data.n_users < 2:
         raise UserError("the interactions are of one user: intervals come from users, give those of two or more")
-    if protocols is not None:
-        why_not = ""
-    else:
-        why_not = _why_no_split(data, settings.test_share)
-    named = [name for name in PROTOCOLS if name != BY_TIME or not why_not] if protocols is None else protocols
-    chosen = chosen_protocols(named, data.timed)
+    why_no_split = ""
+    if protocols is None:
+        why_no_split = _why_no_split(data, settings.test_share)
+        protocols = [name for name in PROTOCOLS if name != BY_TIME or not why_no_split]
+    chosen = chosen_protocols(protocols, data.timed)
     learners = {name: as_learner(learner, name=name) for name, learner in learners.items()}
     for name, learner in learners.items():
         check_needs(name, learner, (), "a file of interactions (users, items and times)")
@@ -156,15 +157,22 @@ def compare_interactions(
     trial.train_log = trial.test_log = data.log
     trial.policies = cast(Any, NoPolicies())
     comparison = judged_comparison(OnInteractions(), chosen, trial)
-    comparison.log = None  # the user's own views, which are in the file
+    comparison.log = None  # it is the user's own file, which is not written again
     _conclude(comparison, trial, data, facts)
-    if why_not:
-        comparison.notes += [why_not]
+    if why_no_split:
+        comparison.notes += [why_no_split]
     return comparison
 
 
 def _conclude(found: Comparison, trial: _Trial, data: Interactions, facts: Facts) -> None:
-    """Say of a comparison what the sampling of users leaves open, in place of judgements by a truth."""
+    """Fill in a comparison's conclusion, notes and details, in place of judgements by a truth.
+
+    Args:
+        found: the comparison, which is changed.
+        trial: the trial, with each user's mean of the ranking metric.
+        data: the interactions.
+        facts: their counts.
+    """
     level = trial.level
     k = trial.settings.length
     metric = trial.settings.ranking
@@ -192,7 +200,7 @@ def _conclude(found: Comparison, trial: _Trial, data: Interactions, facts: Facts
 
 
 def _why_no_split(data: Interactions, share: float) -> str:
-    """Why a file cannot be split by time; empty where it can."""
+    """Return the reason why a file cannot be split by time, in a sentence; "" if it can."""
     if not data.timed:
         return "The file has no times, so there is no split by time: leave-one-out stands alone."
     try:
@@ -205,8 +213,12 @@ def _why_no_split(data: Interactions, share: float) -> str:
 def chosen_protocols(protocols: Sequence[str | Protocol] | None, timed: bool) -> list[Protocol]:
     """Return the named protocols, or all of :data:`PROTOCOLS`.
 
+    Args:
+        protocols: names or protocols; None for all.
+        timed: True if the interactions have times.
+
     Raises:
-        UserError: an unknown one, or one that needs times or a world.
+        UserError: a protocol is unknown, needs a world, or needs times that there are not.
     """
     named = PROTOCOLS if protocols is None else protocols
     if BY_TIME in named and not timed:
@@ -215,7 +227,7 @@ def chosen_protocols(protocols: Sequence[str | Protocol] | None, timed: bool) ->
 
 
 class ByTime(HoldOut):
-    """Split off the latest rows of all users, which agents predict from the earlier ones."""
+    """Hold-out of the latest rows of all users, which agents predict from the earlier ones."""
 
     summary = "a split by time: later views of users with earlier ones (interactions)"
 
@@ -240,7 +252,7 @@ class Lists(Protocol):
     needs = frozenset({"test_log"})
 
     def judge(self, study: Trial) -> list[Record]:
-        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`; coverage of the lists has no interval."""
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`; coverage has no interval."""
         study.report("fit and list recommendations")
         k = study.settings.length
         log = study.log()
@@ -264,6 +276,7 @@ class Lists(Protocol):
 
 
 def _lists_of(name: str, learner: Learner, study: Trial, views: Views) -> tuple[Ints, float]:
+    """Fit an agent on all rows; return its lists (U, k) for all users, and the seconds taken."""
     began = time.perf_counter()
     policy = fitted(learner, study.log(), n_items=study.n_items, seed=study.seed_of("fit"))
     lists = top_items(
@@ -287,56 +300,61 @@ class OnInteractions(Experiment):
     provides = frozenset({"train_log", "test_log"})
 
     def targets(self, settings: InteractionsSettings) -> tuple[Target, ...]:
-        """Implement :meth:`Experiment.targets`; no record has this metric."""
+        """Return a target whose metric no record has, because there is no truth."""
         return (Target("unknown", "unknown"),)
 
     def prepare(self, trial: Trial) -> None:
-        """Do nothing: the views are given."""
+        """Do nothing: the trial has its log already."""
 
     def truth(self, trial: Trial) -> list[Record]:
         """Return no records: there is no truth."""
         return []
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
-        """Implement :meth:`Experiment.columns`: leave-one-out, the split by time, other protocols, and lists."""
+        """Implement :meth:`Experiment.columns`: leave-one-out, the split by time, other protocols, then lists."""
         keys = dict.fromkeys((r.protocol, r.metric) for r in records if not r.metric.startswith("mrr"))
-        place = {LOOCV: 0, BY_TIME: 1, LISTS: 3}
-        return sorted(keys, key=lambda key: (place.get(key[0], 2), not key[1].startswith("ndcg")))
+        order = {LOOCV: 0, BY_TIME: 1, LISTS: 3}  # 2 for other protocols
+        return sorted(keys, key=lambda key: (order.get(key[0], 2), not key[1].startswith("ndcg")))
 
 
 @dataclass
 class _Trial(Trial):
-    """A trial that keeps each user's mean of the metric by which leave-one-out and the split by time rank agents."""
+    """A trial that keeps each user's mean of the ranking metric, for paired tests.
+
+    Attributes:
+        by_user: by protocol and agent, (U,) mean of each user; only leave-one-out and the split by time.
+    """
 
     by_user: dict[str, dict[str, Floats]] = field(default_factory=dict)
 
     def keep_raw(
         self, protocol: str, metric: str, agent: str, *, user: Any, value: Any, weight: Any = None, **more: Any
     ) -> None:
-        """Implement :meth:`Trial.keep_raw`."""
+        """Implement :meth:`Trial.keep_raw`, and keep users' means of the ranking metric."""
         super().keep_raw(protocol, metric, agent, user=user, value=value, weight=weight, **more)
         if protocol in TITLES and metric == self.settings.ranking:
-            _, place = np.unique(user, return_inverse=True)
+            _, user_index = np.unique(user, return_inverse=True)
             if weight is None:
-                weights = np.ones(len(value))
-            else:
-                weights = weight
-            means = np.bincount(place, value * weights) / np.bincount(place, weights)
+                weight = np.ones(len(value))
+            means = np.bincount(user_index, value * weight) / np.bincount(user_index, weight)
             self.by_user.setdefault(protocol, {})[agent] = means
 
 
 def alike(records: Sequence[Record]) -> list[str]:
-    """Name agents that agree in every value, as where none of their favourites is a candidate."""
+    """Describe, in one sentence per group, agents that have the same values in all records."""
     groups: dict[str, list[str]] = {}
     for agent in dict.fromkeys(r.agent for r in records):
-        own_values = [(r.protocol, r.metric, r.value) for r in records if r.agent == agent]
-        groups.setdefault(repr(own_values), []).append(agent)
+        values = [(r.protocol, r.metric, r.value) for r in records if r.agent == agent]
+        groups.setdefault(repr(values), []).append(agent)  # as text, because NaN differs from itself
     same = [agents for agents in groups.values() if len(agents) > 1]
     return [f"{listed(agents)} agree in every number: they rank the candidates alike." for agents in same]
 
 
 class NoPolicies(Mapping[str, Any]):
-    """In the place of fitted policies: fitted on the views that they are judged by, they would have seen the answer."""
+    """Placeholder for fitted policies that raises UserError when a protocol uses it.
+
+    Policies fitted on the same views that protocols hold out would know the held-out items.
+    """
 
     def _refuse(self, *name: str) -> Any:
         raise UserError(
@@ -349,11 +367,12 @@ class NoPolicies(Mapping[str, Any]):
 
 @dataclass(frozen=True)
 class NoWorld:
-    """In the place of a world where there is none.
+    """Placeholder for the world of a comparison on interactions.
 
     Attributes:
-        n_items: size of the catalogue.
-        views_repeat: whether items that a user has met are candidates.
+        n_items: number of items.
+        views_repeat: True if items that a user has viewed are candidates.
+        name: name of the data in records.
         slate_size: length of the lists.
     """
 
@@ -364,6 +383,15 @@ class NoWorld:
 
 
 def _notes(data: Interactions, facts: Facts, unseen: bool, k: int, records: Sequence[Record]) -> list[str]:
+    """Return notes for the reader of the result.
+
+    Args:
+        data: the interactions.
+        facts: their counts.
+        unseen: True if items that a user has viewed are no candidates.
+        k: length of the lists.
+        records: records of the protocols.
+    """
     notes = []
     if len(data.events) > 1:
         notes.append(f"Pooled as interactions: {events_in_words(data.events)} rows; --option events=NAME,... chooses.")
@@ -400,17 +428,18 @@ def _notes(data: Interactions, facts: Facts, unseen: bool, k: int, records: Sequ
 # ------------------------------------------------------------------ what comes of it, without a truth
 
 TITLES = {"loocv": "leave-one-out", "by_time": "predicting later views"}
+"""Names, in sentences, of the protocols whose rankings are tested."""
 
 
 @dataclass(frozen=True)
 class Leaders:
-    """Candidates for the best agent by one metric of one protocol.
+    """Agents that may be the best by one metric of one protocol.
 
     Attributes:
-        names: the agent with the largest mean, then those that may be as good or better, the best mean first: none is
-            significantly worse than another.
-        n_users: on whom it rests.
-        protocol, metric: by what it ranks.
+        names: the agents in the order of their means, the largest first; none is significantly worse than another
+            agent.
+        n_users: number of users.
+        protocol, metric: protocol and metric by which agents are ranked.
     """
 
     names: tuple[str, ...]
@@ -419,24 +448,25 @@ class Leaders:
     metric: str = ""
 
     def to_dict(self) -> Mapping[str, object]:
-        """JSON types."""
-        by = {"protocol": self.protocol, "metric": self.metric, "users": self.n_users}
-        return {**by, "first": self.names[0], "may_be_the_best": list(self.names)}
+        """Return the fields as JSON types."""
+        ranking = {"protocol": self.protocol, "metric": self.metric, "users": self.n_users}
+        return {**ranking, "first": self.names[0], "may_be_the_best": list(self.names)}
 
 
 def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", metric: str = "") -> Leaders:
-    """Return agents that include the best one with probability ``level`` or more, over the sampling of users.
+    """Return a set of agents that contains the best one with probability ``level`` or more, over the sampling of users.
 
-    An agent is left out where another one is better by a paired, one-sided t-test at (1 - level) / (A - 1), A being the
-    number of agents. The best one is then left out with probability at most 1 - level (Bonferroni over the A - 1
-    agents that could beat it by chance). From fewer than :data:`LEAST_USERS` users no agent is left out: the t-test is
-    not to be relied on there.
+    An agent is left out if another one is better by a paired, one-sided t-test at level (1 - level) / (A - 1), where A
+    is the number of agents. The best agent is then left out with probability at most 1 - level (Bonferroni over the
+    A - 1 agents that could beat it by chance). With fewer than :data:`LEAST_USERS` users no agent is left out, because
+    the t-test is unreliable.
 
     Args:
-        values: (U,) a number per user, larger being better, by agent; users are the same and in the same order.
-        level: of the set.
-        protocol: for the result.
-        metric: for the result.
+        values: by agent, (U,) value of each user, larger being better; all agents have the same users in the same
+            order.
+        level: probability with which the set contains the best agent.
+        protocol: protocol of the values, which is copied into the result.
+        metric: metric of the values, which is copied into the result.
     """
     from scipy.special import stdtrit
 
@@ -451,20 +481,27 @@ def leaders(values: Mapping[str, Floats], level: float, *, protocol: str = "", m
     quantile = float(stdtrit(n_users - 1, 1.0 - (1.0 - level) / rivals))
     beaten = set()
     for i, name in enumerate(names):
-        gap = table - table[i]
-        error = gap.std(axis=1, ddof=1) / math.sqrt(n_users)
-        if np.any(gap.mean(axis=1) > quantile * error + 1e-15):  # more than roundings of agents that do the same
+        lead = table - table[i]  # of each agent over this one, user by user
+        error = lead.std(axis=1, ddof=1) / math.sqrt(n_users)
+        # 1e-15 exceeds the rounding error between agents that are identical.
+        if np.any(lead.mean(axis=1) > quantile * error + 1e-15):
             beaten.add(name)
     return Leaders(tuple(name for name in order if name not in beaten), n_users, protocol, metric)
 
 
 def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[str]:
-    """Sentences: what each protocol finds, what they come to together, and what none of them can say."""
-    if n_agents < 2 or not ranked:
-        if n_agents == 1 and ranked:
-            return ["There is one agent, so there is nothing to choose."]
+    """Return one sentence per protocol on its leaders, and one on the limits of all of them.
+
+    Args:
+        ranked: leaders by each protocol.
+        level: probability with which each set of leaders contains the best agent.
+        n_agents: number of agents.
+    """
+    if not ranked or n_agents < 1:
         return []
-    sentences = [_alone(one, level, n_agents) for one in ranked]
+    if n_agents == 1:
+        return ["There is one agent, so there is nothing to choose."]
+    sentences = [_leaders_in_words(one, level, n_agents) for one in ranked]
     sentences.append(
         "This predicts what users view by themselves, not what recommending it would change: that needs an A/B test, "
         "or a log with the probability of each item shown."
@@ -472,7 +509,8 @@ def conclusion(ranked: Sequence[Leaders], level: float, n_agents: int) -> list[s
     return sentences
 
 
-def _alone(one: Leaders, level: float, n_agents: int) -> str:
+def _leaders_in_words(one: Leaders, level: float, n_agents: int) -> str:
+    """Describe the leaders by one protocol in a sentence."""
     title = TITLES.get(one.protocol, one.protocol)
     begins = f"{title[0].upper()}{title[1:]} ({one.metric.upper()}) puts {one.names[0]} first"
     other_names = one.names[1:]
@@ -491,22 +529,23 @@ def _alone(one: Leaders, level: float, n_agents: int) -> str:
 
 
 def recommended(lists: Ints, views: Views, n_items: int) -> tuple[float, Floats]:
-    """Compute the coverage of lists, and (U,) their popularity.
-
-    Coverage is the share of the items in the agents' data that stand in at least one list; popularity the mean over
-    each user's list of the share of users who have met the item.
+    """Compute the coverage and the popularity of lists of recommendations.
 
     Args:
-        lists: (U, k) as :func:`top_items` gives them.
-        views: what every user has met.
-        n_items: items are 0 .. n_items - 1.
+        lists: (U, k) items of each user's list; :data:`NONE` after the last one.
+        views: views of all users.
+        n_items: number of items, which are 0 .. n_items - 1.
+
+    Returns:
+        coverage: share of the viewed items that are in at least one list.
+        popularity: (U,) mean over each user's list of the share of users who have viewed the item.
     """
-    pairs = np.unique(views.owners() * n_items + views.items)
-    holders = np.bincount(pairs % n_items, minlength=n_items)
-    is_held = holders > 0
-    there = lists != NONE
-    listed = np.zeros(n_items, bool)
-    listed[lists[there]] = True
-    share = np.where(there, holders[np.where(there, lists, 0)] / len(views.users), 0.0)
-    length = np.maximum(there.sum(axis=1), 1)
-    return float(np.mean(listed[is_held])), share.sum(axis=1) / length
+    pairs = np.unique(views.owners() * n_items + views.items)  # each user and item once
+    n_viewers = np.bincount(pairs % n_items, minlength=n_items)
+    is_viewed = n_viewers > 0
+    is_entry = lists != NONE
+    is_listed = np.zeros(n_items, bool)
+    is_listed[lists[is_entry]] = True
+    share = np.where(is_entry, n_viewers[np.where(is_entry, lists, 0)] / len(views.users), 0.0)
+    length = np.maximum(is_entry.sum(axis=1), 1)
+    return float(np.mean(is_listed[is_viewed])), share.sum(axis=1) / length

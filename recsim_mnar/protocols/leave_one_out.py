@@ -33,9 +33,9 @@ ONE_VIEW = ("omit", "miss")
 FIT_ON = ("rest", "train")
 KS: tuple[int, ...] = (1, 10)
 OF_ONE: tuple[str, ...] = ("hr", "mrr")
-"""Ranks and metrics that are reported by default."""
+"""List lengths and metrics that are reported by default."""
 METRICS = ("hr", "mrr", "ndcg")
-"""Metrics of lists of any length; at 1 they are all the hit rate. Recall@k of one held-out item is HR@k."""
+"""Metrics of lists of any length; for length 1 all equal the hit rate. With one held-out item, recall@k is HR@k."""
 
 
 def leave_one_out(
@@ -53,40 +53,40 @@ def leave_one_out(
     keep_raw: Callable[..., None] | None = None,
     **how: Any,
 ) -> list[Record]:
-    """Cross-validate by leaving one out: HR@k, MRR@k and NDCG@k of held-out views.
+    """Cross-validate agents by leaving one view out: HR@k, MRR@k and NDCG@k of the held-out items.
 
     One item is held out at a time, so recall@k is HR@k, precision@k is HR@k / k, and the best list has a DCG of 1.
-    Users count equally. Jeunen, Rohde & Vasile 2019 (Figure 1) fit on a log of other users, count users with one view
-    as misses and rank equal scores by index: ``train=LOG, one_view="miss", ties="lowest"``.
+    Users count equally. Figure 1 of Jeunen, Rohde & Vasile 2019 is ``train=LOG, one_view="miss", ties="lowest"``.
 
     Args:
-        log: the judged users; bandit rows are left in the training data, for learners that read them.
+        log: log of the judged users; bandit rows remain in the training data, for learners that read them.
         learners: learners by the name to report.
-        n_items: items are 0 .. n_items - 1.
+        n_items: number of items, which are 0 .. n_items - 1.
         folds: number of views of each user that are held out, one at a time (a view may be drawn in several folds).
         seed: seed of the draws and of the training.
-        ks: ranks to report.
-        metrics: names of :data:`METRICS` to report at each rank.
+        ks: list lengths k to report.
+        metrics: names of :data:`METRICS` to report for each k.
         level: nominal coverage of the intervals, which treat a user's folds as dependent.
         world: name of the data in the records.
         one_view: "omit" users with a single view, or count each as a "miss", which lowers every rate.
-        keep_raw: receives hit and rank of each held-out view (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`).
+        keep_raw: function that receives hit and rank of each held-out view; None if they are not kept.
         **how: further arguments of :func:`fold_ranks`: candidates, train, ties, executor.
 
     Returns:
-        Records of protocol ``loocv``: each metric of each k, as ``hr@10``, agent by agent; n is the number of users
-        who count, and ``details`` has the number of users with one view (``users_left_out`` or ``users_missed``).
+        Records of protocol ``loocv``: each metric for each k, such as ``hr@10``, agent by agent. Their n is the number
+        of users who count; the details have that of users with one view (``users_left_out`` or ``users_missed``).
 
     Raises:
-        UserError: an argument is out of range, or as of :func:`fold_ranks`.
+        UserError: an argument is out of range, or :func:`fold_ranks` raises an error.
     """
     names = _metric_names(ks, metrics)
     level_of(level, "leave-one-out: level")
     _check_choices(one_view=one_view)
     ranks = fold_ranks(log, learners, n_items=n_items, folds=folds, seed=seed, **how)
     details = ranks.details
-    missed = np.zeros(details["users_left_out"] if one_view == "miss" else 0)
+    missed = np.zeros(0)
     if one_view == "miss":
+        missed = np.zeros(details["users_left_out"])  # the value of each user with one view
         details = {**details, "users_left_out": 0, "users_missed": len(missed)}
     records = []
     for agent, seconds in ranks.seconds.items():
@@ -101,7 +101,7 @@ def leave_one_out(
 
 
 def _metric_names(ks: Sequence[int], metrics: Sequence[str]) -> list[str]:
-    """Check ranks and metrics, and return each metric at each rank."""
+    """Check list lengths and metrics, and return the names of their combinations, such as ``hr@10``."""
     for k in ks:
         whole_number(k, "leave-one-out: each of ks", 1)
     for metric in list_of(metrics, "leave-one-out: metrics"):
@@ -116,10 +116,10 @@ class HeldOutRanks:
     """Ranks of the views held out from users.
 
     Attributes:
-        ranks: by agent, (folds, U) rank of each held-out item, 1 for the first, of U users with two views or more.
-        seconds: wall time by agent.
-        details: candidates, users left out, folds and held-out views; JSON types.
-        users: (U,) ids.
+        ranks: by agent, (folds, U) rank of the item held out from each of U users in each fold, 1 for the first.
+        seconds: by agent, the wall time.
+        details: kind of candidates, and numbers of users left out, folds and held-out views; JSON types.
+        users: (U,) ids of the users with two views or more.
     """
 
     ranks: dict[str, Ints]
@@ -150,29 +150,29 @@ def fold_ranks(
     executor: Executor | None = None,
     **choices: str,
 ) -> HeldOutRanks:
-    """Rank held-out views by each agent.
+    """Rank the items of held-out views by each agent's scores.
 
     In each fold one view of every user, drawn at the address (seed, PROTOCOL, user, fold), is held out. The agent is
     fitted on all other rows of the same users, or once on the log ``train`` of other users. It observes the user's
     remaining views and ranks the candidates by its scores.
 
     Args:
-        log: the judged users.
+        log: log of the judged users.
         learners: learners by name.
-        n_items: items are 0 .. n_items - 1.
+        n_items: number of items, which are 0 .. n_items - 1.
         folds: number of views of each user that are held out, one at a time.
         seed: seed of the draws and of the training.
         train: a log of other users (who may have the same ids), or of the same users' rows that are not judged, on
-            which each agent is fitted once. None: the agents are fitted in each fold on the judged users' other rows.
-        executor: runs folds in parallel; results do not depend on it.
-        **choices: candidates: "all" items are ranked; "unseen": not those among the user's remaining views; "auto":
-            "unseen" where no user views an item twice, else "all". ties: candidates with the held-out item's score are
-            ranked by a "drawn" order, or by "lowest" index first.
+            which each agent is fitted once; None to fit agents in each fold on the judged users' other rows.
+        executor: executor over which folds are spread; results do not depend on it.
+        **choices: two further arguments. ``candidates``: "all" items, "unseen" for items that are not among the user's
+            remaining views, or "auto" for "unseen" if no user views an item twice and "all" otherwise. ``ties``: order
+            of candidates with the held-out item's score, "drawn" or by "lowest" index first.
 
     Raises:
-        UserError: no user has two views, an argument is out of range, ``train`` is no log or contains views that are
-            judged (of most users in both logs step and item of all views agree, as far as the shorter log goes), or
-            an agent's scores are not numbers.
+        UserError: no user has two views, an argument is out of range, ``train`` is no log or contains the judged views
+            (for most users in both logs, step and item of all views of the shorter log agree), or an agent's scores are
+            not numbers.
     """
     whole_number(folds, "leave-one-out: folds", 1)
     whole_number(n_items, "leave-one-out: n_items", 1)
@@ -195,13 +195,16 @@ def fold_ranks(
 
 @dataclass(frozen=True)
 class _FoldData:
-    """A log whose views are held out, with the users who can lose one.
+    """A log whose views are held out, and the users who have enough of them.
 
     Attributes:
-        log, n_items, seed, ties: as :func:`fold_ranks`.
+        log: log of the judged users.
+        n_items: number of items.
+        seed: seed of the draws and of the training.
+        ties: order of equal scores, "drawn" or "lowest".
         views: all views of the log.
-        eligible: (U,) index in ``views`` of the users with two views or more.
-        unseen: whether a user's remaining views are no candidates.
+        eligible: (U,) users with two views or more, as indexes in ``views``.
+        unseen: True if the items of a user's remaining views are no candidates.
     """
 
     log: Log
@@ -214,7 +217,11 @@ class _FoldData:
 
     @staticmethod
     def of(log: Log, n_items: int, seed: int, candidates: str = "all", ties: str = "drawn") -> _FoldData:
-        """Check the views of a log and find the users who can lose one."""
+        """Check the views of a log, and find the users with two views or more.
+
+        Raises:
+            UserError: rows are out of order, no user has two views, or an item is out of range.
+        """
         _check_choices(candidates=candidates, ties=ties)
         views = Views.of(log)
         if np.any(views.users[1:] < views.users[:-1]):
@@ -249,12 +256,16 @@ class _FoldData:
 def _prepared(
     data: _FoldData, learners: Mapping[str, Learner], train: Log | None
 ) -> tuple[dict[str, Learner | Policy], dict[str, float]]:
-    """Return policies fitted on ``train``, or else learners that have chosen their settings on the log; and seconds.
+    """Prepare agents for all folds: fit them on ``train`` or, without it, let learners choose their hyperparameters.
 
-    A learner with a method ``chosen_on`` chooses settings of its own (a few strengths of shrinkage). They are then
-    the same in every fold, as if they had been given; everything else is fitted on the fold's rows. Choosing them
-    anew in each fold would cost a cross-validation within a cross-validation, for settings that one view per user
-    hardly moves.
+    A learner with a method ``chosen_on`` chooses hyperparameters (a few strengths of shrinkage) on the whole log. They
+    are then the same in every fold, as if they had been stated; everything else is fitted on the fold's rows. Choosing
+    them anew in each fold would be a cross-validation within a cross-validation, for values that one view per user
+    hardly changes.
+
+    Returns:
+        agents: by name, policies fitted on ``train``, or learners that are fitted in each fold.
+        seconds: by name, the wall time.
     """
     agents: dict[str, Learner | Policy] = {}
     seconds = {}
@@ -272,7 +283,7 @@ def _prepared(
 
 
 def _check_train(log: Log, train: Any) -> None:
-    """Raise UserError for a training log that is none, or that contains held-out views."""
+    """Raise UserError if the training log is no log, or contains judged views; None is allowed."""
     if train is None:
         return
     if not isinstance(train, Log):
@@ -286,39 +297,53 @@ def _check_train(log: Log, train: Any) -> None:
 
 
 def _same_users(judged: Log, trained: Log) -> tuple[int, int]:
-    """Count ids with two views or more in both logs: those whose views in one are all in the other, and all.
+    """Count the user ids that seem to be the same users in both logs.
 
-    Other people may have the same ids. That step and item of all their views agree is then chance, and rare; the same
-    users' earlier or later rows have other steps.
+    Different people may have the same ids. It is then a rare chance that step and item of all their views agree.
+    Earlier or later rows of the same users, which may be trained on, have other steps.
+
+    Returns:
+        same: number of ids whose views in the shorter log are all in the other one.
+        shared: number of ids with two views or more in both logs.
     """
     import pandas as pd
 
     columns = ("user", "step", "item")
-    one, other = (pd.DataFrame({name: log[name] for name in columns}).drop_duplicates() for log in (judged, trained))
-    n_one, n_other, n_common = (rows.groupby("user").size() for rows in (one, other, one.merge(other)))
-    shorter = pd.concat([n_one, n_other], axis=1, join="inner").min(axis=1)
-    shorter = shorter[shorter >= 2]
-    same = n_common.reindex(shorter.index, fill_value=0) == shorter
-    return int(same.sum()), len(shorter)
+    views, train_views = (
+        pd.DataFrame({name: log[name] for name in columns}).drop_duplicates() for log in (judged, trained)
+    )
+    common = views.merge(train_views)
+    n_judged, n_train, n_common = (rows.groupby("user").size() for rows in (views, train_views, common))
+    n_shorter = pd.concat([n_judged, n_train], axis=1, join="inner").min(axis=1)
+    n_shorter = n_shorter[n_shorter >= 2]
+    same = n_common.reindex(n_shorter.index, fill_value=0) == n_shorter
+    return int(same.sum()), len(n_shorter)
 
 
 def _check_choices(**arguments: Any) -> None:
+    """Raise UserError for an argument that is none of its possible values."""
     choices = {"candidates": CANDIDATES, "one_view": ONE_VIEW, "ties": TIES, "fit_on": FIT_ON}
     for name, value in arguments.items():
         one_of(value, f"leave-one-out: {name}", choices[name])
 
 
 def held_out_views(views: Views, eligible: Ints, seed: int, fold: int) -> Ints:
-    """Choose each user's held-out view in a fold: (len(eligible),) positions among the views."""
+    """Draw the held-out view of each eligible user in a fold, (U,) positions in ``views``."""
     draw = uniforms(seed, Stream.PROTOCOL, views.users[eligible], fold)
     n_views = np.diff(views.starts)[eligible]
     return views.starts[eligible] + np.minimum((draw * n_views).astype(np.int64), n_views - 1)
 
 
 def _fold(data: _FoldData, agents: Mapping[str, Learner | Policy], fold: int) -> dict[str, tuple[Ints, float]]:
-    """Return the ranks of one fold's held-out items and the seconds taken, by agent.
+    """Rank the held-out items of one fold.
 
-    ``agents`` are learners, which are fitted on the fold's rows, or policies fitted on a log of other users.
+    Args:
+        data: the log and its users.
+        agents: by name, learners, which are fitted on the fold's rows, or policies fitted on a log of other users.
+        fold: number of the fold.
+
+    Returns:
+        By agent, the ranks (U,) and the seconds taken.
     """
     views = data.views
     eligible = data.eligible
@@ -332,37 +357,40 @@ def _fold(data: _FoldData, agents: Mapping[str, Learner | Policy], fold: int) ->
         began = time.perf_counter()
         own_rows = not isinstance(agent, Policy)
         if isinstance(agent, Policy):
-            policy = agent.fresh()  # parallel folds need a state each
+            policy = agent.fresh()  # parallel folds must not share the policy's state
         else:
             policy = fitted(agent, rest, n_items=data.n_items, seed=data.fit_seed)
         above, n_tied = ranks_of(name, policy, views, eligible, held, data.unseen, ties=data.ties, own_rows=own_rows)
-        ranks = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)
+        ranks = 1 + above + (tie_draws * (n_tied + 1)).astype(np.int64)  # a uniform place among equal scores
         results[name] = (ranks, time.perf_counter() - began)
     return results
 
 
 def gains(metric: str, ranks: Ints) -> Floats:
-    """Compute the gain of each rank up to k: of ``hr@k`` 1, of ``mrr@k`` 1 / rank, of ``ndcg@k`` 1 / log2(rank + 1)."""
+    """Compute the gain of each rank: for ``hr@k`` 1, for ``mrr@k`` 1 / rank, for ``ndcg@k`` 1 / log2(rank + 1).
+
+    The gain of ranks above k is 0.
+    """
     name, _, k = metric.partition("@")
     value = {"hr": 1.0, "mrr": 1.0 / ranks, "ndcg": 1.0 / np.log2(ranks + 1.0)}[name]
     return np.where(ranks <= int(k), value, 0.0)
 
 
 class LeaveOneOut(Protocol):
-    """Leave-one-out of views: hit rates of the held-out items.
+    """Leave one view of every user out, and rank agents by the hit rates of the held-out items.
 
-    Where users are shown lists of k items, or with ``k``, agents are ranked by HR@k, MRR@k and NDCG@k; else by HR@1.
-    Recall@k is HR@k, as one item is held out at a time.
+    If users see lists of k items, or with ``k``, agents are ranked by HR@k, MRR@k and NDCG@k, otherwise by HR@1.
+    Recall@k is HR@k, because one item is held out at a time.
     ``loocv+fit_on=train+logging=random+one_view=miss+ties=lowest`` is Figure 1 of Jeunen, Rohde & Vasile 2019.
 
     Args:
         folds: number of views of each user that are held out, one at a time; None for the comparison's setting, or 10.
-        fit_on: "rest" refits agents in each fold on the judged users' other rows; "train" fits them once on the
-            comparison's training log, of other users.
-        one_view: "omit" users with a single view, or count each as a "miss".
-        ties: equal scores are ranked in a "drawn" order, or by "lowest" index first.
-        logging: agent under which the judged users' log is collected; the comparison's test log where empty.
-        k: length of the judged lists; None for that of the lists that the world's users are shown.
+        fit_on: "rest" to refit agents in each fold on the judged users' other rows; "train" to fit them once on the
+            comparison's training log of other users.
+        one_view: "omit" to leave out users with a single view; "miss" to count each as a miss.
+        ties: order of equal scores, "drawn" or by "lowest" index first.
+        logging: agent under which the judged users' log is collected; empty for the comparison's test log.
+        k: length of the judged lists; None for that of the lists that the world's users see.
     """
 
     name = "loocv"
@@ -392,7 +420,8 @@ class LeaveOneOut(Protocol):
         self.metrics = _metrics_of_lists(k or 1)
         if self.logging:
             registry.learner(self.logging)  # an unknown name is refused before any work
-        if self.logging or fit_on == "train":  # a world without further users trains on the very users that are judged
+        # In a world without further users, the training log would be that of the judged users.
+        if self.logging or fit_on == "train":
             self.needs = self.needs | {"train_log", "users"}
 
     def judge(self, study: Trial) -> list[Record]:
@@ -446,18 +475,29 @@ class LeaveOneOut(Protocol):
 
 
 def _keep_as(name: str, study: Trial, metric: str, agent: str, *, missed: int, **columns: Any) -> None:
-    """Keep raw results under a protocol's own name; a user with one view who counts as a miss is user -1, rank 0."""
+    """Keep raw results under a protocol's name, with one further row for each user who counts as a miss.
+
+    Args:
+        name: name of the protocol.
+        study: the trial.
+        metric: metric of the results.
+        agent: name of the agent.
+        missed: number of users who count as misses; their rows have user -1 and rank 0.
+        **columns: user, value, rank and weight of each held-out view.
+    """
     misses = {"user": -1, "value": 0.0, "rank": 0, "weight": 1.0}
     padded = {key: np.concatenate([column, np.full(missed, misses[key])]) for key, column in columns.items()}
     study.keep_raw(name, metric, agent, **padded)
 
 
 def _metrics_of_lists(k: int) -> list[str]:
-    """List the metrics of lists of k items; for single items they are all the same."""
-    return [f"{metric}@{k}" for metric in (METRICS if k > 1 else METRICS[:1])]
+    """List the metrics of lists of k items; only the hit rate for k = 1, where all of them are equal."""
+    metrics = METRICS if k > 1 else METRICS[:1]
+    return [f"{metric}@{k}" for metric in metrics]
 
 
 def _titled(title: str, options: Sequence[str]) -> str:
+    """Append options in brackets to a title, if there are any."""
     if options:
         return f"{title} ({', '.join(options)})"
     return title

@@ -42,17 +42,19 @@ from recsim_mnar.replays.probabilities import (
 from recsim_mnar.replays.truth import PolicyOnLog, policies_on_log, value_on_log
 
 FOLDS = 2
+"""Number of folds of users between which reward models are cross-fitted."""
 
 
 def item_rewards(log: Log, n_items: int) -> tuple[Floats, Ints]:
-    """Compute the mean reward of each item, from the users of the other folds.
+    """Fit the mean reward of each item, for each fold of users on the users of the other folds.
 
     Args:
         log: a log with bandit rows.
-        n_items: items are 0 .. n_items - 1.
+        n_items: number of items, which are 0 .. n_items - 1.
 
     Returns:
-        (FOLDS, n_items) means, shrunken to the overall one, and (d,) fold of each decision's user.
+        means: (FOLDS, n_items) mean rewards, shrunken towards the overall mean.
+        fold_of_row: (d,) fold of the user of each decision.
     """
     rows = log.is_bandit
     action = log["action"][rows]
@@ -60,21 +62,22 @@ def item_rewards(log: Log, n_items: int) -> tuple[Floats, Ints]:
     fold_of_row = log["user"][rows] % FOLDS
     means = np.zeros((FOLDS, n_items))
     for fold in range(FOLDS):
-        others = fold_of_row != fold
-        if others.any():
+        train = fold_of_row != fold
+        if train.any():
             model = ActionMeans(n_items)
-            model.fit(np.zeros((int(others.sum()), 0)), action[others], reward[others])
+            no_context = np.zeros((int(train.sum()), 0))
+            model.fit(no_context, action[train], reward[train])
             means[fold] = model.means
     return means, fold_of_row
 
 
 def modelled_values(log: Log, policy: Policy, means: Floats) -> Floats:
-    """Return (d,) the model's mean under a policy at each decision of a log.
+    """Compute (d,) a reward model's mean under a policy at each decision of a log.
 
     Args:
-        log: ordered by (user, step); the policy observes the users' events as logged.
+        log: log ordered by (user, step), whose events the policy observes.
         policy: a policy that does not learn from all users.
-        means: (FOLDS, n_items), of :func:`item_rewards`.
+        means: (FOLDS, n_items) mean rewards of :func:`item_rewards`.
     """
     values = np.full(len(log), np.nan)
     first = 0
@@ -88,35 +91,44 @@ def modelled_values(log: Log, policy: Policy, means: Floats) -> Floats:
 
 
 def _expected(policy: Policy, users: Ints, values: Floats) -> Floats:
-    """Return each user's mean of item values (n, n_items) under what a policy would do now.
+    """Compute the mean of item values under a policy's present distribution for each user.
 
-    The distribution is computed only for users for whom the policy is not sure of an item.
+    The distribution is computed only for users whose decision has a probability below 1.
+
+    Args:
+        policy: a policy that has observed the users' events so far.
+        users: (n,) users.
+        values: (n, n_items) values of the items for each user.
+
+    Returns:
+        (n,) means.
     """
     n, n_items = values.shape
-    actions, propensities = checked_decisions(policy, policy.act(users, np.full(n, 0.5)), n=n, n_items=n_items)
+    any_uniform = np.full(n, 0.5)  # a decision of probability 1 does not depend on it
+    actions, propensities = checked_decisions(policy, policy.act(users, any_uniform), n=n, n_items=n_items)
     out: Floats = values[np.arange(n), actions]
-    unsure = np.flatnonzero(propensities < 1.0)
-    step = max(1, (1 << 21) // n_items)
-    for begin in range(0, len(unsure), step):
-        rows = unsure[begin : begin + step]
+    random = np.flatnonzero(propensities < 1.0)
+    step = max(1, (1 << 21) // n_items)  # bounds the memory for probabilities
+    for begin in range(0, len(random), step):
+        rows = random[begin : begin + step]
         probabilities = checked_distribution(policy, policy.probabilities(users[rows]), n_items, n=len(rows))
         out[rows] = np.einsum("ui,ui->u", probabilities, values[rows])
     return out
 
 
 OF_RANKINGS = ("independent_ips", "reward_interaction_ips", "slate_ips")
-"""Default estimators of a log of slates; the one that assumes most is the first."""
+"""Default estimators of a log of slates, the one with the strongest assumptions on users first."""
 
 
 def check_estimators(names: Sequence[str], *, ranks: bool) -> None:
-    """Check estimators before anything is simulated.
+    """Check the names of estimators, before anything is simulated.
 
     Args:
         names: names of the estimators.
-        ranks: whether the log is one of slates.
+        ranks: True for a log of slates.
 
     Raises:
-        UserError: an unknown estimator, one of single items for a log of slates, or one that needs an argument.
+        UserError: an estimator is unknown, does not fit the log, or needs an argument that a comparison lacks.
     """
     for name in names:
         if not ranks:
@@ -131,7 +143,12 @@ def check_estimators(names: Sequence[str], *, ranks: bool) -> None:
 
 
 def of_comparison(settings: Any, *, ranks: bool) -> tuple[str, ...]:
-    """Return the estimators named in a comparison's settings, or the default ones of slates."""
+    """Return the names of the estimators in a comparison's settings; the defaults for slates if they are unchanged.
+
+    Args:
+        settings: settings of the comparison.
+        ranks: True for a world of slates, where the settings' own default estimators do not apply.
+    """
     text = str(getattr(settings, "estimators", ""))
     if ranks and text == getattr(type(settings)(), "estimators", None):
         return OF_RANKINGS
@@ -144,9 +161,9 @@ class _Judged:
 
     Attributes:
         weights: (d,) weight of each decision.
-        estimates: by estimator.
-        details: by estimator, further numbers on an estimate.
-        raw: by estimator, the columns that ``keep_raw`` receives.
+        estimates: estimate by estimator.
+        details: by estimator, further numbers for the record.
+        raw: by estimator, columns of raw results for ``keep_raw``; estimators without any are left out.
     """
 
     weights: Floats
@@ -171,24 +188,24 @@ def off_policy(
 ) -> list[Record]:
     """Estimate each policy's value from a log, with the rows of a user treated as dependent.
 
-    Intervals are those from sample size alone; ``target_low`` and ``target_high`` of the details allow for clipping and
-    missing support too, and ``identified`` describes partial knowledge of a policy.
+    The intervals of the records allow for sampling error only. In the details, ``target_low`` and ``target_high`` allow
+    for clipping and missing support, too, and ``identified`` describes a policy that is covered too little for a value.
 
     Args:
         log: a log with bandit rows.
-        policies: target policies by name; they are replayed on the log.
-        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`; the metrics of the records.
+        policies: target policies by name, which are replayed on the log.
+        estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`, which become the metrics of the records.
         clip: largest weight of clipped_ips.
         level: nominal coverage of the intervals.
         world: name of the data in the records.
-        logging: the policy that collected the log, if known: then so is what the log lacks of each target.
-        replayed: result of :func:`recsim_mnar.replays.truth.policies_on_log`; None replays the policies here.
-        findings: receives ``weights``, the distribution of each policy's weights, JSON types.
-        executor: spreads users over workers.
-        keep_raw: receives scores of the decisions (:meth:`recsim_mnar.protocols.base.Trial.keep_raw`).
+        logging: policy that collected the log, from which missing support is known; None if it is unknown.
+        replayed: result of :func:`recsim_mnar.replays.truth.policies_on_log`; None to replay the policies here.
+        findings: mapping that receives ``weights``, the distributions of the policies' weights, as JSON types.
+        executor: executor over which users are spread; None for this process.
+        keep_raw: function that receives scores, as :meth:`recsim_mnar.protocols.base.Trial.keep_raw`; None for none.
 
     Raises:
-        UserError: a log without recommendations, or with invalid propensities.
+        UserError: the log has no recommendations, or invalid propensities.
     """
     if not log.is_bandit.any():
         raise UserError("the log has no bandit rows: off-policy evaluation needs recommendations with propensities")
@@ -235,7 +252,18 @@ def _judge_items(
     on_log: PolicyOnLog | None,
     executor: Executor | None,
 ) -> _Judged:
-    """Estimate the value of a policy from a log of single items."""
+    """Estimate the value of a policy from a log of single items.
+
+    Args:
+        log: a log with bandit rows.
+        policy: the target policy.
+        estimators: names of the estimators.
+        clip: largest weight of clipped estimators.
+        level: nominal coverage of the intervals.
+        logging: policy that collected the log; None if it is unknown.
+        on_log: the target's probabilities on the log, if they are computed already.
+        executor: executor over which users are spread; None for this process.
+    """
     logger = logging if logging is not None and logging.replayable else None
     missing = None
     if on_log is not None:
@@ -281,13 +309,22 @@ def _judge_ranking(
 ) -> _Judged:
     """Estimate the value of a policy from a log of slates.
 
-    A value is per item shown; by the first estimator that can weigh positions there is the discounted cumulative gain
-    per slate, too.
+    Values are per item shown. The discounted cumulative gain per slate is estimated, too, by the first estimator that
+    can weight positions.
+
+    Args:
+        log: a log of slates.
+        policy: the target policy.
+        estimators: names of the estimators.
+        clip: largest weight of clipped estimators.
+        level: nominal coverage of the intervals.
+        logging: policy that collected the log; None if it is unknown.
+        executor: executor over which users are spread; None for this process.
     """
     rows = log.is_bandit
     logged = {name: values[rows] for name, values in log.columns.items()}
     target = {kind: values[rows] for kind, values in replay_ranking(log, policy, executor=executor).items()}
-    covers_all = None
+    covers_all = None  # unknown
     if logging is not None and least_propensity(as_ranking_policy(logging, slate_size_of(log))) is not None:
         covers_all = True
     value = functools.partial(estimate_ranking_value, logged, target, level=level, full_support=covers_all)
@@ -299,22 +336,22 @@ def _judge_ranking(
     if unclipped:
         estimates |= value(estimators=unclipped)
     estimates = {estimator: estimates[estimator] for estimator in estimators}
-    weighing = _first_with_positions(estimators)
-    if weighing is not None:
-        most = clip if weighing in clipped else None
-        estimates[DCG] = value(estimators=weighing, position_weights=DCG, clip=most)[weighing]
+    dcg_estimator = _first_with_positions(estimators)
+    if dcg_estimator is not None:
+        dcg_clip = clip if dcg_estimator in clipped else None
+        estimates[DCG] = value(estimators=dcg_estimator, position_weights=DCG, clip=dcg_clip)[dcg_estimator]
     return _Judged(target["marginal"] / logged["propensity"], estimates)
 
 
 def _first_with_positions(estimators: Sequence[str]) -> str | None:
-    """Return the first estimator that does not forget the order of a slate."""
+    """Return the first estimator that uses the positions of a slate's items; None without one."""
     return next((estimator for estimator in estimators if ranking_estimator(estimator).weight != "set"), None)
 
 
 def _sampling(estimate: Estimate) -> tuple[float, float, float]:
-    """Return value and interval of an estimate's expectation, which leaves out the bias of clipping.
+    """Return value, low and high end of an estimate with its sampling interval, which ignores the bias of clipping.
 
-    An end is moved to the value where rounding, or an interval that knows the range of rewards, excludes the value.
+    An end is moved to the value if rounding, or an interval within the range of rewards, excludes the value.
     """
     numbers = estimate.numbers()
     value = estimate.value
@@ -322,9 +359,11 @@ def _sampling(estimate: Estimate) -> tuple[float, float, float]:
 
 
 def _details(estimate: Estimate, weights: Floats) -> dict[str, Any]:
-    """List further numbers of an estimate.
+    """Return the details of an estimate's record; ``target_low`` and ``target_high`` allow for clipping and support.
 
-    ``target_low`` and ``target_high`` allow for clipping and missing support.
+    Args:
+        estimate: the estimate.
+        weights: (d,) weight of each decision.
     """
     return {
         "method": estimate.method,
@@ -338,12 +377,12 @@ def _details(estimate: Estimate, weights: Floats) -> dict[str, Any]:
 
 
 def _needs_model(estimator: str) -> bool:
-    """True for an estimator that reads a reward model."""
+    """Return True if an estimator needs a reward model."""
     return bool({"q_logged", "q_target"} & set(check_name(estimator).needs))
 
 
 def _identified(agent: str, estimate: Estimate) -> dict[str, str]:
-    """Describe what a log shows of an agent that it covers too little for a value; empty for others."""
+    """Describe what a log shows of an agent that it covers too little for a value; return {} for other agents."""
     numbers = {name: getattr(estimate, name) for name in ("value", "low", "high", "level")}
     record = {"policy": agent, **numbers, "diagnostics": estimate.numbers(), **estimate.verdict.to_dict()}
     if lacks(record):
@@ -353,7 +392,17 @@ def _identified(agent: str, estimate: Estimate) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Decisions:
-    """All decisions of a log, (d,) each, and a policy's probability of them."""
+    """All decisions of a log, with a policy's probabilities of them.
+
+    Attributes:
+        reward: (d,) rewards.
+        propensity: (d,) probability of the logged action under the logging policy.
+        user: (d,) user of each decision.
+        target: (d,) probability of the logged action under the target policy.
+        clip: largest weight of clipped estimators.
+        q_logged: (d,) a reward model's prediction for the logged action; None without a model.
+        q_target: (d,) the model's mean under the target policy; None without a model.
+    """
 
     reward: Floats
     propensity: Floats
@@ -365,11 +414,11 @@ class _Decisions:
 
     @property
     def weight(self) -> Floats:
-        """Return the weights, not clipped."""
+        """(d,) weights, which are not clipped."""
         return self.target / self.propensity
 
     def estimate(self, estimator: str, level: float, facts: Facts) -> Estimate:
-        """Estimate the policy's value."""
+        """Estimate the policy's value with one estimator and an interval of coverage ``level``."""
         info = check_name(estimator)
         return estimate_value(
             self.reward,
@@ -384,9 +433,10 @@ class _Decisions:
         )
 
     def by_row(self, estimator: str) -> dict[str, float]:
-        """Return numbers for intervals that take rows as independent, as those of Jeunen et al. 2019.
+        """Return numbers for intervals that treat rows as independent, such as those of Jeunen et al. 2019.
 
-        ``row_sd`` is the standard deviation of a row's weighted reward, ``kish`` the effective size of the weights.
+        ``row_sd`` is the standard deviation of a row's weighted reward, and ``kish`` is Kish's effective number of
+        rows, (sum w)^2 / sum w^2.
         """
         weight = self.weight
         if check_name(estimator).clips:
@@ -396,7 +446,7 @@ class _Decisions:
         return {"row_sd": float(np.std(weight * self.reward)), "kish": kish}
 
     def scores(self, estimator: str) -> dict[str, Floats]:
-        """Return the values, and weights if any, of which an estimate is the mean; empty for other estimators."""
+        """Return the values (d,), and perhaps weights (d,), whose mean an estimate is; {} for other estimators."""
         weight = self.weight
         if estimator == "snips":
             return {"value": self.reward, "weight": weight}
@@ -418,7 +468,7 @@ class OffPolicy(Protocol):
 
     Args:
         estimators: names of :data:`recsim_mnar.estimators.ESTIMATORS`, or of :data:`RANKING_ESTIMATORS` for slates,
-            with slashes; agents are ranked by each of them. By default those of the comparison's settings.
+            with slashes between; agents are ranked by each of them. Empty for those of the comparison's settings.
     """
 
     name = "off_policy"
@@ -432,9 +482,10 @@ class OffPolicy(Protocol):
             self.metrics = self.estimators
 
     def judge(self, study: Trial) -> list[Record]:
-        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`; details have exact values in the log's states.
+        """Implement :meth:`recsim_mnar.protocols.base.Protocol.judge`.
 
-        The distribution of the weights goes to the study's findings.
+        The details of each record have the exact value in the logged states, ``value_on_log``. The distribution of the
+        weights is stored in the trial's findings.
         """
         settings = study.settings
         ranks = study.world.slate_size > 1
@@ -490,5 +541,5 @@ class OffPolicy(Protocol):
         return " ".join(word.upper() if word in ("ips", "snips", "dr", "dm") else word for word in words)
 
     def estimates_truth(self, metric: str) -> bool:
-        """True for all but discounted cumulative gains."""
+        """Return True for all metrics except the discounted cumulative gain."""
         return metric != DCG

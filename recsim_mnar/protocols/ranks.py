@@ -20,6 +20,7 @@ _SCORES_AT_A_TIME = 1 << 21
 """Largest number of scores in memory, n_users x n_items of a chunk; the chunk changes no result."""
 
 TIES = ("drawn", "lowest")
+"""Orders of items with equal scores: at random, or the lowest index first."""
 
 NONE = -1
 """Entry of a list after the last candidate."""
@@ -33,15 +34,15 @@ def scores_after(
     originals: Ints | None,
     ratings: Floats | None = None,
 ) -> Any:
-    """Return scores (n, n_items) for users (n,) after they have viewed items; the users are forgotten afterwards.
+    """Return a policy's scores (n, n_items) for users after some views; the policy then forgets the users.
 
     Args:
-        policy: the policy that scores.
-        users: users to score for.
-        owners: (m,) user of each row that they have viewed, in order.
-        items: (m,) items of these rows.
-        originals: (n,) ids of the users in the training log; None where they are not in it.
-        ratings: (m,) ratings of the rows; NaN for views, as all are where None.
+        policy: the policy.
+        users: (n,) users to score for.
+        owners: (m,) user of each view, in order.
+        items: (m,) viewed items.
+        originals: (n,) ids of the users in the training log; None if they are not in it.
+        ratings: (m,) ratings that go with the views, NaN for a view without one; None for no ratings.
     """
     if originals is None:
         policy.reset(users)
@@ -57,7 +58,13 @@ def scores_after(
 
 
 def scores_of_everyone(name: str, policy: Policy, log: Log, n_users: int) -> Floats:
-    """Return (U, I) an agent's scores for users 0 .. U - 1, given the organic rows of their training log.
+    """Return (U, I) an agent's scores for users 0 .. U - 1 after the organic rows of their training log.
+
+    Args:
+        name: name of the agent, for messages.
+        policy: the fitted policy.
+        log: the training log, whose organic rows may have ratings.
+        n_users: number U of users.
 
     Raises:
         UserError: a score is not a number.
@@ -86,20 +93,24 @@ def ranks_of(
     ties: str = "drawn",
     own_rows: bool = True,
 ) -> tuple[Ints, Ints]:
-    """Count, for each held-out view, the candidates above its item, and the others with an equal score.
+    """Count, for each held-out view, the candidates with a larger score than its item, and those with an equal score.
 
     Args:
         name: name of the agent, for messages.
         policy: policy fitted on the users' other views, or on those of other users.
         views: all views.
-        owners: (n,) index of each held-out view's user, each user once or one view after another.
-        held: (n,) position of each held-out view.
-        unseen: leave the items of the remaining views out of the candidates.
-        ties: with "lowest" equal items of a lower index count as above, and none as equal.
-        own_rows: the policy was fitted on rows of these very users.
+        owners: (n,) user of each held-out view, as the index in ``views``; the views of a user are consecutive.
+        held: (n,) position of each held-out view in ``views``.
+        unseen: True to exclude the items of the user's remaining views from the candidates.
+        ties: one of :data:`TIES`; with "lowest", equal items of a lower index count as above, and none as equal.
+        own_rows: True if the policy was fitted on rows of the same users.
+
+    Returns:
+        above: (n,) number of candidates with a larger score.
+        n_tied: (n,) number of other candidates with an equal score.
     """
     items = views.items[held]
-    if policy.fixed_distribution() is not None and not unseen:
+    if policy.fixed_distribution() is not None and not unseen:  # one ranking for everybody
         score = np.asarray(policy.scores(views.users[:1])[0], dtype=np.float64)
         checked_scores(name, score[None], 1, policy.n_items)
         if ties == "lowest":
@@ -113,13 +124,15 @@ def ranks_of(
     chunk = max(1, _SCORES_AT_A_TIME // policy.n_items)
     for begin in range(0, len(held), chunk):
         part = slice(begin, begin + chunk)
-        place, seen = views_of(views, owners[part], held[part])
+        seen_by, seen = views_of(views, owners[part], held[part])
         originals = views.users[owners[part]]
         # A user with several held-out views counts as several users, each without one of the views.
         users = originals if distinct else np.arange(len(originals))
-        result = scores_after(policy, users, users[place], seen, originals if own_rows else None)
+        result = scores_after(policy, users, users[seen_by], seen, originals if own_rows else None)
         scores = checked_scores(name, result, len(users), policy.n_items)
-        table = _count(name, scores, items[part], place, seen, unseen, above[part], n_tied[part])
+        table = _count(
+            name, scores, items[part], seen_by=seen_by, seen=seen, unseen=unseen, above=above[part], n_tied=n_tied[part]
+        )
         if ties == "lowest":
             above[part] += [np.count_nonzero(row[:i] == row[i]) for row, i in zip(table, items[part], strict=True)]
             n_tied[part] = 0
@@ -127,20 +140,31 @@ def ranks_of(
 
 
 def views_of(views: Views, owners: Ints, held: Ints | None = None) -> tuple[Ints, NDArray[np.int32]]:
-    """Return (index among the owners, item) of the users' views in order, without one held-out view of each."""
+    """Return the views of some users in order, except one held-out view of each.
+
+    Args:
+        views: all views.
+        owners: (n,) users, as indexes in ``views``.
+        held: (n,) position in ``views`` of each user's held-out view; None to hold out none.
+
+    Returns:
+        seen_by: (m,) user of each view, as an index in ``owners``.
+        seen: (m,) viewed items.
+    """
     first = views.starts[owners]
     length = views.starts[owners + 1] - first
-    place = np.repeat(np.arange(len(owners)), length)
-    position = np.arange(len(place)) + np.repeat(first - (np.cumsum(length) - length), length)
+    seen_by = np.repeat(np.arange(len(owners)), length)
+    # Position of each view: the number of the output row, shifted from the user's first output row to `first`.
+    position = np.arange(len(seen_by)) + np.repeat(first - (np.cumsum(length) - length), length)
     if held is not None:
-        kept = position != held[place]
-        place = place[kept]
+        kept = position != held[seen_by]
+        seen_by = seen_by[kept]
         position = position[kept]
-    return place, views.items[position]
+    return seen_by, views.items[position]
 
 
 def checked_scores(name: str, scores: Any, n: int, n_items: int) -> NDArray[np.floating]:
-    """Return scores as an array; raise a UserError that names the agent unless they are (n, n_items) numbers."""
+    """Return scores as an array; raise UserError, with the agent's name, unless they are (n, n_items) numbers."""
     result = np.asarray(scores)
     if result.shape != (n, n_items) or result.dtype.kind not in "fiub":
         raise UserError(
@@ -153,27 +177,45 @@ def _count(
     name: str,
     scores: NDArray[Any],
     items: NDArray[np.int32],
-    place: Ints,
+    *,
+    seen_by: Ints,
     seen: NDArray[np.int32],
     unseen: bool,
     above: Ints,
     n_tied: Ints,
 ) -> NDArray[Any]:
-    """Fill ``above`` and ``n_tied`` from score rows, and return the rows, with items that are no candidates at -inf."""
+    """Count the candidates with a larger score than an item, and those with an equal score, row by row.
+
+    Args:
+        name: name of the agent, for messages.
+        scores: (n, n_items) scores.
+        items: (n,) held-out item of each row.
+        seen_by: (m,) row of each remaining view.
+        seen: (m,) items of the remaining views.
+        unseen: True to exclude the items of the remaining views from the candidates.
+        above: (n,) array that receives the numbers of candidates with a larger score.
+        n_tied: (n,) array that receives the numbers of other candidates with an equal score.
+
+    Returns:
+        (n, n_items) scores, -inf for items that are no candidates.
+
+    Raises:
+        UserError: a score is NaN.
+    """
     from recsim_mnar.kernels import _vectors_kernel
 
     single = scores.dtype == np.float32
-    copied = np.array if unseen else np.asarray
-    table = copied(scores, dtype=np.float32 if single else np.float64, order="C")
+    as_array = np.array if unseen else np.asarray  # the first one copies, because the array is changed below
+    table = as_array(scores, dtype=np.float32 if single else np.float64, order="C")
     if unseen:
         rows = np.arange(len(items))
-        own_scores = table[rows, items]
-        table[place, seen] = -np.inf
-        table[rows, items] = own_scores
+        item_scores = table[rows, items]  # a held-out item stays a candidate, also if it was viewed before
+        table[seen_by, seen] = -np.inf
+        table[rows, items] = item_scores
     if not table.flags.writeable:  # the kernel is compiled for one kind of array only
         table = table.copy()
     _vectors_kernel.above_and_tied(table, items, above, n_tied)
-    if n_tied.min() < 0:
+    if n_tied.min() < 0:  # the kernel's sign of a NaN in the row
         raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
     return table
 
@@ -181,7 +223,24 @@ def _count(
 def exhaustive_ranks(
     name: str, learner: Learner, log: Log, views: Views, n_items: int, unseen: bool, seed: int
 ) -> tuple[Ints, Ints]:
-    """Rank every view as :func:`ranks_of` does, each with the agent fitted without it."""
+    """Count for every view the candidates above its item and those level with it, by the agent fitted without the view.
+
+    Args:
+        name: name of the agent, for messages.
+        learner: the learner.
+        log: the log.
+        views: all views of the log.
+        n_items: number of items, which are 0 .. n_items - 1.
+        unseen: True to exclude the items of the user's other views from the candidates.
+        seed: seed of the training.
+
+    Returns:
+        above: (n,) number of candidates with a larger score.
+        n_tied: (n,) number of other candidates with an equal score.
+
+    Raises:
+        UserError: the learner would have to be fitted once per view.
+    """
     owner = views.owners()
     counting = able(learner, "leave_one_out_ranks")
     if counting is not None:
@@ -201,11 +260,21 @@ def exhaustive_ranks(
     n_tied = np.empty(len(views.items), np.int64)
     chunk = max(1, _SCORES_AT_A_TIME // n_items)
     for held, scores in scoring.scores_without_each_view(log, n_items=n_items, chunk=chunk):
-        place, seen = views_of(views, owner[held], held) if unseen else (held[:0], views.items[:0])
-        a = np.empty(len(held), np.int64)
-        b = np.empty(len(held), np.int64)
-        _count(name, checked_scores(name, scores, len(held), n_items), views.items[held], place, seen, unseen, a, b)
-        above[held], n_tied[held] = a, b
+        seen_by, seen = views_of(views, owner[held], held) if unseen else (held[:0], views.items[:0])
+        above_here = np.empty(len(held), np.int64)
+        tied_here = np.empty(len(held), np.int64)
+        _count(
+            name,
+            checked_scores(name, scores, len(held), n_items),
+            views.items[held],
+            seen_by=seen_by,
+            seen=seen,
+            unseen=unseen,
+            above=above_here,
+            n_tied=tied_here,
+        )
+        above[held] = above_here
+        n_tied[held] = tied_here
     return above, n_tied
 
 
@@ -213,15 +282,15 @@ def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, 
     """Return the k candidates that an agent scores highest for each user, best first.
 
     Ties are broken by draws at the address (seed, PROTOCOL, user, item), so that an agent without a preference lists
-    other items for each user.
+    different items for each user.
 
     Args:
         name: name of the agent, for messages.
         policy: policy fitted on ``views``.
         views: all views of the users.
-        owners: (U,) index in ``views`` of the users who get a list, each once.
+        owners: (U,) distinct users who get a list, as indexes in ``views``.
         k: number of items per list.
-        unseen: leave out the items that the user has viewed.
+        unseen: True to exclude the items that the user has viewed.
         seed: seed of the draws.
 
     Returns:
@@ -235,13 +304,13 @@ def top_items(name: str, policy: Policy, views: Views, owners: Ints, *, k: int, 
     for begin in range(0, len(owners), chunk):
         part = owners[begin : begin + chunk]
         users = views.users[part]
-        place, seen = views_of(views, part)
-        result = scores_after(policy, users, users[place], seen, users)
+        seen_by, seen = views_of(views, part)
+        result = scores_after(policy, users, users[seen_by], seen, users)
         scores = checked_scores(name, result, len(users), policy.n_items).astype(np.float64)
         if np.isnan(scores).any():
             raise UserError(f"agent {name!r}: scores() returned NaN; every item needs a number")
         if unseen:
-            scores[place, seen] = -np.inf
+            scores[seen_by, seen] = -np.inf
         best = best_items(scores, min(k, policy.n_items), users=users, seed=seed)
         if unseen:
             best[np.take_along_axis(scores, best, axis=1) == -np.inf] = NONE

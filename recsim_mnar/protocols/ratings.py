@@ -43,18 +43,19 @@ ERRORS = ("mse", "mae")
 """Losses of predicted ratings, which only agents that predict ratings have."""
 
 Fit = Callable[[Ratings, Ints], Floats]
+"""A function from revealed ratings (n of them) and the users of a resample to estimated propensities (n,)."""
 
 
 @dataclass(frozen=True)
 class Revealed:
-    """Revealed ratings, the truth behind them, and what every agent makes of the users.
+    """Revealed ratings, the truth behind them, and the losses of every agent.
 
     Attributes:
         matrix: (U, I) all ratings: truth.
-        ratings: the revealed ones that estimates read, n of them.
+        ratings: the n revealed ratings that estimates read.
         known: (n,) propensities with which they were revealed.
-        estimated: how they are estimated from data, a fit that :func:`estimate_ratings` repeats in resamples.
-        losses: by agent and metric, delta of every cell.
+        estimated: fit of the propensities, which :func:`estimate_ratings` repeats in resamples of users.
+        losses: by agent and metric, the loss (or gain) of every cell.
     """
 
     matrix: Floats
@@ -65,10 +66,21 @@ class Revealed:
 
 
 def reveal(world: RatingsWorld, users_seed: int, n_users: int, seed: int) -> tuple[Floats, Ratings, Floats]:
-    """All ratings of the users of a seed, those revealed in a draw of its own, and their propensities.
+    """Draw which ratings the users of a seed reveal.
 
-    The draw is independent of what agents learnt from, so that the propensity of a cell is the same whether its rating
-    was learnt from or not.
+    The draw is independent of the agents' training data, so the propensity of a cell does not depend on whether its
+    rating was in them.
+
+    Args:
+        world: the world.
+        users_seed: seed of the users.
+        n_users: number of users.
+        seed: seed of the draw.
+
+    Returns:
+        matrix: (U, I) all ratings.
+        ratings: the n revealed ratings.
+        propensities: (n,) probability with which each of them was revealed.
     """
     users = np.arange(n_users)
     matrix = np.asarray(world.ratings_of(users_seed, users), np.float64)
@@ -79,14 +91,14 @@ def reveal(world: RatingsWorld, users_seed: int, n_users: int, seed: int) -> tup
 
 
 def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int, seed: int) -> Fit:
-    """Estimate propensities of revealed ratings (section 5.1 of Schnabel et al. 2016).
+    """Return a function that estimates propensities of revealed ratings (section 5.1 of Schnabel et al. 2016).
 
     Args:
-        ratings: revealed.
-        matrix: (U, I) truth, from which the random ratings are read.
-        method: "naive_bayes", from ``n_random`` ratings of cells drawn uniformly, or "popularity" of the item.
-        n_random: see ``method``.
-        seed: of the cells.
+        ratings: the revealed ratings.
+        matrix: (U, I) all ratings, from which the ratings of random cells are read.
+        method: "naive_bayes", which also uses ratings of uniformly drawn cells, or "popularity" of the item.
+        n_random: number of these cells.
+        seed: seed of the draws of these cells.
     """
     if method == "popularity":
         return _popularity
@@ -96,23 +108,21 @@ def propensity_fit(ratings: Ratings, matrix: Floats, method: str, n_random: int,
 
 
 def _popularity(ratings: Ratings, users: Ints) -> Floats:
+    """Estimate propensities by the popularity of items; the users of a resample are ignored."""
     return popularity(ratings)
 
 
 def losses_of(policy: Policy, scores: Floats, k: int, seed: int) -> dict[str, Loss]:
-    """DCG@k of an agent's ranking, and the errors of its predictions where it predicts ratings.
+    """Return the DCG@k of an agent's ranking and, if it predicts ratings, the errors of its predictions.
 
     Args:
-        policy: whose scores these are.
-        scores: (U, I); -inf ranks last.
-        k: of DCG.
-        seed: of the draws that break ties.
+        policy: policy of the agent.
+        scores: (U, I) its scores; items of score -inf are ranked last.
+        k: length of the list for DCG.
+        seed: seed of the draws that break ties.
     """
     finite = np.isfinite(scores)
-    if finite.any():
-        lowest = float(scores[finite].min())
-    else:
-        lowest = 0.0
+    lowest = float(scores[finite].min()) if finite.any() else 0.0
     filled = np.where(finite, scores, lowest - 1.0)
     losses = {f"dcg@{k}": loss("dcg@k", filled, k=k, ranking=ranks(filled, seed=seed))}
     if policy.predicts_ratings:
@@ -121,7 +131,13 @@ def losses_of(policy: Policy, scores: Floats, k: int, seed: int) -> dict[str, Lo
 
 
 class RatingEstimate(Protocol):
-    """One estimator of every metric from the revealed ratings."""
+    """Base of the protocols that estimate every metric from the revealed ratings with one estimator.
+
+    Attributes:
+        estimator: name of the estimator: naive, ips or snips.
+        estimated: True for estimated propensities, False for the known ones.
+        words: name of the estimator in sentences.
+    """
 
     metrics = ("dcg", "mse", "mae")
     needs = frozenset({"ratings"})
@@ -136,10 +152,9 @@ class RatingEstimate(Protocol):
         if len(revealed.ratings) == 0:
             raise UserError("no user revealed a rating: raise density, or train_users")
         propensities = revealed.estimated if self.estimated else revealed.known
+        clip = 0.0  # smallest propensity: the setting is the largest inverse one, or 0 for none
         if study.settings.clip:
             clip = 1.0 / study.settings.clip
-        else:
-            clip = 0.0
         seed = study.seed_of("resamples")
         smallest = max(float(check_propensities(revealed.ratings, propensities).min()), clip)
         records = []
@@ -170,22 +185,30 @@ class RatingEstimate(Protocol):
         return records
 
     def _keep_raw(self, study: Trial, agent: str, metric: str, delta: Loss, own: Revealed, clip: float) -> None:
-        """Loss of each revealed rating, weighted as the estimator weighs it."""
+        """Keep the loss of each revealed rating as a raw result, with the weight that the estimator gives it.
+
+        Args:
+            study: the trial.
+            agent: name of the agent.
+            metric: name of the metric.
+            delta: the agent's loss in every cell.
+            own: the revealed ratings.
+            clip: smallest propensity in use.
+        """
         if study.raw is None:
             return
         ratings = own.ratings
         losses = delta.at(ratings.users, ratings.items, ratings.values)
-        if self.estimator == "naive":
-            weights = np.ones(len(losses))
-        else:
-            weights = 1.0 / np.maximum(own.known, clip)
-        if self.estimator == "ips":  # a sum over the matrix, and no ratio
-            losses = losses * weights * (len(losses) / own.matrix.size)
-            weights = np.ones(len(losses))
+        weights = np.ones(len(losses))
+        inverse = 1.0 / np.maximum(own.known, clip)
+        if self.estimator == "snips":
+            weights = inverse
+        elif self.estimator == "ips":  # a sum over the n ratings divided by U I, here as a mean of n numbers
+            losses = losses * inverse * (len(losses) / own.matrix.size)
         study.keep_raw(self.name, metric, agent, user=ratings.users, value=losses, weight=weights)
 
     def estimates_truth(self, metric: str) -> bool:
-        """True: every metric is an estimate of that of the full matrix."""
+        """Return True: every metric estimates that of the full matrix."""
         return True
 
     def title(self, metric: str) -> str:
@@ -236,8 +259,8 @@ class IPSEstimated(IPS):
 class SNIPSEstimated(SNIPS):
     """IPS over the sum of its weights, P estimated.
 
-    Naive Bayes makes the weights sum to U I by itself, as long as none of its propensities is cut at 1: the value is
-    then that of ``ips_estimated``, with an interval of its own.
+    With naive Bayes the weights sum to U I unless a propensity is cut at 1: the value is then that of
+    ``ips_estimated``, with another interval.
     """
 
     name = "snips_estimated"
@@ -253,12 +276,12 @@ class RatingsSettings(Params):
     """Sizes of a comparison in the ratings world.
 
     Attributes:
-        users: who reveal ratings, once to learn from and once to judge by.
-        k: of DCG@k.
-        propensities: how they are estimated: ``naive_bayes`` or ``popularity``.
-        random_ratings: ratings of uniformly drawn cells that naive Bayes sees too.
-        clip: largest inverse propensity; 0 for none.
-        level: of all intervals.
+        users: number of users who reveal ratings, once for training and once for the estimates.
+        k: length of the list for DCG@k.
+        propensities: method of estimating propensities: ``naive_bayes`` or ``popularity``.
+        random_ratings: number of ratings of uniformly drawn cells that naive Bayes uses, too.
+        clip: largest inverse propensity; 0 for no clipping.
+        level: nominal coverage of all intervals.
     """
 
     users: int = 1000
@@ -269,7 +292,7 @@ class RatingsSettings(Params):
     level: float = 0.95
 
     def check(self) -> None:
-        """Refuse sizes that cannot be."""
+        """Raise UserError for impossible sizes."""
         for name, value in (("train_users", self.users), ("random_ratings", self.random_ratings)):
             if checked_users(name, value) < 2:
                 raise UserError(f"{name} must be at least 2, got {value}")
@@ -281,11 +304,11 @@ class RatingsSettings(Params):
 
 
 class RatingsExperiment(Experiment):
-    """The same users reveal their ratings twice, in independent draws of the same propensities.
+    """Comparison of agents and estimators on revealed ratings of users whose full matrix of ratings is known.
 
-    Agents learn from the first revealing (and from what the users answered to uniform recommendations), estimates read
-    the second, and the truth is every agent's loss or DCG over the whole matrix. Agents that predict ratings are judged
-    by MSE and MAE; all agents by DCG@k of their rankings.
+    The users reveal ratings twice, in independent draws with the same propensities. Agents are fitted on the first
+    draw (and on the rewards of uniform recommendations), estimates read the second, and the truth is every agent's loss
+    or DCG over the full matrix. Agents that predict ratings are judged by MSE and MAE, all agents by DCG@k.
     """
 
     settings_type = RatingsSettings
@@ -331,33 +354,30 @@ class RatingsExperiment(Experiment):
         trial.data = Revealed(matrix, ratings, propensities, estimated, losses)
 
     def truth(self, trial: Trial) -> list[Record]:
-        """Every metric over the whole matrix, a mean over users."""
+        """Return the truth: every metric over the full matrix, as a mean over users."""
         trial.report("truth: the whole matrix")
         revealed: Revealed = trial.data
         records = []
         for target in self.targets(trial.settings):
             began = time.perf_counter()
-            name = target.metric
-            values = {
-                agent: of[name].everywhere(revealed.matrix) for agent, of in revealed.losses.items() if name in of
+            metric = target.metric
+            means = {
+                agent: by_metric[metric].everywhere(revealed.matrix).mean(axis=1)
+                for agent, by_metric in revealed.losses.items()
+                if metric in by_metric
             }
-            means = {agent: losses.mean(axis=1) for agent, losses in values.items()}
-            records += truth_of_users(trial.world.name, name, means, trial.level, began=began, n=revealed.matrix.size)
+            records += truth_of_users(trial.world.name, metric, means, trial.level, began=began, n=revealed.matrix.size)
         return records
 
     def notes(self, trial: Trial, records: Sequence[Record]) -> list[str]:
         """Implement :meth:`Experiment.notes`."""
         rank_only = [agent for agent, losses in trial.data.losses.items() if "mse" not in losses]
         if rank_only:
-            remark = f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only."
-        else:
-            remark = ""
-        if remark:
-            return [remark]
+            return [f"{', '.join(rank_only)} rank items and predict no ratings: they have DCG only."]
         return []
 
     def columns(self, records: Sequence[Record]) -> list[tuple[str, str]]:
-        """Every estimate of DCG, which all agents have, and the truth."""
+        """Implement :meth:`Experiment.columns`: the estimates of DCG, which all agents have, and the truth."""
         protocols = dict.fromkeys(r.protocol for r in records if r.protocol != "truth")
         metrics = dict.fromkeys(r.metric for r in records if r.protocol == "truth")
         dcg = next(iter(metrics))

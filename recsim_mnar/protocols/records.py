@@ -25,14 +25,14 @@ class Record:
 
     Attributes:
         world: name of the world, or "interactions" for a user's own data.
-        protocol: name of the protocol, as ``loocv`` or ``truth``.
-        agent: name of the policy judged.
-        metric: ``hr@1``, ``clipped_ips``, ``ctr``, ...
-        value: the estimate.
-        low, high: interval of nominal coverage ``level``, which includes the value; NaN for none.
+        protocol: name of the protocol, such as ``loocv`` or ``truth``.
+        agent: name of the judged policy.
+        metric: name of the metric, such as ``hr@1``, ``clipped_ips`` or ``ctr``.
+        value: estimated value.
+        low, high: ends of the interval of nominal coverage ``level``, which includes the value; NaN for none.
         level: nominal coverage of the interval.
         n: number of units (decisions, or users for leave-one-out).
-        seconds: wall time, shared evenly where agents were judged together.
+        seconds: wall time, divided evenly among agents that were judged together.
         details: further results; JSON types only.
 
     Raises:
@@ -65,7 +65,7 @@ class Record:
         seconds: float,
         details: Mapping[str, Any] | None = None,
     ) -> Record:
-        """Make a record of an interval: value, low and high; its details are a copy."""
+        """Make a record; ``interval`` is value, low and high, and the details are copied."""
         value, low, high = interval
         return cls(
             world=world,
@@ -82,7 +82,7 @@ class Record:
         )
 
     def __post_init__(self) -> None:
-        """Refuse an interval that leaves its own value out."""
+        """Raise UserError for an interval that excludes its own value."""
         if self.low > self.value or self.high < self.value:
             raise UserError(
                 f"record of {self.protocol} {self.metric} for {self.agent}: the value {self.value:g} is outside its "
@@ -91,17 +91,21 @@ class Record:
 
     @property
     def usable(self) -> bool:
-        """Return whether the log has enough data for this estimate."""
+        """True if the log has enough data for this estimate."""
         return bool(self.details.get("verdict_level") != "do_not_use")
 
     @property
     def severity(self) -> float:
-        """Severity of the verdict's gravest finding: from 2 on the estimate is not usable; 0 without a verdict."""
+        """Severity of the gravest finding of the verdict; from 2 on the estimate is unusable. 0 without a verdict."""
         least = 0.0 if self.usable else UNUSABLE_FROM
         return max((float(finding["severity"]) for finding in self.details.get("findings", ())), default=least)
 
     def limit(self, larger: bool) -> float:
-        """Return the optimistic end of the agent's own value, which allows for clipping and support."""
+        """Return the optimistic end of the interval of the agent's value, which allows for clipping and support.
+
+        Args:
+            larger: True if large values are good.
+        """
         end = "high" if larger else "low"
         target_end = self.details.get(f"target_{end}")
         if target_end is None:
@@ -114,16 +118,16 @@ class Record:
         return bool(self.details.get("reference"))
 
     def to_dict(self) -> Mapping[str, Any]:
-        """Convert to JSON types; a number that is not finite becomes null."""
+        """Convert the fields to JSON types; a number that is not finite becomes None."""
         return {name: plain(value) for name, value in asdict(self).items()}
 
     def untimed(self) -> Mapping[str, Any]:
-        """Return the fields of :meth:`to_dict` without the seconds, in which two runs differ."""
+        """Return the fields of :meth:`to_dict` without the seconds, which differ between runs."""
         return {name: value for name, value in self.to_dict().items() if name != "seconds"}
 
 
 def has_interval(record: Record) -> bool:
-    """Return whether a record is an estimate; a fact has no interval."""
+    """Return True if a record has an interval, as estimates have and known facts have not."""
     return not (math.isnan(record.low) and math.isnan(record.high))
 
 
@@ -146,7 +150,8 @@ BEST, INDISTINGUISHABLE, COSTS = "best", "indistinguishable", "costs"
 OUTCOMES = (BEST, INDISTINGUISHABLE, COSTS)
 """Outcomes of a protocol's pick."""
 HALF_WIDTHS = "paired_half_widths"
-"""Key in a truth record's details: by other agent, half the width of the interval of their paired true difference."""
+"""Key in the details of a truth record, whose value is, by other agent, half the width of the interval of their paired
+true difference."""
 
 
 @dataclass(frozen=True)
@@ -154,10 +159,10 @@ class Target:
     """Quantity by which the truth ranks agents.
 
     Attributes:
-        metric: of the truth's records.
-        title: as a table heads it: "CTR".
-        larger: whether large values are good; otherwise the metric is a loss.
-        unit: what a pick loses a share of, in a sentence: "the clicks"; the title where empty.
+        metric: metric of the truth's records.
+        title: heading of its column, such as "CTR".
+        larger: True if large values are good; False for a loss.
+        unit: total of which a pick loses a share, in a sentence, such as "the clicks"; empty for the title.
     """
 
     metric: str
@@ -179,7 +184,7 @@ TIDY_TYPES = {
     "tau": float,
     "seconds": float,
 }
-"""Types of those that would otherwise be objects."""
+"""Types of the columns that pandas would otherwise store as objects."""
 
 
 @dataclass(frozen=True)
@@ -187,33 +192,34 @@ class Judgement:
     """Quality of one ranking, given the truth.
 
     Attributes:
-        protocol, metric: whose ranking, by what.
-        title: name of the ranking: "A/B test".
-        target: title of the true metric: "CTR".
-        outcome: of :data:`OUTCOMES`.
-        kendall_tau: rank correlation (tau-b) with the truth, 1 for the same ranking; NaN where one of them ties
+        protocol, metric: protocol that ranks agents, and the metric by which it does.
+        title: name of the ranking, such as "A/B test".
+        target: title of the true metric, such as "CTR".
+        outcome: one of :data:`OUTCOMES`.
+        kendall_tau: rank correlation (tau-b) with the truth, 1 for the same ranking; NaN if one of them ties
             throughout.
-        pick: the agent that it ranks first.
-        tied_with: agents that it ranks level with the pick; the choice among them is blind.
-        n_agents: number of agents ranked.
-        pick_truth: the pick's true value.
-        best: the agent that the truth ranks first.
-        best_truth: its true value.
-        cost: how much worse the pick is in truth, at least 0; the mean over the pick and those tied with it.
-        cost_share: ``cost / |best_truth|``; None where that is 0.
+        pick: agent that the ranking puts first.
+        tied_with: agents with the same estimate as the pick; the choice among them is arbitrary.
+        n_agents: number of ranked agents.
+        pick_truth: true value of the pick.
+        best: agent that the truth puts first.
+        best_truth: true value of that agent.
+        cost: difference between the true values of the best agent and the pick, at least 0; the mean over the pick and
+            the agents tied with it.
+        cost_share: ``cost / |best_truth|``; None if that is 0.
         resolution: half the width of the interval of the true difference of pick and best; a cost up to it cannot be
-            distinguished from none.
-        pick_by_upper_bound: the agent with the largest upper end of its interval; of a loss, with the smallest lower
-            end. Empty where they are all level.
-        tau_by_upper_bound: the rank correlation of these ends with the truth.
-        unusable: agents ranked by an estimate for which the log holds too little, the pick perhaps among them.
-        severity: the largest severity among the estimates of the pick and of its rivals, which may be better than it as
-            far as the data say.
-        abstains: True where one of these estimates is unusable, so that the protocol should not decide.
-        reason: why it abstains; empty where it decides.
+            distinguished from 0.
+        pick_by_upper_bound: agent with the largest upper end of its interval or, for a loss, the smallest lower end;
+            empty if all are equal.
+        tau_by_upper_bound: rank correlation of these ends with the truth.
+        unusable: agents, perhaps with the pick, for whose estimate the log has too little data.
+        severity: largest severity among the estimates of the pick and of its rivals: agents that, by their intervals,
+            may be better.
+        abstains: True if one of these estimates is unusable, so that the protocol should not decide.
+        reason: reason why it abstains; empty if it decides.
         target_metric: metric of the truth's records.
-        larger: whether large true values are good; otherwise the target is a loss.
-        unit: what the cost is a share of: "the clicks".
+        larger: True if large true values are good; False for a loss.
+        unit: total of which the cost is a share, such as "the clicks".
     """
 
     protocol: str
@@ -243,17 +249,17 @@ class Judgement:
 
     @property
     def picks(self) -> tuple[str, ...]:
-        """The pick and the agents level with it."""
+        """The pick and the agents tied with it."""
         return (self.pick, *self.tied_with)
 
     @property
     def ranks_nothing(self) -> bool:
-        """True if all agents are level."""
+        """True if all agents have the same estimate."""
         return len(self.picks) == self.n_agents
 
     @property
     def pick_unusable(self) -> bool:
-        """True if the log holds too little for the estimate of a pick."""
+        """True if the log has too little data for the estimate of a pick."""
         return bool(set(self.picks) & set(self.unusable))
 
     @property
@@ -281,12 +287,12 @@ class Judgement:
         return f"{self.title} picks {picked}: {self.result}."
 
     def to_dict(self) -> Mapping[str, Any]:
-        """JSON types, the sentence included."""
+        """Return the fields and the sentence as JSON types."""
         return {**plain(asdict(self)), "sentence": self.sentence()}
 
 
 def two_digits(share: float) -> str:
-    """Format a share in per cent, with two digits."""
+    """Format a share in per cent with two significant digits, without the sign."""
     per_cent = 100 * share
     if 0.0 < abs(per_cent) < 0.005:
         return "<0.01"
@@ -302,9 +308,9 @@ class Ranking:
     """Values by which a protocol ranks agents.
 
     Attributes:
-        protocol, metric: as in the records.
+        protocol, metric: protocol and metric of the records.
         title: name of the ranking.
-        target: what it is compared with.
+        target: true quantity with which it is compared.
     """
 
     protocol: str
@@ -316,9 +322,9 @@ class Ranking:
 def judge(records: Sequence[Record], rankings: Iterable[Ranking], *, tie: float = 0.0) -> list[Judgement]:
     """Compare rankings with the truth.
 
-    A pick is the best where no agent is truly better. It is indistinguishable from the best where their true difference
-    is within its own interval (paired, where the truth's records have it; else of two independent values), or at most
-    ``tie`` of the best value. Agents whose records say ``reference`` are left out.
+    A pick is the best if no agent has a larger true value. It is indistinguishable from the best if their true
+    difference is at most half the width of its interval (the paired one if the truth's records have it, else that of
+    two independent values), or at most the share ``tie`` of the best value. References are left out.
 
     Args:
         records: records of the protocols and of the truth.
@@ -345,7 +351,7 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
     Args:
         ranking: the ranking.
         ranked: its records, two or more.
-        true: the truth's record of each agent.
+        true: record of the truth by agent.
         tie: share of the best true value below which a cost counts as none.
     """
     target = ranking.target
@@ -395,12 +401,16 @@ def _judged(ranking: Ranking, ranked: list[Record], true: Mapping[str, Record], 
 
 
 def _abstention(picks: Sequence[Record], ranked: Sequence[Record], larger: bool) -> tuple[float, str]:
-    """Return the severity of a choice, and why a protocol should abstain from it; "" where it should not.
+    """Check if the estimates of the picks and of their rivals are usable.
 
     Args:
         picks: records of the agents ranked first.
-        ranked: all records.
-        larger: whether large values are good.
+        ranked: records of all agents.
+        larger: True if large values are good.
+
+    Returns:
+        severity: largest severity among these estimates.
+        reason: reason why the protocol should abstain; "" if it should decide.
     """
     sign = 1.0 if larger else -1.0
     value = sign * picks[0].value
@@ -420,10 +430,10 @@ def tidy_rows(
 ) -> list[Mapping[str, object]]:
     """Return one row per record, with the judgement on its ranking.
 
-    Columns: ``protocol``, ``metric``, ``agent``, ``value``, ``low``, ``high``, ``truth`` (the agent's true value by the
-    ranking's target; where there is one target, in every row), ``picked``, ``cost`` (share of the best true value that
-    picking this agent loses), ``tau`` (Kendall's, of the ranking with the truth), ``abstained`` and ``reason`` (of the
-    protocol) and ``seconds``. Unknown values are None.
+    The columns are ``protocol``, ``metric``, ``agent``, ``value``, ``low`` and ``high`` of the record, ``truth`` (the
+    agent's true value by the ranking's target or, in records that are not judged, by the only target), ``picked``,
+    ``cost`` (share of the best true value that picking this agent loses), ``tau`` (Kendall's correlation of the ranking
+    with the truth), ``abstained`` and ``reason`` of the protocol, and ``seconds``. Unknown values are None.
 
     Args:
         records: results of :meth:`Record.to_dict`.
@@ -455,7 +465,7 @@ def tidy_rows(
 
 
 def is_named(judgement: Mapping[str, Any], protocols: Sequence[str] | None) -> bool:
-    """Return whether a judgement is of one of the protocols, by name, metric or title; always where None."""
+    """Return True if the protocol, metric or title of a judgement is among some names; always if they are None."""
     names = (judgement["protocol"], judgement["metric"], judgement["title"])
     return protocols is None or any(name in protocols for name in names)
 
@@ -464,8 +474,8 @@ def listed(names: Sequence[str], most: int = 0) -> str:
     """Join names for a sentence.
 
     Args:
-        names: at least one.
-        most: largest number of names, the others being counted; 0 for all.
+        names: one name or more.
+        most: largest number of entries, the last of which counts the names that are left out; 0 for all names.
     """
     if most and len(names) > most:
         names = [*names[: most - 1], f"{len(names) - most + 1} more"]
@@ -475,33 +485,36 @@ def listed(names: Sequence[str], most: int = 0) -> str:
 
 
 def _largest(values: Mapping[str, float]) -> list[str]:
-    """Return the names with the largest value, in their order."""
+    """Return the names that have the largest value, in the order of the mapping."""
     top = max(values.values())
     return [name for name, value in values.items() if value == top]
 
 
-def half_width(one: Record, other: Record) -> float:
-    """Return half the width of the interval of the true difference of two agents; 0 for an agent and itself."""
-    if one.agent == other.agent:
+def half_width(first: Record, second: Record) -> float:
+    """Return half the width of the interval of the true difference of two agents; 0 for an agent and itself.
+
+    It is the paired one if the truth's records have it, else that of two independent values.
+    """
+    if first.agent == second.agent:
         return 0.0
-    paired = one.details.get(HALF_WIDTHS, {}).get(other.agent)
+    paired = first.details.get(HALF_WIDTHS, {}).get(second.agent)
     if paired is not None:
         return float(paired)
-    return math.hypot(*((r.high - r.low) / 2 for r in (one, other)))
+    return math.hypot(*((r.high - r.low) / 2 for r in (first, second)))
 
 
 def truth_of_users(
     world: str, metric: str, means: Mapping[str, Floats], level: float, *, began: float, n: int | None = None
 ) -> list[Record]:
-    """Make truth records of means over shared users, with the precision of each difference in their details.
+    """Make truth records of means over the same users, with the half widths of paired differences in their details.
 
     Args:
         world: name of the world.
         metric: metric of the truth.
-        means: by agent, (U,) each user's mean; the same users in the same order.
+        means: by agent, (U,) mean of each user; all agents have the same users in the same order.
         level: nominal coverage of the intervals.
         began: start of the work, by ``time.perf_counter``.
-        n: number of cells in the means; the users where None.
+        n: number of units to report; None for the number of users.
     """
     seconds = (time.perf_counter() - began) / max(len(means), 1)
     records = []
@@ -517,13 +530,16 @@ def truth_of_users(
 
 
 def with_half_widths(records: Sequence[Record], influence: Mapping[str, Floats], level: float) -> list[Record]:
-    """Add the precision of each difference to the details of truth records of one metric.
+    """Add the half widths of paired differences to the details of truth records of one metric.
+
+    The intervals are by the delta method with users as the sample.
 
     Args:
-        records: one per agent.
-        influence: by agent, (U,) each user's part in the error of its value, as :func:`ratio_influence`; arrays of
-            equal length are of the same users in the same order, and others are not paired.
-        level: nominal coverage of the intervals of the differences, by the delta method with users as the sample.
+        records: one record per agent.
+        influence: by agent, (U,) contribution of each user to the error of its value, such as the result of
+            :func:`ratio_influence`. Arrays of equal length have the same users in the same order; agents with arrays of
+            different lengths are not paired.
+        level: nominal coverage of the intervals of the differences.
     """
     by_agent: dict[str, dict[str, float]] = {name: {} for name in influence}
     for n_users in dict.fromkeys(map(len, influence.values())):
@@ -535,14 +551,27 @@ def with_half_widths(records: Sequence[Record], influence: Mapping[str, Floats],
 
 
 def ratio_influence(sums: ArrayLike, counts: ArrayLike) -> Floats:
-    """Return (U,) each user's part in the error of sum y / sum n, scaled so that the error is their mean."""
+    """Return (U,) the contribution of each user to the error of sum y / sum n, scaled so that their mean is the error.
+
+    Args:
+        sums: (U,) y of each user.
+        counts: (U,) n of each user.
+    """
     y = np.asarray(sums, np.float64)
     n = np.asarray(counts, np.float64)
     return (y - y.sum() / n.sum() * n) * (len(n) / n.sum())
 
 
 def paired_half_widths(influence: Floats, level: float) -> Floats:
-    """Return (A, A) half widths of intervals of differences of A means over the same users, from (A, U) influences."""
+    """Compute half the widths of the intervals of paired differences between agents.
+
+    Args:
+        influence: (A, U) contribution of each user to the error of each agent's value.
+        level: nominal coverage of the intervals.
+
+    Returns:
+        (A, A) half widths, by Student's quantile; infinite for a single user.
+    """
     from scipy.special import stdtrit
 
     n_agents, n_users = influence.shape
@@ -558,7 +587,7 @@ def paired_half_widths(influence: Floats, level: float) -> Floats:
 
 
 def rank_correlation(values: Mapping[str, float], true: Mapping[str, float]) -> float:
-    """Kendall's tau-b of two rankings of the same names; NaN where one of them ties throughout."""
+    """Compute Kendall's tau-b of two rankings of the same names; NaN if one of them ties throughout."""
     from scipy.stats import kendalltau
 
     names = list(values)
@@ -568,19 +597,20 @@ def rank_correlation(values: Mapping[str, float], true: Mapping[str, float]) -> 
 
 
 def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
-    """Return the mean over independent users of a number in [0, 1], such as a hit rate, and an interval.
+    """Compute the mean over independent users of a number in [0, 1], such as a hit rate, with an interval.
 
-    The Clopper-Pearson interval of an effective number of trials, n = v (1 - v) / se^2 (Korn & Graubard 1998,
+    It is the Clopper-Pearson interval of an effective number of trials, n = v (1 - v) / se^2 (Korn & Graubard 1998,
     "Confidence intervals for proportions with small expected number of positive counts estimated from survey data"),
-    where se^2 is estimated between users, so that a user's folds may be dependent; with Student's quantile for few
-    users. Where all users have the same value there is no estimate of se, and each user counts as one trial.
+    where se^2 is estimated between users, so that a user's folds may be dependent. The number is corrected for few
+    users by Student's quantile. If all users have the same value, se cannot be estimated, and each user counts as one
+    trial.
 
     Args:
         values: (U,) one number in [0, 1] per user.
         level: nominal coverage.
 
     Returns:
-        value, low, high; NaN, 0, 1 without any user.
+        Value, low and high end; NaN, 0 and 1 without any user.
     """
     from scipy.special import betaincinv, ndtri, stdtrit
 
@@ -595,7 +625,7 @@ def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, f
         variance = float(y.var(ddof=1)) / n_users
         if variance > 1e-24:  # a smaller one is rounding error
             trials = value * (1.0 - value) / variance
-            trials *= float(ndtri(1.0 - tail) / stdtrit(n_users - 1, 1.0 - tail)) ** 2
+            trials *= float(ndtri(1.0 - tail) / stdtrit(n_users - 1, 1.0 - tail)) ** 2  # correction for few users
     hits = value * trials
     low = 0.0
     high = 1.0
@@ -607,7 +637,10 @@ def user_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, f
 
 
 def student_mean_interval(values: ArrayLike, level: float) -> tuple[float, float, float]:
-    """Return the mean of independent numbers (n,) of any sign, and its Student interval, infinite for a single one."""
+    """Compute the mean of independent numbers (n,) of any sign and the ends of its Student interval.
+
+    The ends are infinite for a single number.
+    """
     from scipy.special import stdtrit
 
     x = np.asarray(values, np.float64)

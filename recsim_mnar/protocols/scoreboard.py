@@ -1,4 +1,4 @@
-"""The scoreboard of a comparison: one row per agent, one line per protocol; the terminal and the page show it alike."""
+"""The scoreboard of a comparison, for terminal and page: a table with one row per agent, and one line per protocol."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from recsim_mnar.errors import printable
 from recsim_mnar.protocols.records import Judgement, Record, has_interval, listed
 
 WIDTH = 80
-"""Columns of the terminal that a scoreboard fits into."""
+"""Width, in characters, of a terminal that a scoreboard fits into."""
 CATALOGUES = 24
-"""Catalogues of the study to which a single comparison points."""
+"""Number of catalogues of the study that a single comparison recommends."""
 MOST_ESTIMATES = 3
-"""Columns of estimates, next to the truth's."""
+"""Largest number of columns of estimates, next to the truth's."""
 MOST_LINES = 5
-"""Lines of protocols; more rankings than these share a line where they pick the same agent."""
+"""Largest number of rankings with a line for each; of more rankings, those with the same pick share a line."""
 PICKED, UNUSABLE = "*", "?"
+"""Signs of the agent with the best value of a column, and of an estimate from too little data."""
 _LONGEST_NAME = 22
 _LONGEST_HEADING = 16
 _GAP = "  "
@@ -28,7 +29,7 @@ Key = tuple[str, str]
 
 
 class Scored(Protocol):
-    """Input of a scoreboard; see :class:`recsim_mnar.protocols.comparison.Comparison`."""
+    """Input of a scoreboard: fields of a :class:`recsim_mnar.protocols.comparison.Comparison`."""
 
     records: list[Record]
     judgements: list[Judgement]
@@ -43,7 +44,7 @@ class Scored(Protocol):
         """Sentences that follow the scoreboard."""
 
     def heading(self, key: Key) -> str:
-        """Heading of the column of a protocol and metric."""
+        """Return the heading of the column of a protocol and metric."""
 
 
 @dataclass(frozen=True)
@@ -62,28 +63,27 @@ class Cell:
 
     @property
     def unusable(self) -> bool:
-        """True if the log holds too little for this estimate."""
+        """True if the log has too little data for this estimate."""
         return not self.record.usable
 
     @property
     def value(self) -> str:
-        """Format the value without the zero before the point."""
+        """The formatted value, without the zero before the point."""
         return decimal(self.record.value, self.decimals)
 
     @property
     def text(self) -> str:
-        """Format the value with its signs."""
+        """The formatted value with its signs."""
+        text = self.value
         if self.unusable:
-            text = f"{self.value}{UNUSABLE}"
-        else:
-            text = self.value
+            text += UNUSABLE
         if self.picked:
             return f"{PICKED} {text}"
         return text
 
     @property
     def half_width(self) -> str:
-        """Half the width of the interval; empty for the truth and for a value without an interval."""
+        """Half the width of the interval, as text; empty for the truth and for a value without an interval."""
         if self.record.protocol == "truth" or not has_interval(self.record):
             return ""
         return f"±{decimal((self.record.high - self.record.low) / 2, self.decimals)}"
@@ -95,9 +95,9 @@ class Column:
 
     Attributes:
         key: protocol and metric.
-        heading: of the column.
-        cells: by agent.
-        judgement: of the column's ranking; None for the truth, and where nothing is judged.
+        heading: heading of the column.
+        cells: cell by agent.
+        judgement: judgement of the column's ranking; None for the truth and for a ranking that is not judged.
     """
 
     key: Key
@@ -117,9 +117,9 @@ class Choice:
 
     Attributes:
         label: names of the protocols.
-        picks: the agent, or those level with each other; an unusable estimate is marked.
-        result: what comes of it: the best, a tie, or the loss.
-        outcome: of :data:`recsim_mnar.protocols.records.OUTCOMES`.
+        picks: the picked agent, or several with equal estimates; an unusable estimate is marked.
+        result: result of the pick in words: the best, a tie, or the loss.
+        outcome: one of :data:`recsim_mnar.protocols.records.OUTCOMES`.
         several: True if the label names several protocols.
     """
 
@@ -131,7 +131,7 @@ class Choice:
 
     @property
     def verb(self) -> str:
-        """Picks, or pick."""
+        """The verb for the label: picks, or pick for several protocols."""
         if self.several:
             return "pick"
         return "picks"
@@ -142,10 +142,10 @@ class Scoreboard:
     """First table of a comparison.
 
     Attributes:
-        title: what was compared.
-        columns: at most :data:`MOST_ESTIMATES` and the truth.
-        agents: the truly best first; those that cannot be picked last.
-        choices: one per protocol.
+        title: subject of the comparison.
+        columns: columns of estimates, at most :data:`MOST_ESTIMATES` unless all were requested, and the truth's.
+        agents: names of the agents, the one with the best true value first and references last.
+        choices: one choice per protocol, or per group of protocols that agree.
         notes: sentences that follow.
     """
 
@@ -157,12 +157,11 @@ class Scoreboard:
 
     @property
     def marks(self) -> list[tuple[str, str]]:
-        """Signs of the table, and what each means."""
+        """Signs in the table, each with its meaning."""
         cells = [cell for column in self.columns for cell in column.cells.values()]
+        result = []
         if any(cell.picked for cell in cells):
-            result = [(PICKED, "first in its column")]
-        else:
-            result = []
+            result.append((PICKED, "first in its column"))
         if any(cell.unusable for cell in cells):
             result.append((UNUSABLE, "rests on too little data"))
         half_widths = [cell.record.level for cell in cells if cell.half_width]
@@ -171,16 +170,13 @@ class Scoreboard:
         return result
 
     def headline(self) -> str:
-        """One sentence: what each protocol picks and what comes of it."""
+        """Describe in one sentence the pick of each protocol and its result; "" without choices."""
         groups: dict[tuple[str, str], list[Choice]] = {}
         for choice in self.choices:
             groups.setdefault((choice.picks, choice.result), []).append(choice)
         parts = []
         for (picks, result), choices in groups.items():
-            if len(choices) == 1:
-                verb = choices[0].verb
-            else:
-                verb = "pick"
+            verb = choices[0].verb if len(choices) == 1 else "pick"
             parts.append(f"{listed([choice.label for choice in choices])} {verb} {picks}, {_relative(result)}")
         text = "; ".join(parts)
         if text:
@@ -188,26 +184,22 @@ class Scoreboard:
         return ""
 
     def lines(self, width: int = WIDTH) -> list[str]:
-        """Lines for a terminal of this width; a row is never divided."""
+        """Format the scoreboard as lines for a terminal of this width; rows of the table are never wrapped."""
         table = _table_lines(self, width)
         marks = textwrap.wrap("   ".join(f"{sign} {meaning}" for sign, meaning in self.marks), width)
         choices = _choice_lines(self.choices, width)
         notes = [line for note in self.notes for line in textwrap.wrap(note, width, break_on_hyphens=False)]
-        if self.title:
-            title = textwrap.wrap(self.title, width)
-        else:
-            title = []
-        blocks = [title, [*table, *marks], [*choices, *notes]]
+        blocks = [textwrap.wrap(self.title, width), [*table, *marks], [*choices, *notes]]
         result: list[str] = []
         for block in filter(None, blocks):
             if result:
-                result += [""]
+                result.append("")
             result += block
         return result
 
 
 def decimal(value: float, decimals: int) -> str:
-    """Format a number with this many decimals; a rate has no zero before its point."""
+    """Format a number with this number of decimals, without a zero before the point: ``.0123``."""
     text = f"{value:,.{decimals}f}"
     if text.startswith(("0.", "-0.")):
         return text.replace("0.", ".", 1)
@@ -215,7 +207,7 @@ def decimal(value: float, decimals: int) -> str:
 
 
 def scoreboard(comparison: Scored, *, whole: bool = False) -> Scoreboard:
-    """Return what a comparison shows first; ``whole`` for every column of its short table."""
+    """Make the scoreboard of a comparison; with ``whole`` it has every column of the short table."""
     columns = [_column(comparison, key) for key in shown_keys(comparison, whole=whole)]
     return Scoreboard(
         title="" if comparison.setting is None else str(comparison.setting),
@@ -227,10 +219,18 @@ def scoreboard(comparison: Scored, *, whole: bool = False) -> Scoreboard:
 
 
 def shown_keys(comparison: Scored, *, whole: bool = False) -> list[Key]:
-    """Return (protocol, metric) of each column: the first of every protocol, then further ones, then the truth."""
+    """Choose the columns of a scoreboard, by (protocol, metric), in the order of the comparison, the truth last.
+
+    If there is no room for all, the first column of every protocol is preferred to further ones.
+
+    Args:
+        comparison: the comparison.
+        whole: True for all columns.
+    """
     keys = comparison.columns or list(dict.fromkeys((r.protocol, r.metric) for r in comparison.records))
     truth = [key for key in keys if key[0] == "truth"][:1]
     estimates = [key for key in keys if key[0] != "truth"]
+    # The first key of each protocol: in reversed order, a later key of the same protocol replaces an earlier one.
     first = list({key[0]: key for key in reversed(estimates)}.values())[::-1]
     chosen = [*first, *(key for key in estimates if key not in first)]
     if not whole:
@@ -239,21 +239,19 @@ def shown_keys(comparison: Scored, *, whole: bool = False) -> list[Key]:
 
 
 def agents_of(comparison: Scored, columns: Sequence[Column]) -> list[str]:
-    """Agents, the truly best first; without a truth the best of the first column first."""
+    """Sort the agents by the truth or, without it, by the first column, the best first and references last."""
     names = list(dict.fromkeys(r.agent for r in comparison.records))
-    by = next((column for column in columns if column.is_truth), columns[0] if columns else None)
-    if by is None:
+    if not columns:
         return names
-    if by.key[1] in comparison.losses:
-        sign = 1.0
-    else:
-        sign = -1.0
-    place = {name: sign * cell.record.value for name, cell in by.cells.items() if math.isfinite(cell.record.value)}
+    by = next((column for column in columns if column.is_truth), columns[0])
+    sign = 1.0 if by.key[1] in comparison.losses else -1.0
+    rank = {name: sign * cell.record.value for name, cell in by.cells.items() if math.isfinite(cell.record.value)}
     references = {r.agent for r in comparison.records if r.is_reference}
-    return sorted(names, key=lambda name: (name in references, place.get(name, math.inf)))
+    return sorted(names, key=lambda name: (name in references, rank.get(name, math.inf)))
 
 
 def _column(comparison: Scored, key: Key) -> Column:
+    """Make the column of a protocol and metric, and mark the best agents that can be picked."""
     records = [r for r in comparison.records if (r.protocol, r.metric) == key]
     judgement = next((j for j in comparison.judgements if (j.protocol, j.metric) == key), None)
     candidates = [r for r in records if math.isfinite(r.value) and not r.is_reference]
@@ -266,7 +264,7 @@ def _column(comparison: Scored, key: Key) -> Column:
 
 
 def _decimals(values: Iterable[float]) -> int:
-    """Four decimals of rates, and fewer of larger numbers."""
+    """Return the number of decimals of a column: four for rates, and fewer for larger numbers."""
     largest = max(map(abs, values), default=0.0)
     if largest < 1.0:
         return 4
@@ -276,19 +274,25 @@ def _decimals(values: Iterable[float]) -> int:
 
 
 def choices_of(judgements: Sequence[Judgement]) -> list[Choice]:
-    """List the pick of every ranking; rankings that pick alike share a line where there are many."""
+    """List the picks of the rankings; of more than :data:`MOST_LINES` rankings, those with the same pick are merged."""
     targets = dict.fromkeys(j.target for j in judgements)
     groups: dict[tuple[str, ...], list[Judgement]] = {}
-    for place, j in enumerate(judgements):
+    for number, j in enumerate(judgements):
+        shared_by: tuple[str, ...] = (str(number),)
         if len(judgements) > MOST_LINES:
-            alike = (j.target, j.outcome, *j.picks)
-        else:
-            alike = (str(place),)
-        groups.setdefault(alike, []).append(j)
+            shared_by = (j.target, j.outcome, *j.picks)
+        groups.setdefault(shared_by, []).append(j)
     return [_choice(group, judgements, several_targets=len(targets) > 1) for group in groups.values()]
 
 
 def _choice(group: Sequence[Judgement], judgements: Sequence[Judgement], *, several_targets: bool) -> Choice:
+    """Make the choice of one ranking, or of several with the same pick.
+
+    Args:
+        group: judgements of these rankings.
+        judgements: judgements of all rankings.
+        several_targets: True if the rankings have different targets, which the label then names.
+    """
     first = group[0]
     names = ", ".join(j.title for j in group)
     if several_targets:
@@ -310,7 +314,7 @@ def _relative(result: str) -> str:
 
 
 def brief(name: str) -> str:
-    """Leave out the middle of a name that is too long."""
+    """Shorten a name that is too long for the table in its middle."""
     name = printable(name)
     if len(name) <= _LONGEST_NAME:
         return name
@@ -319,7 +323,7 @@ def brief(name: str) -> str:
 
 
 def _table_lines(board: Scoreboard, width: int) -> list[str]:
-    """Return the table; columns without room are left to the report, those before the truth first."""
+    """Format the table; columns that do not fit are left out, the last estimate first and the truth last."""
     columns = list(board.columns)
     while True:
         rows = _rows(board, columns)
@@ -329,15 +333,16 @@ def _table_lines(board: Scoreboard, width: int) -> list[str]:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows of texts as lines, with columns below each other."""
+    """Format rows of texts as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [_GAP.join(f"{text:<{w}}" for text, w in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
 def _rows(board: Scoreboard, columns: Sequence[Column]) -> list[str]:
+    """Format the headings, which may have several lines, and one line per agent."""
     heads = [textwrap.wrap(printable(c.heading), _LONGEST_HEADING, break_on_hyphens=False) or [""] for c in columns]
     tall = max(map(len, heads), default=1)
-    # The last line of every heading stands next to the table.
+    # Shorter headings begin lower, so that all of them end directly above the numbers.
     padded = [[""] * (tall - len(head)) + head for head in heads]
     names = [*[""] * (tall - 1), "agent", *map(brief, board.agents)]
     texts = [
@@ -348,32 +353,28 @@ def _rows(board: Scoreboard, columns: Sequence[Column]) -> list[str]:
 
 
 def _texts(column: Column, agents: Sequence[str]) -> list[str]:
-    """Marks, values aligned to the right, each with its sign, then half widths."""
+    """Format a column's cells: mark of the pick, value aligned to the right with its sign, and half width."""
     cells = [column.cells.get(agent) for agent in agents]
-    cells_shown = [None if cell is None or not math.isfinite(cell.record.value) else cell for cell in cells]
-    numbers = ["-" if cell is None else cell.value for cell in cells_shown]
-    room = max(map(len, numbers), default=0)
-    signed = any(cell is not None and cell.unusable for cell in cells)
+    numbers = ["-" if cell is None or not math.isfinite(cell.record.value) else cell.value for cell in cells]
+    width = max(map(len, numbers), default=0)
+    has_unusable = any(cell is not None and cell.unusable for cell in cells)
     texts = []
     for cell, number in zip(cells, numbers, strict=True):
-        if cell is not None and cell.picked:
-            mark = PICKED
-        else:
-            mark = " "
-        if cell is not None and cell.unusable:
-            sign = UNUSABLE
-        else:
-            sign = " " * signed
-        if cell is None:
-            half_width = ""
-        else:
+        mark = " "
+        sign = " " * has_unusable
+        half_width = ""
+        if cell is not None:
             half_width = cell.half_width
-        texts.append(f"{mark} {number:>{room}}{sign} {half_width}".rstrip())
+            if cell.picked:
+                mark = PICKED
+            if cell.unusable:
+                sign = UNUSABLE
+        texts.append(f"{mark} {number:>{width}}{sign} {half_width}".rstrip())
     return texts
 
 
 def _choice_lines(choices: Sequence[Choice], width: int) -> list[str]:
-    """Labels, picks and results in columns; in sentences where they do not fit."""
+    """Format the choices in aligned columns, or as sentences if these do not fit."""
     if not choices:
         return []
     lines = aligned([(c.label, f"{c.verb} {c.picks}", c.result) for c in choices])

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 COLOURS = 9
-"""Number of agents' colours, the classes ``a0``, ``a1``, ... of ``style.css``."""
+"""Number of colours of agents: the classes ``a0``, ``a1``, ... of ``style.css``."""
 OWN_COLOURS = {
     "svd": "a0",
     "user-knn": "a1",
@@ -24,18 +24,21 @@ OWN_COLOURS = {
     "popularity": "a4",
     "random": "a8",
 }
-"""Colours of recommenders that most comparisons have."""
+"""Colour class by recommender, for those that most comparisons have, so that all pages show them alike."""
 INK = "ink"
-"""Colour of everything that belongs to no agent."""
+"""Colour class of everything that belongs to no agent."""
 _LONGEST = 32
+"""Characters of the longest name that a chart shows in full."""
 _STEPS = (1.0, 2.0, 5.0, 10.0)
+"""Possible distances between ticks, times a power of ten."""
 _TICKS = 4
+"""Approximate number of ticks of a narrow chart."""
 MANY_TICKS = 6
-"""Ticks of a chart of the whole width."""
+"""Approximate number of ticks of a chart of the full width."""
 _APART = 2.5
-"""Per cent of the width between two dots, so that they do not hide each other on a narrow screen."""
+"""Least distance of two dots at the same height, in per cent of the width: nearer ones would overlap on a phone."""
 _ENDS_APART = 28.0
-"""Per cent of the width between the labels of an interval's ends, so that they do not touch on a narrow screen."""
+"""Least distance of the labels of an interval's ends, in per cent of the width: nearer ones would touch on a phone."""
 _CURVES = 170
 """Height of a chart of lines, in pixels."""
 
@@ -45,7 +48,7 @@ class Chart:
     """A chart of a page.
 
     Attributes:
-        title: heading, best a sentence on the result.
+        title: heading, preferably a sentence on the result.
         body: HTML.
         caption: explanation.
         folded: True if the page shows it only after a click.
@@ -76,7 +79,7 @@ def environment() -> Environment:
 
 
 def drawn(macro: str, *arguments: Any) -> str:
-    """Draw a chart with a macro of ``charts.html``."""
+    """Render a chart as HTML with a macro of ``charts.html``."""
     return str(getattr(environment().get_template("charts.html").module, macro)(*arguments))
 
 
@@ -90,15 +93,15 @@ def anchor_of(place: float, margin: float) -> str:
 
 
 def least_step(numbers: Iterable[float]) -> float:
-    """Return the least difference that matters among numbers: their largest has three digits."""
+    """Return the least difference that matters among numbers: the third significant digit of the largest one."""
     largest = max((abs(number) for number in numbers if math.isfinite(number)), default=0.0)
     return float(10.0 ** (math.floor(math.log10(largest or 1.0)) - 2))
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
-    """Return a colour class per name; those of :data:`OWN_COLOURS` are the same on all pages.
+    """Return a colour class for each name: that of :data:`OWN_COLOURS`, or the next free one.
 
-    After :data:`COLOURS` names the colours repeat.
+    With more than :data:`COLOURS` names, colours repeat.
     """
     names = list(dict.fromkeys(names))
     fixed = {name: OWN_COLOURS[name] for name in names if name in OWN_COLOURS}
@@ -107,7 +110,7 @@ def colours_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def short(name: str) -> str:
-    """Shorten a name to the room in a chart."""
+    """Shorten a name in its middle to at most :data:`_LONGEST` characters, so that it fits into a chart."""
     name = visible(name)
     if len(name) <= _LONGEST:
         return name
@@ -118,11 +121,11 @@ class Unit(NamedTuple):
     """Format of the numbers of a chart.
 
     Attributes:
-        factor: factor of the numbers.
-        ending: text after them.
+        factor: factor by which numbers are multiplied, such as 100 for per cent.
+        ending: text after the number.
         signed: True for a plus sign before positive numbers.
-        bare: True for rates without the zero before the point.
-        quantity: the measured quantity; panels of one quantity share their axis.
+        bare: True to omit the zero before the point of rates.
+        quantity: name of the measured quantity; panels with equal units share their axis.
     """
 
     factor: float = 1.0
@@ -133,7 +136,7 @@ class Unit(NamedTuple):
 
     def text(self, value: float, step: float) -> str:
         """Format a number with as many decimals as ``step``, the least difference that matters."""
-        # The logarithm of a power of ten may come out just below the integer.
+        # Rounding may leave the logarithm of a power of ten just below the integer.
         exponent = math.floor(math.log10(step * self.factor) + 1e-9)
         decimals = max(0, -exponent)
         number = f"{value * self.factor:,.{decimals}f}"
@@ -147,7 +150,7 @@ class Unit(NamedTuple):
         return f"{number}{self.ending}".replace("-", "\N{MINUS SIGN}")
 
     def tick(self, value: float, axis: Axis) -> str:
-        """Format the label of a tick, short for powers of ten."""
+        """Format the label of a tick; on a logarithmic axis as ``10k`` or ``2M``."""
         if not axis.log:
             return self.text(value, axis.step)
         for size, letter in ((1e6, "M"), (1e3, "k")):
@@ -163,10 +166,10 @@ PLAIN = Unit()
 
 @dataclass(frozen=True)
 class Axis:
-    """Positions of numbers across a chart.
+    """An axis, which maps numbers to positions across a chart.
 
     Attributes:
-        low, high: ends.
+        low, high: numbers at the ends.
         ticks: numbers with a line and a label.
         log: True for a logarithmic axis.
     """
@@ -177,16 +180,19 @@ class Axis:
     log: bool = False
 
     def place(self, value: float) -> float:
-        """Return the position in per cent of the width, within [0, 100]."""
-        low, high, at = (math.log(max(x, 1e-300)) if self.log else x for x in (self.low, self.high, value))
-        return min(max(100.0 * (at - low) / (high - low), 0.0), 100.0)
+        """Return the position in per cent of the width; numbers beyond the ends are moved to 0 or 100."""
+        low = self.low
+        high = self.high
+        if self.log:
+            low, high, value = (math.log(max(x, 1e-300)) for x in (low, high, value))
+        return min(max(100.0 * (value - low) / (high - low), 0.0), 100.0)
 
     def at(self, value: float) -> str:
-        """Format the position for HTML."""
+        """Format the position for HTML, such as ``12.50%``."""
         return f"{self.place(value):.2f}%"
 
     def up(self, value: float) -> str:
-        """Format the height of a number in a square of 100 by 100, whose origin is at the top."""
+        """Format the vertical position of a number in a square of 100 by 100, where 0 is at the top."""
         return f"{100.0 - self.place(value):.2f}"
 
     @property
@@ -198,24 +204,24 @@ class Axis:
 
 
 def axis_of(low: float, high: float, most: int = _TICKS) -> Axis:
-    """Make an axis from ``low`` to ``high`` with about ``most`` round ticks."""
-    if not high > low:
+    """Make an axis from ``low`` to ``high`` with about ``most`` ticks at round numbers."""
+    if not high > low:  # equal ends are moved apart
         low = low - abs(low or 1.0) / 2
         high = high + abs(high or 1.0) / 2
     rough = (high - low) / most
     size = 10.0 ** math.floor(math.log10(rough))
-    step = next(size * nice for nice in _STEPS if size * nice >= rough * (1 - 1e-9))
+    step = next(size * nice for nice in _STEPS if size * nice >= rough * (1 - 1e-9))  # 1e-9 allows for rounding
     first = math.ceil(low / step - 1e-9)
     ticks = [step * i for i in range(first, math.floor(high / step + 1e-9) + 1)]
     return Axis(low, high, tuple(ticks))
 
 
 def log_axis(low: float, high: float) -> Axis:
-    """Make an axis with at most six powers of ten as ticks."""
+    """Make a logarithmic axis with at most six powers of ten as ticks; both ends are positive."""
     first = math.floor(math.log10(low) + 1e-9)
     last = math.ceil(math.log10(high) - 1e-9)
-    every = max(1, math.ceil((last - first) / 5))
-    ticks = tuple(10.0**power for power in range(first, last + 1, every) if low <= 10.0**power <= high)
+    step = max(1, math.ceil((last - first) / 5))
+    ticks = tuple(10.0**power for power in range(first, last + 1, step) if low <= 10.0**power <= high)
     return Axis(low, high, ticks, log=True)
 
 
@@ -225,15 +231,15 @@ class Dot:
 
     Attributes:
         name: label of the row.
-        value: position of the dot; NaN for none.
-        low, high: ends of its interval, NaN for none; an arrow shows an end outside the chart.
+        value: number that the dot shows; NaN for no dot.
+        low, high: ends of the interval, NaN for none; an arrow shows an end outside the chart.
         colour: colour class.
-        hollow: True for a value that must not be used.
-        known: a number to mark across the row; None for none.
-        cloud: further values for small dots, each with whether it is hollow.
-        words: text in place of the value's.
-        note: lines below the name, in small letters.
-        labelled: True for numbers at the ends of the interval.
+        hollow: True for a hollow dot: a value that must not be used.
+        known: number to mark across the row, such as the truth; None for no mark.
+        cloud: numbers of further small dots, each with True for a hollow one.
+        words: text in place of the formatted value; empty for the value.
+        note: text below the name, in small letters.
+        labelled: True to print the numbers at the ends of the interval.
     """
 
     name: str
@@ -254,18 +260,26 @@ class Dot:
         return [value for value in values if value is not None and math.isfinite(value)]
 
     def cloud_marks(self, axis: Axis) -> Iterator[tuple[str, int, bool]]:
-        """Yield position, height and hollowness of the small dots, so that they do not hide each other."""
-        places: list[tuple[float, int]] = []
+        """Place the small dots; dots that would overlap get different heights.
+
+        Yields:
+            Horizontal position for HTML, vertical distance from the row in pixels, and True for a hollow dot.
+        """
+        placed: list[tuple[float, int]] = []
         for value, hollow in sorted(self.cloud):
             place = axis.place(value)
-            near = {level for at, level in places if place - at < _APART}
+            near = {level for earlier, level in placed if place - earlier < _APART}
             level = next(level for level in itertools.count() if level not in near)
-            places.append((place, level))
+            placed.append((place, level))
+            # Levels alternate between below and above the row, 10, 16 and 22 pixels from it, then from 10 again.
             side = -1 if level % 2 else 1
             yield axis.at(value), side * (10 + 6 * (level // 2 % 3)), hollow
 
     def end_labels(self, axis: Axis, unit: Unit) -> list[tuple[str, str, str]]:
-        """Return position, text anchor and text of the interval's ends, if they are in the chart and not too close."""
+        """Return position, text anchor and text of the labels of the interval's ends.
+
+        The list is empty unless labels are wanted, both ends are in the chart, and the labels would not touch.
+        """
         ends = [end for end in (self.low, self.high) if axis.low <= end <= axis.high]
         if not self.labelled or len(ends) < 2 or axis.place(self.high) - axis.place(self.low) < _ENDS_APART:
             return []
@@ -274,9 +288,9 @@ class Dot:
 
 
 def room_for(dots: Sequence[Dot]) -> Axis:
-    """Make the axis for dots, and for intervals up to half the dots' spread beyond them.
+    """Make an axis with room for all dots, and for their intervals up to half the dots' spread beyond them.
 
-    It begins at 0 or above if no number is negative.
+    Longer intervals are cut. The axis begins at 0 or above if no number is negative.
     """
     numbers = [number for dot in dots for number in dot.numbers()] or [0.0, 1.0]
     low = min(numbers)
@@ -285,11 +299,13 @@ def room_for(dots: Sequence[Dot]) -> Axis:
     ends = [end for dot in dots for end in (dot.low, dot.high) if math.isfinite(end)]
     low = max(low - beyond, min([low, *ends])) - 0.1 * beyond
     high = min(high + beyond, max([high, *ends])) + 0.1 * beyond
-    return axis_of(max(low, 0.0) if min([*numbers, *ends]) >= 0.0 else low, high)
+    if min([*numbers, *ends]) >= 0.0:
+        low = max(low, 0.0)
+    return axis_of(low, high)
 
 
 def dots(rows: Sequence[Dot], unit: Unit, axis: Axis | None = None) -> str:
-    """Draw one row per name: its dot, its interval and its number."""
+    """Draw a chart with one row per name: its dot, its interval and its number, on an axis or one with room for all."""
     return drawn("dots", rows, unit, axis or room_for(rows))
 
 
@@ -299,8 +315,8 @@ class Panel:
 
     Attributes:
         title: heading.
-        says: line below it.
-        rows: dots.
+        says: line below the heading; may be empty.
+        rows: rows of dots.
         unit: format of the numbers.
     """
 
@@ -311,7 +327,7 @@ class Panel:
 
 
 def _to_a_tick(axis: Axis) -> Axis:
-    """Extend an axis to a tick at its upper end."""
+    """Extend an axis to the next tick, so that its upper end has a label."""
     if len(axis.ticks) < 2 or axis.high <= axis.ticks[-1]:
         return axis
     end = axis.ticks[-1] + axis.step
@@ -319,12 +335,14 @@ def _to_a_tick(axis: Axis) -> Axis:
 
 
 def panels(of_panels: Sequence[Panel]) -> str:
-    """Draw panels side by side, if there is room; those of one unit have one axis."""
+    """Draw panels side by side if there is room; panels with equal units share an axis."""
     rows: dict[Unit, list[Dot]] = {}
     for panel in of_panels:
         rows.setdefault(panel.unit, []).extend(panel.rows)
     axes = {unit: _to_a_tick(room_for(of_unit)) for unit, of_unit in rows.items()}
-    return drawn("panels", [(panel, axes[panel.unit]) for panel in of_panels], any(panel.says for panel in of_panels))
+    with_axes = [(panel, axes[panel.unit]) for panel in of_panels]
+    any_line_below = any(panel.says for panel in of_panels)  # then all panels keep room for one
+    return drawn("panels", with_axes, any_line_below)
 
 
 def shares(
@@ -333,9 +351,9 @@ def shares(
     """Draw one bar per name, divided into kinds, with each share written in it.
 
     Args:
-        rows: share by name and kind.
-        kinds: colour class by kind, in order.
-        notes: text after each name.
+        rows: by name and kind, the share.
+        kinds: colour class by kind, in the order of the parts of a bar.
+        notes: text after the name, by name.
     """
     return drawn("shares", rows, kinds, notes or {})
 
@@ -345,8 +363,8 @@ class Curve:
     """A line of a chart.
 
     Attributes:
-        name: label at its end.
-        values: one value per place along the axis.
+        name: label at the end of the line.
+        values: one value per position along the horizontal axis.
         colour: colour class.
         dashed: True for a dashed line.
     """
@@ -362,11 +380,11 @@ class Plot:
     """Frame of a chart of curves.
 
     Attributes:
-        places: position of each value, from 0 at the left to 1 at the right.
-        ticks: positions and labels below the chart.
+        places: horizontal position of each value, from 0 at the left to 1 at the right.
+        ticks: positions and labels of the ticks below the chart.
         unit: format of the values.
-        band: lower and upper ends of a band behind the lines; may be empty.
-        below: title of the axis below.
+        band: lower and upper values of a band behind the lines; may be empty.
+        below: title of the horizontal axis.
     """
 
     places: Sequence[float]
@@ -376,15 +394,16 @@ class Plot:
     below: str = ""
 
     def points(self, values: Sequence[float], axis: Axis) -> list[str]:
-        """Return the corners of a line."""
+        """Return the corners ``x,y`` of a line for SVG, in a square of 100 by 100; ``axis`` is the vertical axis."""
         return [f"{100 * x:.2f},{axis.up(value)}" for x, value in zip(self.places, values, strict=True)]
 
 
 def curves(lines: Sequence[Curve], plot: Plot) -> str:
-    """Draw lines with their names at their ends, over an axis from 0 or from the least value."""
+    """Draw lines with their names at their ends, on an axis that begins at 0 or, if less, at the least value."""
     numbers = list(itertools.chain(*(line.values for line in lines), *plot.band))
     largest = max(numbers)
-    axis = axis_of(min([0.0, *numbers]), largest * 1.05 if largest > 0 else 1.0)
+    top = largest * 1.05 if largest > 0 else 1.0
+    axis = axis_of(min([0.0, *numbers]), top)
     return drawn("curves", lines, plot, axis, _CURVES)
 
 
@@ -394,9 +413,9 @@ class Histogram:
 
     Attributes:
         name: label.
-        words: text after it.
+        words: text after the label, which begins with its own punctuation.
         edges: (b + 1,) edges of the bins, positive and ascending.
-        counts: (b,) counts in them.
+        counts: (b,) number of values in each bin.
         colour: colour class.
     """
 
@@ -407,19 +426,24 @@ class Histogram:
     colour: str = INK
 
     def bars(self, axis: Axis, tallest: float) -> Iterator[tuple[float, float, float]]:
-        """Yield position, width and height of each bar; ``tallest`` is the logarithm of the largest count."""
+        """Yield position and width in per cent, and height in pixels, of the bar of each bin that is not empty.
+
+        Args:
+            axis: horizontal axis.
+            tallest: log(1 + count) of the largest count of all histograms, whose bar is 36 pixels high.
+        """
         for (low, high), count in zip(itertools.pairwise(self.edges), self.counts, strict=True):
             if count:
-                width = max(axis.place(high) - axis.place(low), 0.3)
+                width = max(axis.place(high) - axis.place(low), 0.3)  # narrower bars would be invisible
                 yield axis.place(low), width, 36 * math.log1p(count) / tallest
 
 
 def histograms(rows: Sequence[Histogram], line: tuple[float, str] | None = None) -> str:
-    """Draw histograms below each other on one logarithmic axis, with heights by the logarithm of the counts.
+    """Draw histograms below each other on one logarithmic axis; heights are logarithmic, too.
 
     Args:
-        rows: at least one.
-        line: a number to mark if it is among the others, and its name.
+        rows: one histogram or more.
+        line: a number to mark, and its label; it is left out if it is outside the axis, or None.
     """
     low = min(histogram.edges[0] for histogram in rows)
     high = max(histogram.edges[-1] for histogram in rows)

@@ -61,13 +61,13 @@ class Estimates:
 
     Attributes:
         source: name of the log.
-        records: records of :func:`recsim_mnar.own_log.estimating.estimate_file`.
-        lines: lines about the rows and columns that were read or left out.
+        records: records of :func:`recsim_mnar.own_log.estimating.estimate_log`.
+        lines: notes on the rows and columns that were read or left out.
         log: the rows behind the records.
-        clip: largest weight of the clipped estimators, None for none.
+        clip: largest weight of the clipped estimators; None for no clipping.
         segments: records of segments.
-        stamp: beginning of ``results.json``, such as the files it was made from.
-        plans: A/B tests that find the lift, and its lower end.
+        stamp: first entries of ``results.json``, such as the files that were read.
+        plans: plans of A/B tests that detect the lift, and the lower end of its interval.
     """
 
     source: str
@@ -80,7 +80,7 @@ class Estimates:
     plans: Sequence[ABPlan] = ()
 
     def label(self, policy: str) -> str:
-        """Return the page's name of a policy."""
+        """Return the name of a policy on the page: the label of its first record."""
         return next((label(record) for record in self.records if record["policy"] == policy), policy)
 
 
@@ -100,6 +100,7 @@ def write_estimates(folder: Path, found: Estimates, made_by: Mapping[str, Any]) 
 
 
 def _results(found: Estimates) -> Mapping[str, object]:
+    """Return the content of ``results.json``."""
     from recsim_mnar._version import __version__
 
     log = found.log
@@ -122,6 +123,7 @@ def _results(found: Estimates) -> Mapping[str, object]:
 
 
 def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> None:
+    """Write the page to ``path``; ``made_by`` has the options of the command for its foot."""
     leaders = [r for r in found.records if r["leads"]]
     further = [r for r in found.records if not r["leads"]]
     against = reasons(leaders)
@@ -168,14 +170,19 @@ def _write_page(path: Path, found: Estimates, made_by: Mapping[str, Any]) -> Non
 
 
 def _logged_by(found: Estimates) -> str:
-    """Return the page's name of the logging policy."""
+    """Return the name of the logging policy on the page."""
     if any(r.get("baseline_kind") == "random" for r in found.records):
         return RANDOM
     return TODAY
 
 
 def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
-    """Describe the least probability behind the estimates, and who stated it; "" if it is unknown."""
+    """Describe the smallest probability behind the estimates and its source; "" if it is unknown.
+
+    Args:
+        made_by: options of the command, among them a stated probability.
+        leaders: records of the leading estimates, whose diagnostics may have one from the log's metadata.
+    """
     source = "as the analyst stated"
     least = made_by.get("propensity_min")
     if least is None and leaders:
@@ -183,24 +190,34 @@ def _stated_least(made_by: Mapping[str, Any], leaders: Sequence[Record]) -> str:
         least = leaders[0]["diagnostics"].get("propensity_min_taken")
     if least is None:
         return ""
-    most = int(1.0 / float(least) + 1e-9)
+    most = int(1.0 / float(least) + 1e-9)  # 1e-9 allows for rounding
     return f"{100.0 * float(least):.4g} %, {source} (so it chooses among at most {most:,} items)"
 
 
 def _row_of(record: Record) -> Record:
-    """Return a record without the values that only programs read."""
+    """Return a record as JSON types, without the nested values that only programs read."""
     return {name: plain(value) for name, value in record.items() if name not in ("findings", "best_of", "refuters")}
 
 
 def weights_of(found: Estimates) -> list[WeightDistribution]:
-    """Compute the distribution of weights per policy, whose name on the page is :meth:`Estimates.label`."""
+    """Compute the distribution of weights of each policy, under the policy's name in the records."""
     return [weight_distribution(name, weight, found.clip) for name, weight in found.log.weights.items()]
 
 
 def _value_chart(
     found: Estimates, leaders: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]
 ) -> list[Chart]:
-    """Draw differences from the baseline, or values, of the leading estimator; hollow if they must not be used."""
+    """Draw the leading estimates: differences from the baseline or, without one, values.
+
+    Args:
+        found: the estimates.
+        leaders: records of the leading estimator.
+        amounts: format of amounts.
+        colours: colour class by policy.
+
+    Returns:
+        The chart; an empty list if there is nothing to compare, or no finite interval.
+    """
     differences = [r for r in leaders if "baseline" in r]
     drawn = [within_limits(r) for r in differences or leaders if not lacks(r) and math.isfinite(r["high"])]
     only_today = all(r["today"] for r in drawn)
@@ -211,25 +228,26 @@ def _value_chart(
     unit = CHANGE if are_shares else _unit(amounts, differ=bool(differences))
     name_of = target_of if differences else label
     rows = [_dot(r, name_of(r), colours, interval) for r, interval in zip(drawn, intervals, strict=True)]
-    who = rows[0].name
+    subject = rows[0].name
     lines = "The line is the {:g} % interval"
     if len(rows) > 1:
-        who = "each"
+        subject = "each"
         lines = "The lines are {:g} % intervals"
     title = "What each would earn per recommendation"
     if differences:
         other = baseline_of(drawn[0])
         if only_today:
             other = _logged_by(found)
-        title = f"How much more {who} earns than {other}"
+        title = f"How much more {subject} earns than {other}"
         if amounts.shares:
-            title = f"How many more {_outcome(found)} {who} gets than {other}"
+            title = f"How many more {_outcome(found)} {subject} gets than {other}"
     caption = f"{lines.format(100 * drawn[0]['level'])}{_of_the_best(drawn)}.{_hollow(rows)}"
-    return [Chart(title, dots(rows, unit, _room_for_all(rows, differ=bool(differences))), caption, folded=False)]
+    axis = _room_for_all(rows, differ=bool(differences))
+    return [Chart(title, dots(rows, unit, axis), caption, folded=False)]
 
 
 def _room_for_all(rows: Sequence[Dot], *, differ: bool) -> Axis:
-    """Make the axis for whole intervals, except of values that must not be used, and for 0 if these are differences."""
+    """Make an axis with room for the full intervals of usable values and, for differences, for 0."""
     ends = [Dot("", end) for row in rows if not row.hollow for end in (row.low, row.high)]
     if differ:
         ends.append(Dot("", 0.0))
@@ -237,7 +255,7 @@ def _room_for_all(rows: Sequence[Dot], *, differ: bool) -> Axis:
 
 
 def _of_the_best(records: Sequence[Record]) -> str:
-    """Describe the best one's interval, which is corrected for the choice; "" if none was chosen."""
+    """Describe the interval of the best of several policies, corrected for the choice; "" if none was chosen."""
     for record in records:
         if "best_of" in record:
             best = record["best_of"]
@@ -247,13 +265,17 @@ def _of_the_best(records: Sequence[Record]) -> str:
 
 
 def _hollow(rows: Sequence[Dot]) -> str:
+    """Return the explanation of hollow dots for a caption; "" without any."""
     if any(row.hollow for row in rows):
         return " A hollow dot must not be used."
     return ""
 
 
 def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mapping[str, str]) -> list[Chart]:
-    """Draw one chart per difference, or per policy, with a row per segment; its intervals hold jointly."""
+    """Draw one chart per difference or, without a baseline, per policy, with one row per segment.
+
+    The intervals of a chart hold jointly.
+    """
     differences = [r for r in records if "baseline" in r]
     by_policy: dict[str, list[Record]] = {}
     for r in differences or records:
@@ -276,7 +298,7 @@ def _segment_charts(records: Sequence[Record], amounts: Amounts, colours: Mappin
 
 
 def _in_words(record: Record, amounts: Amounts) -> str:
-    """Format a segment's difference with its relative change; "" for a value."""
+    """Format a segment's difference with its relative change; return "" for a value, whose dot has its own format."""
     if "baseline" not in record:
         return ""
     words = amounts.change(record["value"])
@@ -287,24 +309,27 @@ def _in_words(record: Record, amounts: Amounts) -> str:
 
 
 def _by_segment(found: Estimates, sentence: Sentence, amounts: Amounts) -> str:
-    """Describe the segments in which the policy loses most, then those in which it gains; "" without segments."""
+    """Describe in a sentence the segments in which the policy is worse, better, or not clearly either; "" without any.
+
+    The segments with the largest losses and gains come first.
+    """
     groups = sentence.segments
     if groups is None:
         return ""
     rows = [r for r in found.segments if "baseline" in r and target_of(r) == sentence.policy]
     rows.sort(key=lambda r: float(r["value"]))
     phrases = []
-    for way, ordered in (("worse", rows), ("better", rows[::-1])):
-        in_group = [r for r in ordered if segment_label(r) in groups[way]]
+    for outcome, ordered in (("worse", rows), ("better", rows[::-1])):
+        in_group = [r for r in ordered if segment_label(r) in groups[outcome]]
         if in_group:
             names = [segment_label(r) for r in in_group]
             values = in_group[0]["diagnostics"]
             before = amounts.one(values["value_baseline"])
             after = amounts.one(values["value_target"])
-            which = ""
+            example = ""
             if len(names) > 1:
-                which = f"{names[0]}: "
-            phrases.append(f"{way} on {listed(names, MOST_NAMES)} ({which}{before} \u2192 {after})")
+                example = f"{names[0]}: "
+            phrases.append(f"{outcome} on {listed(names, MOST_NAMES)} ({example}{before} \u2192 {after})")
     unclear = groups["cannot_tell"] + groups["do_not_use"]
     if phrases and unclear:
         phrases.append(f"not clear on {listed(unclear, MOST_NAMES)}")
@@ -316,12 +341,21 @@ _VERDICTS = {"trust": "", "caution": "to be used with caution", "do_not_use": "m
 
 
 def _unit(amounts: Amounts, *, differ: bool) -> Unit:
+    """Return the format of values or, if ``differ``, of differences, as shares in per cent or as amounts."""
     if amounts.shares:
         return _POINTS if differ else PER_CENT
     return Unit(1.0, "", True) if differ else PLAIN
 
 
 def _dot(record: Record, name: str, colours: Mapping[str, str], interval: tuple[float, float, float]) -> Dot:
+    """Make the row of a record.
+
+    Args:
+        record: the record.
+        name: label of the row.
+        colours: colour class by policy.
+        interval: value, low and high end to draw.
+    """
     verdict = record["verdict_level"]
     colour = colours.get(target_of(record), "ink")
     return Dot(name, *interval, colour, verdict == "do_not_use", note=_VERDICTS[verdict], labelled=True)
@@ -330,6 +364,15 @@ def _dot(record: Record, name: str, colours: Mapping[str, str], interval: tuple[
 def _finding(
     found: Estimates, leaders: Sequence[Record], sentence: Sentence, amounts: Amounts, least: float | None
 ) -> Finding:
+    """Summarise the answer for the first screen of the page.
+
+    Args:
+        found: the estimates.
+        leaders: records of the leading estimator.
+        sentence: summary of the records.
+        amounts: format of amounts.
+        least: stated smallest probability of any item; None if it is not stated.
+    """
     of_policy = [r for r in leaders if target_of(r) == sentence.policy]
     value = ""
     for r in leaders:
@@ -340,11 +383,8 @@ def _finding(
                 value = f"{mean} per recommendation ({100 * r['level']:g} % interval {interval})."
             break
     labels = {label(r) for r in of_policy}
-    doubt = ""
-    for reason in reasons(leaders):
-        if reason.level == sentence.sure and labels & {*reason.of}:
-            doubt = reason.message
-            break
+    policy_reasons = (r.message for r in reasons(leaders) if r.level == sentence.sure and labels & {*r.of})
+    doubt = next(policy_reasons, "")
     rates = ""
     tolerance = None
     difference = next((r for r in of_policy if "baseline" in r), None)
@@ -360,7 +400,7 @@ def _finding(
 
 
 def _outcome(found: Estimates) -> str:
-    """Name the outcome that rewards of 0 and 1 count, by their column."""
+    """Return the plural name of a reward of 1: clicks if the column of rewards is called so, else successes."""
     named = re.search(r"reward: ([^;]+)", " ".join(found.lines))
     if named and "click" in named[1].lower():
         return "clicks"

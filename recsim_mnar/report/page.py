@@ -21,13 +21,13 @@ from recsim_mnar.runs.folder import RunFolder
 from recsim_mnar.runs.receipts import INDEX, digest_of
 
 MOST_ROWS = 24
-"""Rows of a chart that names each of them."""
+"""Largest number of rows of a chart with a label for each."""
 Colours = Mapping[str, str]
 RunConfig = Mapping[str, Any]
 
 
 def figures_of(comparison: Comparison, board: Scoreboard) -> list[Chart]:
-    """Draw the charts for which the comparison has numbers; the page shows the first one unfolded."""
+    """Draw the charts of a comparison: the scoreboard and the popularity of recommendations, if there are such data."""
     colours = colours_of(board.agents)
     charts = [board_chart(comparison, board, colours)]
     charts += [popularity_figure(comparison.details.get("popularity", []), colours=colours)]
@@ -35,13 +35,22 @@ def figures_of(comparison: Comparison, board: Scoreboard) -> list[Chart]:
 
 
 def unfolded(charts: Iterable[Chart | None]) -> list[Chart]:
-    """Leave out missing charts, and unfold the first of the others."""
+    """Return the charts that are not None; the first one is unfolded, the others are folded."""
     present = [chart for chart in charts if chart is not None]
-    return [replace(chart, folded=place > 0) for place, chart in enumerate(present)]
+    return [replace(chart, folded=number > 0) for number, chart in enumerate(present)]
 
 
 def board_chart(comparison: Comparison, board: Scoreboard, colours: Colours) -> Chart | None:
-    """Draw one panel per protocol, agents in rows, with a tick at the truth where the protocol estimates it."""
+    """Draw one panel per protocol with agents in rows, and a tick at the truth if the protocol estimates it.
+
+    Args:
+        comparison: the comparison.
+        board: its scoreboard.
+        colours: colour class by agent.
+
+    Returns:
+        The chart; None without estimates or with fewer than two agents.
+    """
     truth = next((column for column in board.columns if column.is_truth), None)
     columns = [column for column in board.columns if not column.is_truth]
     if not columns or len(board.agents) < 2:
@@ -58,7 +67,7 @@ def board_chart(comparison: Comparison, board: Scoreboard, colours: Colours) -> 
 
 
 def board_caption(comparison: Comparison, board: Scoreboard, *, ticks: bool) -> str:
-    """Explain the chart of a scoreboard."""
+    """Return the caption of the chart of a scoreboard; ``ticks`` is True if the chart marks the truth."""
     level = 0.95
     if comparison.records:
         level = comparison.records[0].level
@@ -73,7 +82,14 @@ def board_caption(comparison: Comparison, board: Scoreboard, *, ticks: bool) -> 
 
 
 def _panel(board: Scoreboard, column: Column, truth: Column | None, colours: Colours) -> Panel:
-    """Draw a protocol's numbers, with the truth that it estimates."""
+    """Make the panel of a protocol's numbers.
+
+    Args:
+        board: the scoreboard.
+        column: column of the protocol.
+        truth: column of the truth, if the protocol estimates it; else None.
+        colours: colour class by agent.
+    """
     rows = []
     for agent in board.agents[:MOST_ROWS]:
         cell = column.cells.get(agent)
@@ -111,9 +127,12 @@ def popularity_figure(
     Args:
         rows: rows of :func:`recsim_mnar.protocols.ab_test.popularity`.
         where: place of the recommendations, for the caption.
-        colours: colours of the agents; default ones if None.
+        colours: colour class by agent; None for default ones.
+
+    Returns:
+        The chart; None without an agent.
     """
-    first: dict[str, Popularity] = {}
+    first: dict[str, Popularity] = {}  # the group of the most viewed items, by agent; "" for views
     for row in rows:
         first.setdefault(row["agent"], row)
     if len(first) < 2:
@@ -143,9 +162,9 @@ def weight_figures(
     """Draw the distribution of weights; policies whose weights are all 0 are left out.
 
     Args:
-        weights: one per policy, under its name on the page.
-        clip: largest weight of the clipped estimators, None for none.
-        colours: colours of the policies; default ones if None.
+        weights: one distribution per policy, under its name on the page.
+        clip: largest weight of the clipped estimators; None for no clipping.
+        colours: colour class by policy; None for default ones.
     """
     drawn = [weight for weight in weights if weight.counts]
     if not drawn:
@@ -191,8 +210,8 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: RunConfig
     Args:
         folder: an existing folder.
         comparison: the comparison.
-        run_config: settings that reproduce it; JSON types.
-        seconds: wall time of the whole.
+        run_config: settings that reproduce the comparison; JSON types.
+        seconds: wall time of the comparison.
     """
     with RunFolder.fill(folder, keep_others=True) as into:
         into.begin(digest_of(run_config))
@@ -209,12 +228,12 @@ def write_comparison(folder: Path, comparison: Comparison, run_config: RunConfig
             {"protocol": r.protocol, "agent": r.agent, "metric": r.metric, "seconds": round(r.seconds, 4)}
             for r in comparison.records
         ]
-        # Without a receipt, because times differ between runs.
+        # It gets no receipt, because times differ between runs.
         write_json(folder / "timings.json", {"seconds": round(seconds, 3), "records": timings})
 
 
 def results_of(comparison: Comparison, folder: Path) -> Mapping[str, object]:
-    """Return the contents of ``results.json`` and ``summary.json`` as one object, with their folder."""
+    """Return the contents of ``results.json`` and ``summary.json``, the sentences and the folder as one JSON object."""
     return {
         **headed([r.untimed() for r in comparison.records]),
         **comparison.summary(),
@@ -224,7 +243,7 @@ def results_of(comparison: Comparison, folder: Path) -> Mapping[str, object]:
 
 
 def headed(rows: Sequence[Mapping[str, object]]) -> Mapping[str, object]:
-    """Return the content of ``results.json``: ``{schema, package, records}``."""
+    """Return the content of ``results.json``: rows with the version of the layout and of the package."""
     from recsim_mnar._version import __version__
 
     return {"schema": SCHEMA, "package": f"recsim-mnar {__version__}", "records": rows}
@@ -236,11 +255,12 @@ def write_page(path: Path, comparison: Comparison, run_config: RunConfig) -> Non
     Args:
         path: path of the page.
         comparison: the comparison.
-        run_config: settings and provenance for the foot of the page; JSON types only.
+        run_config: settings for the foot of the page; JSON types.
     """
     clip = comparison.details.get("clip")
     board = scoreboard(comparison, whole=True)
-    rows_of_weights, popularity = (comparison.details.get(name, []) for name in ("weights", "popularity"))
+    rows_of_weights = comparison.details.get("weights", [])
+    popularity = comparison.details.get("popularity", [])
     weights = [WeightDistribution.from_dict(row) for row in rows_of_weights]
     write_from(
         "page.html",
@@ -264,7 +284,7 @@ def write_page(path: Path, comparison: Comparison, run_config: RunConfig) -> Non
 
 
 def _verdicts(comparison: Comparison) -> dict[str, list[Record]]:
-    """Return the records of off-policy estimates by heading: clipped IPS, or estimators of slates."""
+    """Return, by heading, the records with verdicts that the page shows: clipped IPS, or estimators of slates."""
     headings = {(r.protocol, r.metric): r.metric for r in comparison.records} | comparison.headings
     headings["off_policy", "clipped_ips"] = "clipped IPS"
     verdicts: dict[str, list[Record]] = {}
@@ -275,7 +295,7 @@ def _verdicts(comparison: Comparison) -> dict[str, list[Record]]:
 
 
 def _as_run(comparison: Comparison, run_config: RunConfig) -> RunConfig:
-    """Return the settings with the estimators that were used, which in a world of slates are other ones."""
+    """Return the settings with the estimators that were used; for slates these are not the settings' own."""
     used = dict.fromkeys(r.metric for r in comparison.records if r.protocol == "off_policy")
     if not used.keys() & RANKING_ESTIMATORS.keys():
         return run_config
@@ -284,5 +304,5 @@ def _as_run(comparison: Comparison, run_config: RunConfig) -> RunConfig:
 
 
 def row_of(record: Record) -> Mapping[str, object]:
-    """Return a record without its time, which differs between runs, and without details for programs."""
+    """Return the fields of a record for a table, without the time, which differs between runs, and the details."""
     return {name: value for name, value in record.untimed().items() if name != "details"}

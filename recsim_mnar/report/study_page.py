@@ -20,7 +20,7 @@ from recsim_mnar.studies.paired import LEAST, Mean, Share
 from recsim_mnar.studies.result import Always, Row, Study, percent, sized
 
 KINDS = {"best": "good", "tie": "tie", "worse": "bad"}
-"""Outcomes of a protocol's pick, each with its colour class."""
+"""Colour class by outcome of a protocol's pick."""
 
 
 def write_study(folder: Path, study: Study, seconds: float) -> None:
@@ -42,11 +42,12 @@ def write_study(folder: Path, study: Study, seconds: float) -> None:
         into.write_json("summary.json", summary)
         with into.recording("report.html") as path:
             _write_page(path, study)
-        # Without a receipt, because times differ between runs.
+        # It gets no receipt, because times differ between runs.
         write_json(folder / "timings.json", {"seconds": round(seconds, 3), "tasks": study.seconds})
 
 
 def _write_page(path: Path, study: Study) -> None:
+    """Write the page of a study."""
     summary = study.summary()
     several = len({row["catalogues"] for row in summary}) > 1
     heads = [head for head in COLUMNS if several or head != "catalogues"]
@@ -69,7 +70,10 @@ def _write_page(path: Path, study: Study) -> None:
 
 
 def of_study(study: Study) -> Finding | None:
-    """Summarise the average loss of each protocol's picks over all cells, for the first target, least first."""
+    """Summarise the mean loss of each protocol's picks by the first target, the smallest loss first; None if unknown.
+
+    In a study of several cells (setups and levels) a protocol has a range of losses.
+    """
     summary = study.summary()
     judged = [row for row in summary if row["target"] == summary[0]["target"] and row["cost_share"]["mean"] is not None]
     if not judged:
@@ -85,7 +89,12 @@ def of_study(study: Study) -> Finding | None:
 
 
 def _loss_in_words(title: str, rows: list[Row]) -> str:
-    """Describe a protocol's loss in the rows of all cells, which are in the order of their losses."""
+    """Describe how often a protocol's pick is the best, and its mean loss.
+
+    Args:
+        title: name of the protocol.
+        rows: rows of the protocol in the summary, one per cell, in the order of their losses.
+    """
     loss, largest = (two_digits(row["cost_share"]["mean"] or 0.0) for row in (rows[0], rows[-1]))
     if loss != largest:
         loss += f" to {largest}"
@@ -99,7 +108,16 @@ def _loss_in_words(title: str, rows: list[Row]) -> str:
 
 
 def _levels_of(study: Study, cells: Sequence[tuple[str, Levels]]) -> tuple[list[str], list[list[str]]]:
-    """Return the heads of columns for the setup and levels of each row, and their texts."""
+    """Return columns that tell rows of a table apart by setup and levels of factors.
+
+    Args:
+        study: the study.
+        cells: name of the cell, and levels by factor, of each row.
+
+    Returns:
+        heads: heads of the columns: the factors, after "setup" if there are several setups.
+        texts: texts of each row.
+    """
     setups = [_setup_in_words(study, *cell) for cell in cells]
     texts = [[str(levels.get(name, "")) for name in study.factors] for _, levels in cells]
     if len(set(setups)) <= 1:
@@ -122,22 +140,26 @@ COLUMNS: dict[str, Callable[[Row], str]] = {
 
 
 def _cost(mean: Mean) -> str:
+    """Format a mean loss with its interval; "-" without one."""
     if mean["mean"] is None:
         return "-"
     return percent(mean)
 
 
 def _share(row: Row, share: Share) -> str:
-    if row["catalogues"] < LEAST:  # too few for an interval
+    """Format a share of catalogues with its interval; with too few of them for an interval, as a count."""
+    if row["catalogues"] < LEAST:
         return _counted(row, share)
     return f"{share['share']:.0%} [{share['low']:.0%}, {share['high']:.0%}]"
 
 
 def _counted(row: Row, *shares: Share) -> str:
+    """Format the sum of some shares as a count, such as ``3 of 24``."""
     return f"{sum(share['count'] for share in shares)} of {row['catalogues']}"
 
 
 def _mean(mean: Mean) -> str:
+    """Format a mean with its interval, if it has one; "-" for an unknown mean."""
     if mean["mean"] is None:
         return "-"
     text = f"{mean['mean']:.2f}"
@@ -147,7 +169,15 @@ def _mean(mean: Mean) -> str:
 
 
 class Line(NamedTuple):
-    """A line of the terminal's table, under the heads :data:`TERMINAL`."""
+    """A line of the terminal's table.
+
+    Attributes:
+        protocol: title of the protocol.
+        decides: number of catalogues in which the protocol decides.
+        loss_there: mean loss in these catalogues.
+        right: number of catalogues in which its pick is the best or tied, if it decides always.
+        loss: mean loss if it decides always.
+    """
 
     protocol: str
     decides: str
@@ -157,15 +187,17 @@ class Line(NamedTuple):
 
 
 TERMINAL = Line("protocol", "decides", "loss there", "right*", "loss*")
+"""Heads of the terminal's table."""
 
 
 def _line(row: Row) -> Line:
+    """Format a row of the summary."""
     right = _counted(row, row["best"], row["indistinguishable"])
     return Line(_head(row), _counted(row, row["decides"]), _cost(row["cost_decided"]), right, _cost(row["cost_share"]))
 
 
 def study_lines(study: Study) -> list[str]:
-    """Return the summary for a terminal of 80 columns: one row per level of every factor and protocol."""
+    """Format the summary for a terminal of 80 columns: one row per setup, level of every factor, and protocol."""
     summary = study.summary()
     if not summary:
         return ["Nothing to judge: no protocol ranked two agents with a known truth."]
@@ -174,7 +206,8 @@ def study_lines(study: Study) -> list[str]:
     table += [Line(f"always {row['agent']}", "-", "-", "-", _cost(row["cost"])) for row in always]
     places, levels = _levels_of(study, [(row["study"], row["levels"]) for row in (*summary, *always)])
     for column in TERMINAL._fields:
-        if max(map(len, aligned(table))) > WIDTH:  # the report has all intervals
+        # Leave out the intervals of one column after another until the table fits; the report has all of them.
+        if max(map(len, aligned(table))) > WIDTH:
             table = [line._replace(**{column: getattr(line, column).partition(" [")[0]}) for line in table]
     head, *texts = aligned(table)
     by_cell: dict[str, list[str]] = {}
@@ -204,21 +237,29 @@ def study_lines(study: Study) -> list[str]:
 
 
 def _always_once(always: list[Always]) -> list[Always]:
-    """Merge the rows of always picking the best agent if they cost the same in all cells."""
+    """Merge the rows of always picking one agent if its loss is the same in all cells."""
     if len(always) > 1 and all(row["cost"] == always[0]["cost"] for row in always):
         return [{**always[0], "levels": {}}]
     return always
 
 
 def _setup_in_words(study: Study, cell: str, levels: Levels) -> str:
-    """Return world and preset of a cell, without those that are factors, which have their own columns."""
+    """Return world and preset of a cell, in words; those that are factors are left out, because they have columns.
+
+    If nothing remains, it is the name of the cell.
+    """
     config = next((r.get("run_config", {}) for r in study.results if r["cell"] == cell), {})
     setup = {"world": config.get("world", {}).get("name", ""), "preset": config.get("preset")}
     return ", ".join(text for name, text in setup.items() if text and name not in levels) or cell
 
 
 def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
-    """Return differences of mean losses, the first protocol's from each other's; none below five catalogues."""
+    """Return the difference of mean losses between the first protocol and each other one, with interval and p values.
+
+    Returns:
+        Per pair, its name and three texts: difference in per cent, p value of the t-test, p value of Wilcoxon's test;
+        empty with fewer than :data:`LEAST` catalogues or several targets.
+    """
     judgements = study.judgements()
     titles = list(dict.fromkeys(j["title"] for j in judgements))
     several_targets = len({j["target"] for j in judgements}) > 1
@@ -236,7 +277,13 @@ def paired_rows(study: Study) -> list[tuple[str, list[str]]]:
 
 
 class Means(NamedTuple):
-    """A table of a study's page: one row per metric, one column per agent."""
+    """A table of a study's page.
+
+    Attributes:
+        study: name of the cell.
+        heads: names of the agents.
+        rows: per metric, its name and one text per agent.
+    """
 
     study: str
     heads: list[str]
@@ -244,7 +291,8 @@ class Means(NamedTuple):
 
 
 def agents_table(study: Study) -> list[Means]:
-    """Compute the mean of every metric over catalogues: one table per study."""
+    """Compute the mean of every metric over catalogues: one table per cell, the truth's metrics first."""
+    # By cell, agent, and (protocol, metric).
     values: dict[str, dict[str, dict[tuple[str, str], list[float]]]] = {}
     for row in study.rows():
         if row["value"] is not None:
@@ -268,7 +316,7 @@ def agents_table(study: Study) -> list[Means]:
 
 
 def figures_of(study: Study) -> list[Chart]:
-    """Draw two charts per setup: the losses of each protocol's picks, and how often these are the best."""
+    """Draw two charts per cell: the losses of each protocol's picks, and the shares of best, tied and worse picks."""
     charts: list[Chart] = []
     summary = study.summary()
     setups = list(dict.fromkeys(row["study"] for row in summary))
@@ -305,7 +353,12 @@ def _head(row: Row) -> str:
 
 
 def costs_chart(study: Study, summary: list[Row]) -> str:
-    """Draw one row per row of the summary, that of the least mean loss first."""
+    """Draw the mean loss of each row of the summary as a dot, the smallest first, with small dots for its catalogues.
+
+    Args:
+        study: the study, with the loss in each catalogue.
+        summary: rows of its summary; those without a mean loss are left out.
+    """
     clouds: dict[tuple[str, str, str], list[tuple[float, bool]]] = {}
     for j in study.judgements():
         if j["cost_share"] is not None:

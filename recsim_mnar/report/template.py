@@ -1,4 +1,4 @@
-"""Pages from their templates: their first screen, the data that they carry, and explained words."""
+"""Write pages from templates: the first screen, data to download, and explanations of terms."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Grid:
-    """Cells of a table.
+    """Table of all agents by all metrics.
 
     Attributes:
-        heads: titles of the columns after the agent's.
-        rows: each agent and its records, one per column, None for an empty cell.
-        best: best value that can be picked in each column; NaN if none is better.
+        heads: headings of the columns after that of the agents.
+        rows: per agent, its name and one record per column, None for an empty cell.
+        best: per column, the best value of an agent that can be picked; NaN if neither large nor small is good.
     """
 
     heads: list[str]
@@ -92,11 +92,11 @@ class Download:
 
 
 def downloads_of(stem: str, rows: Iterable[Mapping[str, object]]) -> list[Download]:
-    """Make rows of JSON types downloads, as CSV and as JSON, unless they are larger than :data:`MOST_BYTES`.
+    """Return a CSV and a JSON file of the rows for downloading; files above :data:`MOST_BYTES` are left out.
 
     Args:
-        stem: beginning of the files' names.
-        rows: the rows; values that hold further values are left out of the CSV.
+        stem: name of the files without ending.
+        rows: rows of JSON types; columns with lists or mappings are left out of the CSV.
     """
     rows = list(rows)
     if not rows:
@@ -117,9 +117,9 @@ def downloads_of(stem: str, rows: Iterable[Mapping[str, object]]) -> list[Downlo
 
 
 def together(*lists: list[Download]) -> list[Download]:
-    """Join lists, without files that would make the page heavier than two of :data:`MOST_BYTES`."""
+    """Join lists of files, leaving out those that would exceed the size of two files of :data:`MOST_BYTES`."""
     downloads = []
-    room = 2 * (MOST_BYTES * 4 // 3 + 64)  # with the kind that each URL names
+    room = 2 * (MOST_BYTES * 4 // 3 + 64)  # base64 takes 4 characters for 3 bytes; 64 for the prefix of each URL
     for file in itertools.chain(*lists):
         if len(file.href) <= room:
             downloads.append(file)
@@ -137,15 +137,15 @@ def write_from(
     downloads: Sequence[Download] = (),
     **values: Any,
 ) -> None:
-    """Write a page under a temporary name, then rename it.
+    """Render a page, explain its terms, and write it under a temporary name, which is then renamed.
 
     Args:
-        template: name of a file next to this module, which extends ``base.html``.
+        template: name of a template next to this module that extends ``base.html``.
         path: path of the page.
         made_by: settings and provenance for the foot of the page; JSON types only.
-        finding: first screen; None if there is nothing to decide.
+        finding: content of the first screen; None if there is nothing to decide.
         charts: charts to show.
-        downloads: files to carry.
+        downloads: files that the page contains.
         **values: further variables of the template.
     """
     from recsim_mnar._version import __version__
@@ -177,9 +177,9 @@ def unbroken(page: str) -> str:
 _ENTRY = re.compile(r'(?s)<dt id="[^"]*">(.*?)</dt>\s*<dd>(.*?)</dd>\n')
 _TAG = re.compile(r"(<[^>]*>)")
 _CLOSED = ("script", "style", "title", "a", "pre", "code", "svg", "dl", "summary")
-"""Elements whose words are not explained; neither are those of charts."""
+"""Elements in which terms are not explained; in charts they are not, either."""
 _ANEW = ("<h2", "<details", "<thead")
-"""Elements in which words are explained once more."""
+"""Beginnings of elements from which on terms are explained once more."""
 
 
 @functools.cache
@@ -192,17 +192,23 @@ def words() -> dict[str, str]:
 def explained(page: str, explanations: Mapping[str, str]) -> str:
     """Give each term of a page a tooltip and a link to the glossary, once in each part of the page.
 
-    A recommender's name may be a common word, so it is a term only if a table has it. Terms that the page does not use
-    are removed from its glossary.
+    A recommender's name may be a common word, so it is a term only if it heads a row of a table. Terms that the page
+    does not use are removed from its glossary.
+
+    Args:
+        page: HTML of the page.
+        explanations: explanation by term.
     """
     terms = [term for term in explanations if term not in OWN_COLOURS or f">{term}</th>" in page]
     longest_first = "|".join(map(re.escape, sorted(terms, key=len, reverse=True)))
+    # A term is no part of a longer word, path, file name or option.
     pattern = re.compile(rf"(?i)(?<![\w/.-])(?<!at )({longest_first})(?![\w-]|@\D|\.\w)")
     by_lower = {term.lower(): term for term in explanations}
     in_part: set[str] = set()
     used: set[str] = set()
 
     def link(match: re.Match[str]) -> str:
+        """Return the HTML of a matched term: linked if it is the first in this part of the page."""
         term = by_lower[match[1].lower()]
         if term in in_part:
             return match[1]
@@ -212,7 +218,7 @@ def explained(page: str, explanations: Mapping[str, str]) -> str:
 
     head, main, rest = page.partition("<main>")
     pieces = []
-    closed: list[str] = []
+    closed: list[str] = []  # open elements in which terms are not explained, the innermost last
     for piece in _TAG.split(rest):
         if not piece.startswith("<"):
             pieces.append(piece if closed else pattern.sub(link, piece))
@@ -236,20 +242,20 @@ def anchor(name: str) -> str:
 
 
 MOST_NAMES = 3
-"""Names in a sentence of the first screen."""
+"""Largest number of names in a sentence of the first screen."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The first screen of a page.
+    """Content of the first screen of a page.
 
     Attributes:
         decision: sentence on the decision.
         lift: sentence on the change in per cent, with its interval.
-        next: confidence, and the next step.
+        next: sentences on the confidence and the next step.
         kind: "good", "tie" or "bad", for the colour.
         but: sentence on exceptions, such as segments; may be empty.
-        asks: questions that must be answered with yes.
+        asks: questions on conditions of the decision, which holds only if all answers are yes.
     """
 
     decision: str
@@ -264,7 +270,7 @@ class Finding:
 
 
 def of_comparison(comparison: Comparison) -> Finding | None:
-    """Summarise each protocol's pick and its result; without a truth the tests' findings. None if nothing is judged."""
+    """Summarise each protocol's pick and its result or, without a truth, the conclusion; None if nothing is judged."""
     if comparison.judgements:
         board = scoreboard(comparison)
         is_good = any(choice.outcome == BEST for choice in board.choices)
@@ -272,11 +278,12 @@ def of_comparison(comparison: Comparison) -> Finding | None:
     lines = comparison.conclusion
     if not lines:
         return None
+    # The last sentence is on limits, the one before it on the last protocol; the others follow it.
     return Finding(lines[-2] if len(lines) > 1 else lines[0], " ".join(lines[:-2]), lines[-1])
 
 
 def rounded(n: float) -> int:
-    """Round a number of users up to two digits."""
+    """Round a number of users up to two significant digits."""
     size = 10 ** max(0, math.floor(math.log10(max(n, 1.0))) - 1)
     return int(math.ceil(n / size) * size)
 
@@ -303,10 +310,10 @@ _OF_RANDOM: Mapping[str, str] = {
     "looks_worse": "{who} looks worse than {other}.",
     "cannot_tell": "This log cannot tell whether {who} is better than {other}.",
 }
-"""Decisions in place of those above if the records were drawn at random."""
+"""Decisions by answer if the logging policy is uniformly random."""
 TODAY = "today's recommender"
 RANDOM = "the random traffic"
-"""Names of the policy that made the records."""
+"""Names of the logging policy on pages."""
 _TRY = "try it in an A/B test"
 _ELSEWHERE = "try it on users other than {}'s, or look there first"
 _SURE = {"trust": "Checks passed", "caution": "Caution: {doubt}", "do_not_use": "Not usable: {doubt}"}
@@ -322,17 +329,17 @@ def of_estimates(
     plans: Sequence[ABPlan],
     least: float | None,
 ) -> Finding:
-    """Summarise the answer of the log.
+    """Summarise the estimates from a log for the first screen.
 
     Args:
-        sentence: the answer.
-        value: the policy's value with its interval, for an answer without a baseline.
-        doubt: the gravest doubt, or "".
-        rates: both policies' values, as they follow the change.
-        tolerance: factor by which all propensities may be off before the answer fails; None if unknown.
-        by_segment: sentence on the segments in which the policy is worse or better.
-        plans: A/B tests that find the change, and its lower end; may be empty.
-        least: the smallest probability of any item, if somebody stated it.
+        sentence: summary of the estimates.
+        value: sentence on the policy's value with its interval, for an answer without a baseline; may be empty.
+        doubt: message of the gravest finding; "" without one.
+        rates: text on the values of both policies, which follows the change; may be empty.
+        tolerance: factor by which all propensities may be wrong before the answer fails; None if it is unknown.
+        by_segment: sentence on the segments in which the policy is worse or better; may be empty.
+        plans: plans of A/B tests that detect the change, and the lower end of its interval; may be empty.
+        least: stated smallest probability of any item; None if it is not stated.
     """
     words, kind = _ANSWERS[sentence.answer]
     other = sentence.baseline or TODAY
@@ -368,7 +375,15 @@ def of_estimates(
 
 
 def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None) -> tuple[str, ...]:
-    """List the conditions of the answer that a log cannot prove, as questions."""
+    """Return, as questions, the conditions of the answer that a log cannot prove.
+
+    Args:
+        who: name of the policy, in quotes.
+        other: name of the baseline.
+        gap: word for the change, "gain" or "difference".
+        tolerance: factor by which all propensities may be wrong before the answer fails.
+        least: stated smallest probability of any item; None if it is not stated.
+    """
     off = f"{100.0 * (tolerance - 1.0):.2g} %"
     questions = (
         f"Was {who} built without these very records? (Else it looks too good.)",
@@ -386,7 +401,7 @@ def _asks(who: str, other: str, gap: str, tolerance: float, least: float | None)
 
 
 def _size_of_test(plans: Sequence[ABPlan]) -> str:
-    """Describe the days and users of the last of some A/B tests; "" without tests."""
+    """Describe the duration and users of the last planned A/B test, that for the smallest change; "" without plans."""
     if not plans:
         return ""
     plan = plans[-1]
@@ -404,7 +419,7 @@ def _size_of_test(plans: Sequence[ABPlan]) -> str:
 
 
 def digits(per_cent: float) -> str:
-    """Format a change in per cent with its sign and three digits, as the terminal has it."""
+    """Format a change in per cent with its sign and three significant digits."""
     return f"{per_cent:+#.3g}".rstrip(".").replace("-", "\N{MINUS SIGN}")
 
 
@@ -412,7 +427,7 @@ def digits(per_cent: float) -> str:
 
 
 def of_validation(found: Validation) -> Finding:
-    """Summarise for how many questions the world may be used."""
+    """Summarise a validation: the number of questions for which the world may be used."""
     n = len(found.checks)
     n_good = len(found.valid_for)
     n_bad = len(found.not_valid_for)
@@ -431,7 +446,7 @@ def of_validation(found: Validation) -> Finding:
 
 
 def of_fit(found: FittedWorld) -> Finding:
-    """Summarise what a log settles about a world."""
+    """Summarise a fit: the number of features that the log determines, and the fitted click rate."""
     n = len(found.identified)
     decision = f"The {found.world} world is fitted. Check it before you rely on it."
     lift = f"The log settles {n} of {n + len(found.not_identified)} features."

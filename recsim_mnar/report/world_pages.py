@@ -32,18 +32,18 @@ from recsim_mnar.report.page import popularity_figure, unfolded
 from recsim_mnar.report.template import Finding, downloads_of, of_fit, of_validation, together, write_from
 
 _OWN = {"ratings": "ratings revealed", "campaigns": "items added on their own", "purchases": "purchases on their own"}
-"""Names of a world's organic events; views in others."""
+"""Names of organic events by world; in other worlds they are views."""
 _BOUGHT = {"sessions": "clicked", "purchases": "bought", "campaigns": "accepted"}
-"""Verb for a reward of 1 in a world."""
+"""Participle for a reward of 1 by world; in other worlds "rewarded"."""
 
 
 def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, str]]) -> None:
-    """Write the page under a temporary name, then rename it.
+    """Write the page of a simulated log under a temporary name, then rename it.
 
     Args:
         path: path of the page.
         found: numbers of the log.
-        commands: next commands, each with its purpose.
+        commands: suggested next commands, each with its purpose.
     """
     rows = popularity_rows(found)
     lengths = _length_rows(found)
@@ -70,7 +70,7 @@ def write_log_page(path: Path, found: LogNumbers, commands: Sequence[tuple[str, 
 
 
 def summary_of(found: LogNumbers) -> Mapping[str, object]:
-    """Return the numbers of the page, as JSON types."""
+    """Return the numbers of a log's page as JSON types."""
     edges, counts = found.propensities.joined()
     return {
         "rows": found.rows,
@@ -85,7 +85,7 @@ def summary_of(found: LogNumbers) -> Mapping[str, object]:
 
 
 def popularity_rows(found: LogNumbers) -> list[Popularity]:
-    """Return :func:`recsim_mnar.protocols.ab_test.popularity`; empty without views or recommendations."""
+    """Return the rows of :func:`recsim_mnar.protocols.ab_test.popularity`; [] without views or recommendations."""
     if not (found.n_views and found.n_shown):
         return []
     n_items = max(len(found.views), len(found.shown), _number(found, "n_items"))
@@ -94,6 +94,7 @@ def popularity_rows(found: LogNumbers) -> list[Popularity]:
 
 
 def _reward_sentence(found: LogNumbers) -> str:
+    """Describe the mean reward with its interval; as a share in per cent if rewards are 0 or 1."""
     if found.rewards is None:
         return "Nothing was recommended."
     level = f"{100 * found.rewards['level']:g} % interval"
@@ -108,11 +109,12 @@ def _reward_sentence(found: LogNumbers) -> str:
 
 
 def _kinds(found: LogNumbers) -> dict[str, str]:
-    """Return the name of each kind of event."""
+    """Return the name on the page of each kind of event, ``organic`` and ``bandit``."""
     return {"organic": _OWN.get(_world(found), "views"), "bandit": "recommendations"}
 
 
 def _world(found: LogNumbers) -> str:
+    """Return the name of the log's world; "a" if it is not recorded."""
     world = found.provenance.get("world") or {}
     if isinstance(world, dict):
         world = world.get("name", "a")
@@ -120,7 +122,7 @@ def _world(found: LogNumbers) -> str:
 
 
 def _slates(found: LogNumbers) -> str:
-    """Count the slates, in words; "" if users see one item at a time."""
+    """Describe the number of slates and their size; "" if users see one item at a time."""
     size = _number(found, "slate_size")
     if "user_model" not in _params(found) or size < 2:
         return ""
@@ -128,6 +130,7 @@ def _slates(found: LogNumbers) -> str:
 
 
 def _params(found: LogNumbers) -> Mapping[str, object]:
+    """Return the parameters of the world that the log's provenance records; empty without any."""
     world = found.provenance.get("world")
     params = world.get("params") if isinstance(world, dict) else None
     if isinstance(params, dict):
@@ -136,6 +139,7 @@ def _params(found: LogNumbers) -> Mapping[str, object]:
 
 
 def _number(found: LogNumbers, name: str) -> int:
+    """Return an integer parameter of the log's world; 0 if it is not recorded."""
     number = _params(found).get(name)
     if isinstance(number, int):
         return number
@@ -143,6 +147,7 @@ def _number(found: LogNumbers, name: str) -> int:
 
 
 def _policy(found: LogNumbers) -> str:
+    """Return the name of the logging policy."""
     policy = found.provenance.get("policy")
     if isinstance(policy, dict):
         return str(policy["name"])
@@ -150,6 +155,7 @@ def _policy(found: LogNumbers) -> str:
 
 
 def _lead(found: LogNumbers) -> str:
+    """Return the line below the title of the page: users, world, policy and seed."""
     seed = found.provenance.get("seed")
     lead = f"{found.users:,} users of the {_world(found)} world under {_policy(found)}"
     if seed is not None:
@@ -158,6 +164,7 @@ def _lead(found: LogNumbers) -> str:
 
 
 def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:
+    """Return one row per length that occurs, with the share of users or runs at least as long, by kind of event."""
     return [
         {"of": unit, "kind": kind, "length": length, "share_at_least": share}
         for unit, by_kind in (("user", found.by_user), ("stretch", found.stretches))
@@ -167,6 +174,7 @@ def _length_rows(found: LogNumbers) -> list[Mapping[str, object]]:
 
 
 def _lengths_chart(found: LogNumbers) -> Chart | None:
+    """Draw the share of users, and of runs of one kind of event, with at least so many events; None without events."""
     drawn = [
         (by_kind[kind], f"{name} {ending}", "ink" if kind == "organic" else "a0", dashed)
         for by_kind, ending, dashed in ((found.by_user, "of a user", False), (found.stretches, "in a row", True))
@@ -189,17 +197,19 @@ def _lengths_chart(found: LogNumbers) -> Chart | None:
 
 
 def _shares_at(lengths: Lengths, events: np.ndarray) -> list[float]:
-    """Return the share of at least so many events, for each number of them."""
+    """Return the share of lengths of at least n, for each n of ``events``; 0 beyond the longest."""
     occurring, share = (np.array(values, float) for values in lengths.at_least())
     place = np.searchsorted(occurring, events)
     return np.append(share, 0.0)[place].tolist()
 
 
 def _propensities_chart(found: LogNumbers) -> Chart | None:
+    """Draw the histogram of the propensities of recommendations; None if the log has no recommendation."""
     edges, counts = found.propensities.joined()
     if not counts:
         return None
-    histogram = Histogram(_policy(found), f": {sum(counts):,} recommendations", edges, counts, "a0")
+    words = f": {sum(counts):,} recommendations"  # printed directly after the policy's name
+    histogram = Histogram(_policy(found), words, edges, counts, colour="a0")
     caption = (
         "The probability with which each recommendation was chosen. The smaller they are, the larger the weights of a "
         "policy that recommends the same more often."
@@ -208,6 +218,7 @@ def _propensities_chart(found: LogNumbers) -> Chart | None:
 
 
 def _finding(found: LogNumbers) -> Finding:
+    """Summarise a simulated log for the first screen of its page."""
     slates = _slates(found)
     recommended = f"{found.n_shown:,} recommendations"
     if slates:
@@ -218,7 +229,7 @@ def _finding(found: LogNumbers) -> Finding:
 
 
 def write_fit(path: Path, found: FittedWorld, made_by: Mapping[str, object]) -> None:
-    """Write the page under a temporary name, then rename it.
+    """Write the page of a fitted world under a temporary name, then rename it.
 
     Args:
         path: path of the page.
@@ -228,7 +239,7 @@ def write_fit(path: Path, found: FittedWorld, made_by: Mapping[str, object]) -> 
     rows = []
     for name, row in found.identified.items():
         value = row["value"]
-        if value > 0 and row["low"] >= 0:
+        if value > 0 and row["low"] >= 0:  # other features cannot be shown in per cent of their value
             rows.append(Dot(name.replace("_", " "), 1.0, row["low"] / value, row["high"] / value, words=f"{value:.4g}"))
     rows.sort(key=lambda dot: dot.high - dot.low)
     caption = "Each value of the fit as 100 %, with its 90 % interval from the log; the most certain first."
@@ -237,11 +248,14 @@ def write_fit(path: Path, found: FittedWorld, made_by: Mapping[str, object]) -> 
 
 
 _CLASSES = {"matches": "trust", "close": "trust", "cannot say": "caution", "off": "do_not_use"}
+"""CSS class by grade of a check."""
 _MOST_TICKS = 5
 _FEW = 12
+"""Largest number of groups that keep their order in a chart."""
 _LETTERS = 30
-"""Letters of all labels of an axis that fit side by side on a phone."""
+"""Largest number of letters of all labels of an axis that fit side by side on a phone."""
 WIDTH = 80
+"""Width of lines for the terminal, in characters."""
 
 
 def table_lines(found: Validation) -> Iterator[str]:
@@ -272,7 +286,7 @@ def legend_lines() -> list[str]:
 
 
 def sentence_lines(found: Validation) -> Iterator[str]:
-    """Yield lines on the questions for which the world is valid, wrapped to :data:`WIDTH` columns."""
+    """Yield lines on the questions for which the world is valid or not, wrapped to :data:`WIDTH` columns."""
     for _, head, questions in answers(found):
         if questions:
             yield f"{head}:"
@@ -293,7 +307,7 @@ def answers(found: Validation) -> list[tuple[str, str, list[str]]]:
 
 
 def write_validation(path: Path, found: Validation, made_by: Mapping[str, object]) -> None:
-    """Write the page under a temporary name, then rename it.
+    """Write the page of a validation under a temporary name, then rename it.
 
     Args:
         path: path of the page.
@@ -320,6 +334,7 @@ _GRADES = {"matches": "good", "close": "good", "cannot say": "tie", "off": "bad"
 
 
 def _apart(found: Validation) -> Chart:
+    """Draw the distance of simulated from real users in each check, and the range that chance explains."""
     checks = sorted(found.checks, key=lambda check: check.distance)
     rows = [Dot(c.name, c.distance, 0.0, c.visible, _GRADES[c.grade], words=c.grade) for c in checks]
     caption = (
@@ -330,6 +345,7 @@ def _apart(found: Validation) -> Chart:
 
 
 def _chart(check: Check) -> Chart | None:
+    """Draw a check: how well each feature separates users, or lines of both kinds of users; None without data."""
     picture = check.picture
     if "kind" not in picture:
         return None
@@ -344,6 +360,7 @@ def _chart(check: Check) -> Chart | None:
 
 
 def _lines(picture: Mapping[str, Any]) -> str:
+    """Draw lines of real and simulated users, with the band that chance explains, over the entries of a picture."""
     n = len(picture["entries"])
     order = np.arange(n)
     if picture["kind"] == "shares" and n > _FEW:  # items, the largest first; few groups keep their order
@@ -351,7 +368,7 @@ def _lines(picture: Mapping[str, Any]) -> str:
     entries = [short(str(picture["entries"][i])) for i in order]
     real, simulated, low, high = ([picture[name][i] for i in order] for name in ("real", "simulated", "low", "high"))
     labelled = np.unique(np.linspace(0, n - 1, min(n, _MOST_TICKS)).astype(int))
-    if sum(len(entries[i]) for i in labelled) > _LETTERS:
+    if sum(len(entries[i]) for i in labelled) > _LETTERS:  # only the first label fits
         labelled = labelled[:1]
     places = (np.arange(n) / max(n - 1, 1)).tolist()
     ticks = [(places[i], entries[i]) for i in labelled]

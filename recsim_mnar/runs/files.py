@@ -15,11 +15,11 @@ from typing import Any
 from recsim_mnar.errors import UserError, why_unreadable
 
 LARGEST = 1 << 28
-"""Bytes of the largest index or manifest: room for a million parts. A larger file is not this package's."""
+"""Bytes of the largest index or manifest that is read: room for a million parts. A larger file is no index."""
 
 _TEMPORARY = re.compile(r"\.(?:.+\.)?[0-9a-f]{16}\.tmp")
 _LONGEST_NAME = 220
-"""Bytes of the longest name with room for the additions of a temporary name."""
+"""Bytes of the longest name that still fits into a temporary name: file systems allow 255, and 22 are added."""
 
 
 def refuse_link(path: Path) -> None:
@@ -56,16 +56,16 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
                 temporary.unlink(missing_ok=True)
             raise
     except OSError as error:
-        # Errors of libraries may lack a file's name; an error with the name of another file is about that file.
+        # Libraries' errors may lack a file name, or have the temporary one. One with another name is about that file.
         if temporary is None or error.filename in (None, str(temporary), temporary):
             raise _of_file(error, target) from error
         raise
 
 
 def new_temporary(path: Path) -> Path:
-    """Create an empty file next to ``path`` with a unique name."""
+    """Create an empty file with a unique name in the folder of ``path``, and return its path."""
     name = f".{os.urandom(8).hex()}.tmp"
-    if len(os.fsencode(path.name)) < _LONGEST_NAME:
+    if len(os.fsencode(path.name)) < _LONGEST_NAME:  # with a longer one, the result would exceed the system's limit
         name = f".{path.name}{name}"
     temporary = path.with_name(name)
     temporary.touch(exist_ok=False)
@@ -73,12 +73,12 @@ def new_temporary(path: Path) -> Path:
 
 
 def is_temporary(path: Path) -> bool:
-    """Return True for the name of a file that is being written, or was when its writer was killed."""
+    """Return True if the name is one of :func:`new_temporary`: a file that is being written, or was left by a kill."""
     return _TEMPORARY.fullmatch(path.name) is not None
 
 
 def _of_file(error: OSError, path: Path) -> OSError:
-    """Return an error with the name of the file that it is about."""
+    """Return the same error with the name of the file that it is about, ``path``."""
     reason = str(error).partition("\n")[0]
     if error.errno:
         reason = os.strerror(error.errno)
@@ -86,7 +86,7 @@ def _of_file(error: OSError, path: Path) -> OSError:
 
 
 def path_of(path: Any) -> Path:
-    """Convert a user's path to a Path, with the home folder in place of ``~``, as a shell does.
+    """Convert a user's path to a Path, and replace a leading ``~`` by the home folder, as a shell does.
 
     Any other path that begins with ``~``, such as ``./~/x`` without its ``./``, becomes absolute, because libraries
     would take it for the home folder.
@@ -111,7 +111,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     """Read a user's TOML file.
 
     Raises:
-        UserError: no such file; a folder, a pipe or a device, which might never end; or no TOML.
+        UserError: the file does not exist, is a folder, is a pipe or a device (which might never end), or is no TOML.
     """
     if path.is_dir():
         raise UserError(f"{path} is a folder: name its TOML file")
@@ -121,7 +121,7 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path} is no regular file: write its lines into one, and name that")
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits is a plain ValueError
+    except (OSError, ValueError, RecursionError) as error:  # a number of 5,000 digits raises a plain ValueError
         raise UserError(f"{path} is not a TOML file: {why_unreadable(error)}; correct it") from None
 
 
@@ -142,7 +142,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a NumPy scalar to Python; anything else is no JSON."""
+    """Convert a NumPy scalar to a Python number; raise TypeError for any other object."""
     import numpy as np
 
     if isinstance(value, np.generic):

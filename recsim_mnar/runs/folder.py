@@ -39,7 +39,7 @@ _LONGEST = 60
 
 
 class RunFolder:
-    """A folder that this process fills; see :meth:`fill`.
+    """A folder that this process fills with files; :meth:`fill` makes it.
 
     Attributes:
         path: path of the folder.
@@ -74,11 +74,11 @@ class RunFolder:
         """
         place = os.path.realpath(folder)
         outer = _filled.get() or {}
-        if place in outer:
+        if place in outer:  # a nested block on the same folder, which the outer block has locked
             yield outer[place]
             return
         folder = path_of(folder)
-        if os.path.realpath(folder.parent) in outer:
+        if os.path.realpath(folder.parent) in outer:  # a folder in one that is being filled
             refuse_link(folder)
         with _made(folder, what), _locked(folder, what):
             continues = keep_others or (resume and any((folder / name).exists() for name in (*MANIFESTS, INDEX)))
@@ -113,6 +113,7 @@ class RunFolder:
         self._begin()
 
     def _begin(self) -> None:
+        """Mark the folder as unfinished: write the receipts so far, and remove an earlier index."""
         self.index.write(self.path, UNFINISHED)
         self._began = True
         (self.path / INDEX).unlink(missing_ok=True)
@@ -125,7 +126,7 @@ class RunFolder:
         made: str | None = None,
         alike: Callable[[Any, Any], tuple[Any, Any]] | None = None,
     ) -> str:
-        """Refuse to resume another run; return the digest of this run's settings.
+        """Raise UserError if the folder has another run than this one; else return the digest of this run's settings.
 
         Args:
             manifest: name of the manifest.
@@ -138,7 +139,7 @@ class RunFolder:
             UserError: the folder has another run, or one of other versions.
         """
         path = self.path / manifest
-        settings = json.loads(json.dumps(settings))  # as the manifest gives them back
+        settings = json.loads(json.dumps(settings))  # tuples become lists, as they are in a manifest that is read back
         if made is None:
             made = digest_of(settings)
         has_receipts = self.index.made == made
@@ -153,7 +154,7 @@ class RunFolder:
         if alike is not None and earlier is not None:
             earlier, settings = alike(earlier, settings)
         elif has_receipts:
-            earlier = None  # the receipts prove that the settings are equal; the manifest is written anew
+            earlier = None  # equal digests prove that the settings are equal; the manifest is written anew
         if earlier is not None:
             refuse_differences(f"{self.path} holds a run", earlier, settings)
         elif not has_receipts and (path.exists() or self.index.receipts):
@@ -162,14 +163,14 @@ class RunFolder:
         return made
 
     def begin_run(self, manifest: str, settings: Mapping[str, Any], made: str) -> None:
-        """Write the manifest of a run, whose digest :meth:`refuse_other_run` has returned."""
+        """Write the manifest of a run, its settings and the versions; ``made`` is their digest."""
         self.begin(made)
         self.write_json(manifest, {**json.loads(json.dumps(settings)), "made_with": made_with()})
 
     # ------------------------------------------------------------------------------------------------------- files
 
     def whole(self, name: str) -> Receipt | None:
-        """Return the receipt of an intact file; for any other drop the receipt and return None."""
+        """Return the receipt of a file if it is intact; otherwise drop the receipt and return None."""
         receipt = self.index.receipts.get(name)
         if receipt is not None and receipt.fits(self.path):
             return receipt
@@ -208,7 +209,7 @@ class RunFolder:
             write_json(path, value)
 
     def record(self, name: str) -> None:
-        """Record an existing file that was written elsewhere."""
+        """Record an existing file of the folder that was written by other means."""
         with self.recording(name):
             pass
 
@@ -232,12 +233,13 @@ class RunFolder:
         return self.path / name
 
     def _finish(self) -> None:
+        """Write the final index in place of the unfinished one, if anything was written."""
         if self._began:
             self.index.write(self.path)
             (self.path / UNFINISHED).unlink(missing_ok=True)
 
     def _clean_up(self) -> None:
-        """Remove the manifest after a failure if no other file was written."""
+        """After a failure, remove the manifests and the unfinished index if the folder has no other files."""
         if self._began:
             manifests = {UNFINISHED, *self.index.receipts.keys() & {*MANIFESTS}}
             if all(path.name in manifests for path in _strangers_in(self.path)):
@@ -246,6 +248,7 @@ class RunFolder:
 
 
 _filled: contextvars.ContextVar[dict[str, RunFolder] | None] = contextvars.ContextVar("filled", default=None)
+"""Folders that this thread fills at the moment, by real path, so that nested blocks do not lock a folder twice."""
 
 
 def is_filled_here(folder: Path) -> bool:
@@ -255,10 +258,14 @@ def is_filled_here(folder: Path) -> bool:
 
 @contextlib.contextmanager
 def _made(folder: Path, what: str) -> Iterator[None]:
-    """Create the folder; if the work fails, remove the created folders that are empty."""
+    """Create the folder for the block; if the block fails, remove the folders created here that are empty.
+
+    Raises:
+        UserError: the folder is a file, or cannot be created; ``what`` is its name in the message.
+    """
     if folder.is_file():
         raise UserError(f"{what} {folder} is a file: name a folder")
-    made = [path for path in (folder, *folder.parents) if not path.exists()]
+    made = [path for path in (folder, *folder.parents) if not path.exists()]  # the innermost first, as rmdir needs it
     try:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -276,6 +283,10 @@ def _made(folder: Path, what: str) -> Iterator[None]:
 @contextlib.contextmanager
 def _locked(folder: Path, what: str) -> Iterator[None]:
     """Lock the folder within the block; a lock file that a killed process left does not matter.
+
+    Args:
+        folder: the folder, which exists.
+        what: name of the folder in messages.
 
     Raises:
         UserError: another process has the lock, the folder cannot be written, or the lock file is no regular file.
@@ -299,7 +310,8 @@ def _locked(folder: Path, what: str) -> Iterator[None]:
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # before another can lock it; Windows removes no file that is open
+        # Removed while it is locked: after the release it could be another process's. Windows removes no open file.
+        with contextlib.suppress(OSError):
             path.unlink()
         lock.release()
 
@@ -313,15 +325,19 @@ def _remove_temporaries(folder: Path) -> None:
 
 
 def _strangers_in(folder: Path) -> list[Path]:
-    """List the files of a folder, without those that exist only while it is filled."""
+    """List the contents of a folder, except the files that exist only while it is filled."""
     return [path for path in folder.iterdir() if path.name not in _OURS and not is_temporary(path)]
 
 
 def foreign_in(folder: Path, names: Collection[str]) -> str | None:
-    """Describe the first file of a folder that is none of these names with an intact receipt.
+    """Describe the first file of a folder that a command has not written, or that was changed since.
+
+    Args:
+        folder: path of the folder.
+        names: names of the files that the command writes.
 
     Returns:
-        the description, "" if there is no such file, None if the folder is empty or does not exist.
+        The description; "" if all files are the command's and intact; None if the folder is empty or does not exist.
     """
     contents = []
     if folder.is_dir():
@@ -349,24 +365,37 @@ def new_folder(out: str | Path | None, kind: str) -> Path:
     """Return the folder ``out``, or a new one under ``./runs`` named after ``kind`` and the time."""
     if out is not None:
         return Path(out)
-    stamp = Path("runs") / time.strftime(f"{kind}-%Y%m%d-%H%M%S")
-    folder = stamp
+    first_choice = Path("runs") / time.strftime(f"{kind}-%Y%m%d-%H%M%S")
+    folder = first_choice
     number = 1
-    while folder.exists():
+    while folder.exists():  # from another run of the same second
         number += 1
-        folder = stamp.with_name(f"{stamp.name}-{number}")
+        folder = first_choice.with_name(f"{first_choice.name}-{number}")
     return folder
 
 
 def refuse_differences(what: str, before: Any, now: Any, remedy: str = "name another folder") -> None:
-    """Raise UserError if the settings of an earlier run differ; ``what`` says where they are."""
+    """Raise UserError if the settings of an earlier run differ.
+
+    Args:
+        what: subject of the message, such as ``FOLDER holds a run``.
+        before: settings of the earlier run.
+        now: settings of this run.
+        remedy: end of the message, which says what to do.
+    """
     changed = differences(before, now)
     if changed:
         raise UserError(f"cannot resume: {what} that differs in {', '.join(changed)}: {remedy}")
 
 
 def differences(before: Any, now: Any, path: str = "") -> list[str]:
-    """List the paths at which two JSON values differ, with both values if they are short."""
+    """List the paths at which two JSON values differ, such as ``world.params.n_items (10 there, 20 here)``.
+
+    Args:
+        before: the earlier value; messages say that it is "there".
+        now: the present value; messages say that it is "here".
+        path: path of both values within the settings; empty at the top.
+    """
     if isinstance(before, dict) and isinstance(now, dict):
         changed = []
         for key in sorted({*before, *now}):
@@ -379,7 +408,7 @@ def differences(before: Any, now: Any, path: str = "") -> list[str]:
         return changed
     if before == now:
         return []
-    if path.startswith("code."):
+    if path.startswith("code."):  # the values are digests, which nobody wants to read
         return [f"the code of {path.removeprefix('code.')}"]
     texts = [json.dumps(before), json.dumps(now)]
     if max(map(len, texts)) > _LONGEST:

@@ -31,6 +31,7 @@ _NO_PART = ("cli", "testing", "export", "report", "installation.py")
 
 @functools.cache
 def _made_with() -> dict[str, str]:
+    """Compute :func:`made_with` once per process; callers must not change the shared result."""
     from recsim_mnar._version import __version__
 
     versions = {
@@ -68,7 +69,12 @@ def _sources() -> str:
 
 
 def refuse_other_versions(what: str, before: Mapping[str, str]) -> None:
-    """Raise UserError if an earlier run was made with other versions; ``what`` says where it is."""
+    """Raise UserError if an earlier run was made with other versions.
+
+    Args:
+        what: subject of the message, such as ``FOLDER holds a run that was made``.
+        before: result of :func:`made_with` in the earlier run; if it is empty, nothing is checked.
+    """
     if not before:
         return
     here = made_with()
@@ -102,9 +108,9 @@ class Receipt:
     """Identity of a file: size and digest.
 
     Attributes:
-        file: path in the folder, with ``/`` between folders.
-        bytes: size.
-        sha256: digest of the bytes.
+        file: path of the file within the folder, with ``/`` between folders.
+        bytes: size in bytes.
+        sha256: digest of the contents.
         rows: number of rows of a table; None for other files.
         users: first and last user of a table; None for other files.
     """
@@ -122,10 +128,10 @@ class Receipt:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Receipt:
-        """Read a receipt from JSON.
+        """Make a receipt from the JSON of :meth:`to_json`.
 
         Raises:
-            ValueError, KeyError, TypeError, AttributeError, OverflowError: it is invalid.
+            ValueError, KeyError, TypeError, AttributeError, OverflowError: the JSON is invalid.
         """
         rows = content.get("rows")
         users = content.get("users")
@@ -141,7 +147,7 @@ class Receipt:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return the form that :meth:`from_json` reads."""
+        """Convert to JSON types; fields that are None are left out."""
         return {name: value for name, value in asdict(self).items() if value is not None}
 
     def fits(self, folder: Path) -> bool:
@@ -168,7 +174,7 @@ class Index:
     made_with: dict[str, str] = field(default_factory=dict)
 
     def text(self) -> str:
-        """Return the text of the index, with its own digest; equal indexes have equal texts."""
+        """Return the JSON text of the index with a digest of its contents; equal indexes have equal texts."""
         files = [self.receipts[name].to_json() for name in sorted(self.receipts)]
         fields = {"format": FORMAT, "made": self.made, "made_with": self.made_with, "files": files}
         return json.dumps({**fields, "sha256": digest_of(fields)}, indent=1, sort_keys=True) + "\n"
@@ -180,10 +186,10 @@ class Index:
 
     @classmethod
     def of(cls, folder: Path) -> Index:
-        """Read the receipts of a folder, finished or not; none if its index is missing or damaged.
+        """Read the index of a folder, finished or not; return an empty one if it is missing or damaged.
 
         Raises:
-            UserError: the index belongs to another program.
+            UserError: the folder has an ``index.json`` of another program.
         """
         for name in (INDEX, UNFINISHED):
             try:
@@ -198,14 +204,21 @@ class Index:
 
     @classmethod
     def read(cls, folder: Path, name: str = INDEX) -> Index | None:
-        """Read the index of a folder, or of one of its files; None if there is none of this package's.
+        """Read an index file, and check that it is what this package wrote, byte by byte.
+
+        Args:
+            folder: the folder.
+            name: name of the index file.
+
+        Returns:
+            The index; None if the file does not exist, or is another program's ``index.json``.
 
         Raises:
             DamagedIndexError: it is this package's and damaged.
             UserError: it cannot be read.
         """
         path = folder / name
-        raw = b""
+        raw = b""  # stays empty for a file that is too large, which counts as damaged
         try:
             if not path.is_file():
                 return None
@@ -224,7 +237,7 @@ class Index:
                 return index
         except _NO_RECEIPTS:
             pass
-        # A single change leaves most of these words as they are; another program's index has none of them.
+        # A damaged index of this package still has most of these words; another program's index has hardly any.
         is_ours = sum(word in raw for word in (FORMAT.encode(), b'"made_with"', b'"sha256"', b'"files"')) >= 2
         if is_ours or not raw or name != INDEX:
             raise DamagedIndexError(
@@ -249,6 +262,6 @@ def arrays_digest(arrays: Mapping[str, NDArray[Any]]) -> str:
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """Compute the sha256 of a file without holding up other threads."""
+    """Compute the sha256 of a file; ``hashlib`` lets other threads run meanwhile."""
     with open(path_of(path), "rb", buffering=0) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
