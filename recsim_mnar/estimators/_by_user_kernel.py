@@ -1,5 +1,5 @@
 # mypy: ignore-errors
-"""Kernels: sums by user, the Poisson bootstrap, the capital of bets against a mean, and statistics of users' rows in order."""
+"""Kernels: sums by user, the Poisson bootstrap, the capital of bets against a mean, and effects of earlier rows."""
 
 from __future__ import annotations
 
@@ -115,17 +115,17 @@ def fill_bets(values, log_term, horizon, bets):
 
 @kernel
 def log_capital(values, lengths, bets, mean, sign):
-    """Return the log of the final capital of bets that the ratio of means is above (sign 1) or below (sign -1) ``mean``.
+    """Return the log of the final capital of bets that the ratio of means is above (or below) ``mean``.
 
-    The capital starts at 1 and is multiplied by 1 + sign * bet * (value - mean * length) for each user. Bets are limited
-    so that no factor is below 1/2.
+    The capital starts at 1 and is multiplied by 1 + sign * bet * (value - mean * length) for each user. Bets are
+    limited so that no factor is below 1/2.
 
     Args:
         values: (n,) values in [0, 1], each at most its length.
         lengths: (n,) lengths in (0, 1].
         bets: (n,) bets from :func:`fill_bets`, or (1,) one bet for all users.
         mean: ratio of mean value to mean length that is bet against, in (0, 1).
-        sign: 1 or -1.
+        sign: 1 for bets that the ratio is above, -1 for bets that it is below.
     """
     capital = 1.0
     logs = 0.0
@@ -233,9 +233,8 @@ def add_repeats(
         part[3] += total - earned[item]
         counts[0 if times[item] > 0.0 else 1] += 1
         again = 1.0 if r != 0.0 else 0.0
-        share = rewarded[
-            item
-        ]  # weight of pairs with earlier rewarded rows of the item; neighbours are subtracted below
+        # Weight of pairs with earlier rewarded rows of the item; that of the row before is subtracted below.
+        share = rewarded[item]
         if before > 0:
             same = item == place[i - 1]
             sums_of_item[1] += apart * ((1.0 / propensity[i - 1] if same else 0.0) - 1.0)

@@ -248,9 +248,9 @@ def all_items(rows: _Rows, shown: _Shown) -> Finding | None:
 def earlier_rewards(rows: _Rows, shown: _Shown) -> Finding | None:
     """Return the finding of items that are chosen more often than propensities say after some reward, if it is proved.
 
-    The past is whether the reward of the user's row before was above the mean. If such items are
-    found, the reward column may hold the reward of the next row. Permuting rewards within users would be no test: over all permutations, the mean of the statistic
-    is not 0, because each row's own reward is among the permuted ones.
+    The past is whether the reward of the user's row before was above the mean. If such items are found, the reward
+    column may hold the reward of the next row. Permuting rewards within users would be no test: over all permutations,
+    the mean of the statistic is not 0, because each row's own reward is among the permuted ones.
     """
     assert rows.clusters is not None
     before = last_from_0(np.where(rows.reward > float(np.mean(rows.reward)), 1, 0), rows.clusters) + 1
