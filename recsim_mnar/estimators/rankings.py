@@ -120,8 +120,7 @@ def estimate_ranking_value(
         assumption: assumption about users that the caller states, a key of :data:`STATEMENTS`. Without it the verdict
             on an estimator whose assumption the log cannot prove is at most caution.
         interval: kind of interval, see :func:`recsim_mnar.estimators.estimate_value`.
-        from_today: whether to estimate the difference from the logging policy, with the estimators that only weight
-            rewards, instead of the value.
+        from_today: whether to estimate the difference from the logging policy, by estimators that only weight rewards.
         called: name of the target policy in advice, if ``target`` is arrays.
         **options: arguments of estimators (:data:`MEANING`), and of :class:`Facts`: full_support, reward_min and
             reward_max of a row, and weight_max and propensity_min, each one number for whole slates or a mapping by

@@ -357,10 +357,9 @@ def estimate_ratings(
 ) -> RatingEstimates:
     """Estimate R by the naive mean, IPS and SNIPS from the observed entries, with intervals and a verdict.
 
-    Numbers as propensities are taken as the true ones. A fit is repeated in resamples of the users (and of naive Bayes'
-    random sample), so that intervals and verdict include the error of the fit, but not the bias of clipping. No data
-    can show how far the true P is from the best fit of a wrong model (Lemma 3 needs the true P). ``largest_ratio``
-    states a bound, and the intervals then hold for any true P within that ratio of the given one.
+    Numbers as propensities are taken as true. A fit is repeated in resamples of the users (and of naive Bayes' random
+    sample), so that the intervals include its error, but not the bias of clipping. No data show how far the true P is
+    from the best fit of a wrong model (Lemma 3). With ``largest_ratio``, they hold for any P within that ratio.
 
     Args:
         delta: loss of the predictions, from :func:`loss`.
@@ -385,17 +384,11 @@ def estimate_ratings(
     w = _inverse(ratings, propensities, clip)
     d = delta.at(ratings.users, ratings.items, ratings.values)
     refits = None
-    advice = "reveal more ratings"
     if callable(propensities):
-
-        def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
-            return _inverse(observed, propensities(observed, users), clip)
-
-        fit: NaiveBayes | Weigh = weigh
-        if isinstance(propensities, NaiveBayes):
-            fit = propensities
-            advice = "take a larger random sample, or reveal more ratings"
-        refits = Refits(fit, clip, whole_number(replicates, "replicates", 20), check_seed(seed))
+        refits = _refits(propensities, clip, replicates, seed)
+    advice = "reveal more ratings"
+    if isinstance(propensities, NaiveBayes):
+        advice = "take a larger random sample, or reveal more ratings"
     ends = intervals(ratings, w, d, level, ratio, refits)
     ips = estimate(w, d, ratings, "ips")
     verdict = _verdict(ratings, w, ips, ends["ips"], level, advice)
@@ -520,6 +513,25 @@ class Refits:
         place = np.searchsorted(self.fit.scale, ratings.values)
         means = np.bincount(place, d) / np.maximum(np.bincount(place), 1)
         return max(step, float(np.abs(means).max()) / self.fit.sample_size)
+
+
+def _refits(fit: Callable[..., Any], clip: float, replicates: Any, seed: Any) -> Refits:
+    """Return the resamples in which a fit of propensities is repeated, after checking their arguments.
+
+    Args:
+        fit: naive Bayes, or a function from a resample's ratings and the users of their rows to propensities.
+        clip: smallest propensity.
+        replicates: number of resamples, at least 20.
+        seed: seed of the resamples.
+    """
+
+    def weigh(observed: Ratings, users: NDArray[np.int64]) -> Floats:
+        return _inverse(observed, fit(observed, users), clip)
+
+    replicates = whole_number(replicates, "replicates", 20)
+    if isinstance(fit, NaiveBayes):
+        return Refits(fit, clip, replicates, check_seed(seed))
+    return Refits(weigh, clip, replicates, check_seed(seed))
 
 
 def intervals(

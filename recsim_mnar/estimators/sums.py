@@ -715,6 +715,13 @@ class ScoreSums:
         """The estimate, minus the reward ``policy.shift`` that was subtracted from all rewards."""
         return self.mean + self.ratio
 
+    @property
+    def share_clipped(self) -> float | None:
+        """The share of rows whose weight the estimator lowers; None if it uses target / propensity."""
+        if self.left_out is None:
+            return None
+        return self.left_out.rows_cut / self.policy.rows
+
     def influence(self) -> dict[str, float]:
         """Return the influence function of the estimate (delta method) as a linear form of a user's sums.
 

@@ -112,24 +112,12 @@ def value_of(
     sampling, total, evidence = _value_intervals(scored, estimator, bounds, level, sampling, clips=clips)
     part = _beyond(total, sampling)
     gap = _gap(support, bounds)
-    # The lower end must hold if the target's missing mass earns nothing. A ratio takes that mass to earn as much as the
-    # rest, and control variates subtract too much for it. A weighted mean is too large by the proved excess of the mean
-    # weight. The upper end must hold if the missing mass earns the largest reward.
-    too_much = support.too_much if scored.linear or not evidence else support.entering
-    low = max(total.low * (1.0 - too_much) - support.entering * scored.slope, 0.0)
-    high = min(total.high + gap, bounds.ceiling)
-    # The interval includes the value, unless it is proved biased.
-    if not evidence.get("value_outside"):
-        low = min(low, value)
-        high = max(high, value)
-    share_clipped = None
-    if scored.left_out is not None:
-        share_clipped = scored.left_out.rows_cut / policy.rows
+    low, high = _value_limits(scored, total, support, bounds, evidence)
     diagnostics = replace(
         _diagnostics(policy, bounds, sampling, clip),
         clip_part=part,
         gap_part=gap,
-        share_clipped=share_clipped,
+        share_clipped=scored.share_clipped,
         missing_mass=support.entering,
         full_support=facts.supports,
         **_identified(policy, support, value, sampling, estimator, level),
@@ -183,6 +171,31 @@ def _value_intervals(
             evidence |= {"carrying": limits.carrying, "heavy_tail": heavy_tail(policy, error)}
         total, evidence["value_outside"] = _with_hidden(scored, sampling, bounds, level, clips=clips)
     return sampling.within(0.0, bounds.ceiling), total.within(0.0, bounds.ceiling), evidence
+
+
+def _value_limits(
+    scored: ScoreSums, total: Interval, support: Support, bounds: Bounds, evidence: dict[str, Any]
+) -> tuple[float, float]:
+    """Widen the interval of a value so that it holds whatever the target's missing mass earns.
+
+    Args:
+        scored: sums of the estimator's scores.
+        total: interval for the sampling error and for the bias of changed weights.
+        support: knowledge of the missing mass.
+        bounds: range of rewards.
+        evidence: evidence from :func:`_value_intervals`; empty if the log allows no interval.
+
+    Returns:
+        Lower and upper end, which include the value unless it is proved biased.
+    """
+    # The lower end must hold if the missing mass earns nothing. A ratio takes that mass to earn as much as the rest.
+    # Control variates subtract too much for it. A weighted mean is too large by the proved excess of the mean weight.
+    too_much = support.too_much if scored.linear or not evidence else support.entering
+    low = max(total.low * (1.0 - too_much) - support.entering * scored.slope, 0.0)
+    high = min(total.high + _gap(support, bounds), bounds.ceiling)
+    if evidence.get("value_outside"):
+        return low, high
+    return min(low, scored.value), max(high, scored.value)
 
 
 def _gap(support: Support, bounds: Bounds) -> float:
@@ -462,23 +475,20 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
     support = Support.of(ours, facts.supports, level)
     baseline_support = Support.of(theirs, facts.supports, level)
     value = pair.value
-    most = bounds.ceiling
     same = pair.differing == 0
     gap = 0.0 if same else _gap(support, bounds)
     baseline_gap = 0.0 if same else _gap(baseline_support, bounds)
     sampling, total, evidence = _difference_intervals(pair, bounds, level)
     part = _beyond(total, sampling)
-    # Missing mass of the target may add to the difference, and that of the baseline may subtract. A ratio takes missing
-    # mass to earn as much as the rest, though it may earn nothing.
+    # Missing mass of the target may add to the difference, and that of the baseline may subtract.
     low = total.low - baseline_gap
     high = total.high + gap
-    if not pair.ours.linear:
+    if not pair.ours.linear:  # ratios take missing mass to earn as much as the rest, though it may earn nothing
         low -= support.entering * pair.ours.value
         high += baseline_support.entering * pair.theirs.value
-    low = min(max(low, -most), most)
-    high = max(min(high, most), -most)
-    # The interval includes the value, unless it is proved biased.
-    if not evidence.get("value_outside"):
+    low = min(max(low, -bounds.ceiling), bounds.ceiling)
+    high = max(min(high, bounds.ceiling), -bounds.ceiling)
+    if not evidence.get("value_outside"):  # the interval includes the value, unless it is proved biased
         low = min(low, value)
         high = max(high, value)
     diagnostics = replace(
@@ -496,8 +506,7 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
     common: dict[str, Any] = {"estimator": estimator, "low": low, "high": high, "bounds": facts.bounds}
     verdict = judge(Evidence(diagnostics, ours, support, hidden=part, same=same, **common, **evidence))
     # Of the baseline only the weights are checked: checks of the interval are those of the difference.
-    baseline_diagnostics = _diagnostics(theirs, bounds, sampling, clip)
-    verdict = _joined(verdict, judge(Evidence(baseline_diagnostics, theirs, baseline_support, same=True, **common)))
+    of_baseline = Evidence(_diagnostics(theirs, bounds, sampling, clip), theirs, baseline_support, same=True, **common)
     return Estimate(
         value=value,
         low=low,
@@ -507,7 +516,7 @@ def difference_of(pair: PairSums, estimator: str, *, facts: Facts, level: float,
         n=ours.rows,
         ess=min(ours.ess, theirs.ess),
         diagnostics=diagnostics,
-        verdict=verdict,
+        verdict=_joined(verdict, judge(of_baseline)),
         estimator=estimator,
     )
 
