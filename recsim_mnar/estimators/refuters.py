@@ -143,11 +143,8 @@ def refute(
             runs["earlier_rewards"] = lambda rows: earlier_rewards(rows, shown_items)
             runs["tastes"] = lambda rows: tastes(rows, shown_items)
     rows = _Rows(log.reward, log.weight, clusters, 1.0 - ALARM / len(runs))
-    findings = []
-    for name, run in runs.items():
-        nothing = Finding(name, 0.0, 0.0, message="found nothing", action="nothing to do")
-        findings.append(run(rows) or nothing)
-    return proved + findings
+    nothing = {"message": "found nothing", "action": "nothing to do"}
+    return proved + [run(rows) or Finding(name, 0.0, 0.0, **nothing) for name, run in runs.items()]
 
 
 def _repeated(item: Ints, clusters: Clusters) -> float:
