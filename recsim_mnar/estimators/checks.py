@@ -298,13 +298,15 @@ def _contradictions(evidence: Evidence) -> Iterator[Finding]:
     support = evidence.support
     sums = evidence.sums
     expected_mean = 1.0 - (support.known or 0.0)
-    case: dict[str, Any] = {}
     if support.proved:
         gap = max(expected_mean - support.mean, 0.0)
-        if not support.stated and support.known is not None:
-            case = {"says": "column"}
-        code = "support_denied" if support.stated else "support_missing"
-        yield Finding(code, GRAVE, gap, mean=support.mean, percent=100 * gap, **case)
+        numbers: dict[str, Any] = {"mean": support.mean, "percent": 100 * gap}
+        if support.stated:
+            yield Finding("support_denied", GRAVE, gap, **numbers)
+        elif support.known is not None:
+            yield Finding("support_missing", GRAVE, gap, says="column", **numbers)
+        else:
+            yield Finding("support_missing", GRAVE, gap, **numbers)
     else:
         if support.stated is False:
             yield Finding("support_missing", CAUTION, 0.0, says="stated")
